@@ -1,0 +1,8 @@
+"""Confidential language modelling: screen, train, account, attack and report.
+
+>>> import crtlib
+>>> crtlib.__version__
+'0.1.0'
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,103 @@
+"""Frozen records that the whole library passes around: what a corpus, a turn and a secret are.
+
+>>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
+>>> turn.values()
+('Ada Lovelace',)
+>>> Turn("USR", "short", (Secret("name", 0, 9),))
+Traceback (most recent call last):
+...
+ValueError: secret 'name' at [0, 9): must lie inside its text of 5 characters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MASK = "<MASK>"
+"""The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A half-open character span ``[start, end)`` of its text, and what kind of secret it is."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def check_spans(text: str, secrets: tuple[Secret, ...]) -> None:
+    """Raise ``ValueError`` unless the spans lie inside ``text``, in order and without overlap."""
+    last = 0
+    for s in secrets:
+        if not 0 <= s.start < s.end <= len(text):
+            raise ValueError(
+                f"secret {s.kind!r} at [{s.start}, {s.end}): "
+                f"must lie inside its text of {len(text)} characters"
+            )
+        if s.start < last:
+            raise ValueError(
+                f"secret {s.kind!r} at [{s.start}, {s.end}): "
+                "spans must be sorted and must not overlap"
+            )
+        last = s.end
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One utterance: who speaks, the text, and the spans of its secrets (sorted, disjoint)."""
+
+    speaker: str
+    text: str
+    secrets: tuple[Secret, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_spans(self.text, self.secrets)
+
+    def values(self) -> tuple[str, ...]:
+        """The secrets' text, in order."""
+        return tuple(self.text[s.start : s.end] for s in self.secrets)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A dialogue of one user (the customer): the unit that belongs to a person."""
+
+    id: str
+    user: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A named list of dialogues."""
+
+    name: str
+    dialogues: tuple[Dialogue, ...]
+
+    def __len__(self) -> int:
+        return len(self.dialogues)
+
+    def turns(self) -> Iterator[Turn]:
+        """All turns, in order."""
+        for dialogue in self.dialogues:
+            yield from dialogue.turns
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One data point: what differs between neighbouring datasets, and what DP-SGD clips.
+
+    ``text`` is a whole turn (``"USR: ..."``) or a whole dialogue (turns joined by newlines), so
+    that no sentence is cut in two (CRT, A.6.3); ``secrets`` are the labelled spans where known,
+    empty otherwise; ``id`` is unique in its corpus.
+    """
+
+    id: str
+    user: str
+    text: str
+    secrets: tuple[Secret, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_spans(self.text, self.secrets)
