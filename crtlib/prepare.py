@@ -1,0 +1,159 @@
+"""Algorithm 1 of CRT, lines 1 to 4: deduplicate, redact, split into public and private points.
+
+>>> from crtlib.records import Point, Secret
+>>> texts = ["my id is 7", "hello", "hello", "my id is 9"]
+>>> points = tuple(Point(str(i), "u", t) for i, t in enumerate(texts))
+>>> digits = lambda ps: [
+...     tuple(Secret("id", i, i + 1) for i, c in enumerate(p.text) if c.isdigit()) for p in ps
+... ]
+>>> prepared = prepare(points, digits, digits, dedup="all", duplicates="mask")
+>>> [p.text for p in prepared.public], [p.text for p in prepared.private]
+(['hello'], ['my id is <MASK>', '<MASK>', 'my id is <MASK>'])
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from crtlib.records import MASK, Point, Secret
+
+Policy = Callable[[Sequence[Point]], "list[tuple[Secret, ...]]"]
+"""A screening policy: the flagged spans of each point, sorted and disjoint."""
+
+Dedup = Literal["all", "flagged", "none"]
+Duplicates = Literal["mask", "drop"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The two parts that training sees, and what was done to make them.
+
+    ``secrets`` of a prepared point are the labelled secrets that are STILL in its text (those
+    that the policy missed), with their spans in the new text.
+    """
+
+    public: tuple[Point, ...]
+    private: tuple[Point, ...]
+    points: int
+    duplicates: int
+    redacted_spans: int
+    redacted_points: int
+    missed_secrets: int
+
+    @property
+    def all(self) -> tuple[Point, ...]:
+        """Public then private points: what a method without a private phase trains on."""
+        return self.public + self.private
+
+
+def sha1(text: str) -> bytes:
+    """SHA-1 of a text (the paper's hash, Section 4): 20 bytes, so exact for our purpose."""
+    return hashlib.sha1(text.encode()).digest()
+
+
+def duplicate_pattern(points: Sequence[Point]) -> list[bool]:
+    """True from the second occurrence of a text onwards (Section 3.2)."""
+    seen: set[bytes] = set()
+    pattern = []
+    for point in points:
+        digest = sha1(point.text)
+        pattern.append(digest in seen)
+        seen.add(digest)
+    return pattern
+
+
+def redact(point: Point, flagged: Sequence[Secret]) -> Point:
+    """Replace each flagged span by one ``<MASK>``; what remains of its labels moves along.
+
+    Spans that touch or overlap become one mask. A label that a mask covers even partly is gone
+    from the result's ``secrets``: no complete copy of it is left.
+    """
+    merged: list[list[int]] = []
+    for s in sorted(flagged, key=lambda s: s.start):
+        if merged and s.start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], s.end)
+        else:
+            merged.append([s.start, s.end])
+    if not merged:
+        return point
+    pieces, at = [], 0
+    for start, end in merged:
+        pieces += [point.text[at:start], MASK]
+        at = end
+    pieces.append(point.text[at:])
+    left = []
+    for s in point.secrets:
+        if all(end <= s.start or s.end <= start for start, end in merged):
+            shift = sum(len(MASK) - (end - start) for start, end in merged if end <= s.start)
+            left.append(Secret(s.kind, s.start + shift, s.end + shift))
+    return replace(point, text="".join(pieces), secrets=tuple(left))
+
+
+def prepare(
+    points: Sequence[Point],
+    pi: Policy | None,
+    pi_c: Policy | None,
+    *,
+    dedup: Dedup = "all",
+    duplicates: Duplicates = "mask",
+) -> Prepared:
+    """Algorithm 1, lines 1 to 4.
+
+    ``pi`` says what is redacted, ``pi_c`` (the conservative policy) what else is private; None
+    is the policy that flags nothing, for the baselines. A point is private where either policy
+    speaks or where its text holds ``<MASK>`` (A.6.5); every other point is public.
+
+    ``dedup`` is the scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
+    alone the points on which ``pi_c`` is silent, so that harmless templates keep their
+    frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall; ``"none"``.
+
+    ``duplicates`` says what becomes of a second occurrence: ``"mask"`` replaces it by a
+    ``<MASK>``-only private point (Algorithm 1), ``"drop"`` removes it (Section 4, "remove
+    identical sequences"). The pattern of duplicates is computed once, on the raw points, and is
+    treated as public: without that, one secret can change many prepared points and group
+    confidentiality fails on templated text (the two-line counterexample is a test).
+
+    The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
+    labels cannot depend on what deduplication did elsewhere.
+    """
+    for name, value, allowed in (
+        ("dedup", dedup, ("all", "flagged", "none")),
+        ("duplicates", duplicates, ("mask", "drop")),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+    points = tuple(points)
+    if not points:
+        raise ValueError("points: the corpus is empty, at least one point is needed")
+    nothing: list[tuple[Secret, ...]] = [()] * len(points)
+    flagged = pi(points) if pi else nothing
+    cautious = pi_c(points) if pi_c else nothing
+    repeated = duplicate_pattern(points) if dedup != "none" else [False] * len(points)
+    if dedup == "flagged":
+        speaks = zip(repeated, flagged, cautious, strict=True)
+        repeated = [r and bool(f or c) for r, f, c in speaks]
+
+    public: list[Point] = []
+    private: list[Point] = []
+    spans = touched = 0
+    for point, marks, careful, duplicate in zip(points, flagged, cautious, repeated, strict=True):
+        if duplicate:
+            if duplicates == "mask":
+                private.append(replace(point, text=MASK, secrets=()))
+            continue
+        done = redact(point, marks)
+        spans += len(marks)
+        touched += bool(marks)
+        (private if marks or careful or MASK in done.text else public).append(done)
+    return Prepared(
+        public=tuple(public),
+        private=tuple(private),
+        points=len(points),
+        duplicates=sum(repeated),
+        redacted_spans=spans,
+        redacted_points=touched,
+        missed_secrets=sum(len(p.secrets) for p in public + private),
+    )
