@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine with Python 3.11+ and make:
+#   make book     make test
+PYTHON  ?= python3
+PROFILE ?= quick
+JOBS    ?= 2
+BIN     := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install book published publish test lint clean
+
+help: ## show this list
+	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1   \2/p' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PROFILE=quick|laptop|paper chooses the size of the runs, JOBS=N the processes of the tests,"
+	@echo "  PYTHON=python3.12 the interpreter that makes .venv."
+
+install: .venv/.installed ## set up .venv with the pinned packages (once; the others do it by themselves)
+
+.venv/.installed: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make: $(PYTHON) must be Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
+	  echo "make: $(PYTHON) cannot make a virtual environment (Debian, Ubuntu: install python3-venv)" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,dev]'
+	@touch $@
+
+book: .venv/.installed ## run the notebooks here and build your edition: _build/PROFILE/html/index.html
+	@$(BIN)/python book/build.py --profile $(PROFILE)
+
+published: .venv/.installed ## build the published edition from the recorded runs: _build/html/index.html
+	@$(BIN)/jupyter-book build --quiet -W --keep-going book/
+	@echo "$(CURDIR)/_build/html/index.html"
+
+publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
+	@$(BIN)/python book/build.py --publish $(PROFILE)
+
+test: .venv/.installed ## run the tests
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+lint: .venv/.installed ## check style with ruff
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+clean: ## remove what was built; .venv and the store of finished runs stay
+	rm -rf _build book/autoapi .pytest_cache .ruff_cache .hypothesis

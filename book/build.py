@@ -1,0 +1,166 @@
+"""Run the notebooks and build the book from them, offline, leaving the checkout clean.
+
+``--profile quick`` makes your own edition in ``_build/quick/html``. ``--publish laptop`` instead
+records the executed notebooks in ``book/chapters``, the published edition. Finished training runs
+are kept in ``store/`` and are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import yaml
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "book" / "chapters"
+REMOTE = re.compile(
+    r"""<script[^>]+src=["']?(?:https?:)?//[^"'>]+|<link[^>]+href=["']?(?:https?:)?//[^"'>]+\.css"""
+    r"""|(?:src|href)=["'](?:https?:)?//[^"']+\.(?:js|css)(?:\?[^"']*)?["']"""
+)
+
+
+def recorded_seconds(notebook: Path) -> float:
+    """How long the published edition of this notebook took; one that is not recorded goes first."""
+    try:
+        metadata = json.loads((PUBLISHED / notebook.name).read_text())["metadata"]
+        return metadata["papermill"]["duration"]
+    except (OSError, KeyError):
+        return float("inf")
+
+
+def failure(executed: Path, log: str) -> str:
+    """The failing cell's error in a few lines, or the end of papermill's own output."""
+    try:
+        cells = json.loads(executed.read_text())["cells"]
+    except (OSError, ValueError):
+        cells = []
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            if output["output_type"] == "error":
+                source = "".join(cell["source"]).strip().splitlines()[:6]
+                error = f"{output['ename']}: {output['evalue']}"
+                return "\n".join([f"    | {line}" for line in source] + [f"    {error}"])
+    return "\n".join(f"    {line}" for line in log.strip().splitlines()[-6:])
+
+
+def tidy(executed: Path) -> None:
+    """Fold the injected cell away and keep of papermill's notes only what holds on any machine."""
+    notebook = json.loads(executed.read_text())
+    for cell in notebook["cells"]:
+        for key in ("papermill", "execution"):
+            cell["metadata"].pop(key, None)
+        if "injected-parameters" in cell["metadata"].get("tags", []):
+            cell["metadata"]["tags"] = ["injected-parameters", "hide-input"]
+    notes = notebook["metadata"]["papermill"]
+    notebook["metadata"]["papermill"] = {
+        key: notes[key] for key in ("duration", "parameters", "start_time", "version")
+    }
+    executed.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+
+def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | None:
+    """Run one notebook into ``target``; returns what went wrong, or None."""
+    part = work / f"{notebook.stem}.part.ipynb"
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        f"notebooks/{notebook.name}",
+        part,
+        "-k",
+        "python3",
+    ]
+    command += ["-p", "profile", profile, "--no-progress-bar"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}
+    run = subprocess.run(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if run.returncode:
+        return f"notebooks/{notebook.name} failed:\n{failure(part, run.stdout)}"
+    tidy(part)
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.move(part, target / notebook.name)
+    return None
+
+
+def execute_all(profile: str, work: Path, target: Path) -> None:
+    """Run every notebook, two at a time, the longest first; exits 1 where one fails."""
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"), key=recorded_seconds, reverse=True)
+    work.mkdir(parents=True, exist_ok=True)
+    errors = []
+    bar = tqdm(total=len(notebooks), unit="notebook", desc=f"profile {profile}")
+    with bar, ThreadPoolExecutor(max_workers=2) as pool:
+        started = {pool.submit(execute, n, profile, work, target): n for n in notebooks}
+        for future in as_completed(started):
+            errors += [future.result()] if future.result() else []
+            bar.set_postfix_str(started[future].stem)
+            bar.update()
+    if errors:
+        sys.exit("\n".join(errors))
+
+
+def copy_book(work: Path, profile: str) -> None:
+    """Copy the book's sources and its configuration; the chapters come from fresh runs."""
+    shutil.copytree(
+        ROOT / "book", work / "book", ignore=shutil.ignore_patterns("chapters", "autoapi", "__py*")
+    )
+    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    config["sphinx"]["config"]["autoapi_dirs"] = [str(ROOT / "crtlib")]
+    today = time.strftime("%Y-%m-%d")
+    config["html"]["extra_footer"] += f" This edition: profile {profile}, built {today}."
+    (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def remote_files(html: Path) -> list[str]:
+    """Every script or style sheet that a page would fetch from another host."""
+    pages = sorted(html.rglob("*.html"))
+    found = ((page, REMOTE.findall(page.read_text(encoding="utf-8"))) for page in pages)
+    return [f"{page.relative_to(html)}: {address}" for page, hits in found for address in hits]
+
+
+def build(profile: str) -> Path:
+    """Make your edition; returns its first page."""
+    home = ROOT / "_build" / profile
+    work = home / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    copy_book(work, profile)
+    execute_all(profile, work / "parts", work / "book" / "chapters")
+    command = [sys.executable, "-m", "jupyter_book", "build", "--quiet", "-W", "--keep-going"]
+    if subprocess.run([*command, work / "book"], cwd=ROOT).returncode:
+        sys.exit("jupyter-book: the pages were not built without warnings (see above)")
+    if remote := remote_files(work / "_build" / "html"):
+        sys.exit("pages that need the network:\n" + "\n".join(remote))
+    shutil.rmtree(home / "html", ignore_errors=True)
+    shutil.move(work / "_build" / "html", home / "html")
+    return home / "html" / "index.html"
+
+
+def main() -> None:
+    """Parse the command line, build, and say where the book is and how long it took."""
+    profiles = ["quick", "laptop", "paper"]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--profile", choices=profiles, help="build your edition")
+    what.add_argument("--publish", choices=profiles, help="record the runs in book/chapters")
+    arguments = parser.parse_args()
+    start = time.perf_counter()
+    if arguments.publish:
+        execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED)
+        done = PUBLISHED
+    else:
+        done = build(arguments.profile)
+    print(f"{done}\n{time.perf_counter() - start:.0f} seconds")
+
+
+if __name__ == "__main__":
+    main()
