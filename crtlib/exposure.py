@@ -1,0 +1,132 @@
+"""Canary exposure: the exact rank of a secret among all that it could have been.
+
+CRT, Definition 9 (Carlini et al. 2019): exposure = log2 |R| - log2 rank, rank 1 the most likely.
+
+>>> round(float(exposure(1, 10**6)), 6), float(exposure(10**6, 10**6))
+(19.931569, 0.0)
+>>> band = chance_band(canaries=10, level=0.9)
+>>> round(band.mean, 1), round(band.low, 1), round(band.high, 1)
+(4.2, 1.9, 7.6)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from crtlib import canaries, models
+from crtlib.tokens import Bpe
+
+STATES_AT_ONCE = 10_000
+"""Prefix states that are expanded together: bounds memory (a transformer keeps a cache each)."""
+NEAR = 1e-4
+"""Scores this close to the secret's are compared again in float64."""
+
+
+def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
+    """Definition 9 for 1-based ``rank`` among ``space`` candidates, in bits."""
+    rank = np.asarray(rank)
+    if rank.min() < 1 or rank.max() > space:
+        raise ValueError(f"rank={rank.min()}..{rank.max()}: must be in [1, {space}]")
+    return np.log2(space) - np.log2(rank)
+
+
+def all_logprobs(model, prefix: Sequence[int], alphabet: Sequence[int], length: int) -> np.ndarray:
+    """Log-probability of every string over ``alphabet`` of this ``length`` after ``prefix``.
+
+    Returns ``(len(alphabet) ** length,)``, in lexicographic order. A prefix trie shares the work:
+    for six digits 111,111 states instead of a million sequences.
+    """
+    letters = torch.as_tensor(list(alphabet), device=next(model.parameters()).device)
+    state, logprobs = models.start(model, prefix)
+    return _expand(model, state, logprobs[:, letters], letters, length - 1).cpu().numpy()
+
+
+def _expand(model, state, scores, letters, depth) -> torch.Tensor:
+    """Scores of all continuations of the states. ``scores`` (states, letters): the next letter,
+    added to what came before."""
+    if depth == 0:
+        return scores.flatten()
+    states, width = scores.shape
+    blocks = []
+    rows_at_once = max(1, STATES_AT_ONCE // width)
+    for first in range(0, states, rows_at_once):
+        rows = torch.arange(first, min(first + rows_at_once, states), device=letters.device)
+        parents = rows.repeat_interleave(width)
+        child, logprobs = models.step(model, state.select(parents), letters.repeat(len(rows)))
+        below = scores[rows].flatten()[:, None] + logprobs[:, letters]
+        blocks.append(_expand(model, child, below, letters, depth - 1))
+    return torch.cat(blocks)
+
+
+def ranks(model, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.ndarray) -> np.ndarray:
+    """Exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
+    strings of its length: 1 + the number that are strictly more likely.
+
+    float32 scores tie or nearly tie for some; those within ``NEAR`` of a secret are scored again
+    in float64, so the rank is that of the model and not of the rounding.
+    """
+    secrets = np.asarray(secrets)
+    width, length = len(alphabet), secrets.shape[1]
+    scores = all_logprobs(model, prefix, alphabet, length)
+    places = width ** np.arange(length - 1, -1, -1)
+    index = secrets @ places
+    exact = copy.deepcopy(model).double()
+    letters = np.asarray(alphabet)
+    out = []
+    for i in index:
+        close = np.flatnonzero(np.abs(scores - scores[i]) <= NEAR)
+        above = int((scores > scores[i] + NEAR).sum())
+        texts = letters[close[:, None] // places % width]
+        rescored = models.token_logprobs(exact, [[*prefix, *text] for text in texts.tolist()])
+        total = np.array([s[len(prefix) - 1 :].sum() for s in rescored])
+        out.append(1 + above + int((total > total[close == i]).sum()))
+    return np.array(out)
+
+
+def canary_exposure(model, tokenizer: Bpe, secrets: Sequence[str]) -> np.ndarray:
+    """Exposure in bits of each six-digit canary of :mod:`crtlib.canaries`, ``(n,)``."""
+    digits = np.array([[int(c) for c in s] for s in secrets])
+    prefix = tokenizer.encode_prefix(canaries.prefix())
+    return exposure(ranks(model, prefix, tokenizer.digits, digits), canaries.SPACE)
+
+
+@dataclass(frozen=True)
+class Band:
+    """What a model that knows nothing scores: mean, and the central interval from low to high."""
+
+    mean: float
+    low: float
+    high: float
+    level: float
+
+
+def chance_band(
+    *,
+    canaries: int,
+    seeds: int = 1,
+    level: float = 0.95,
+    statistic: str = "max",
+    points: int = 1,
+    draws: int = 200_000,
+) -> Band:
+    """Chance band of the "max" or "mean" exposure over ``canaries``, averaged over ``seeds`` runs.
+
+    Under the null each rank is uniform on 1..10**6. ``points`` is how many such numbers are drawn
+    in one figure: the band is widened (Sidak) so that all lie inside with probability ``level``.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: must be in (0, 1)")
+    rng = np.random.default_rng(0)
+    reduce = {"max": np.max, "mean": np.mean}[statistic]
+    total = np.zeros(draws)
+    for _ in range(seeds):
+        total += reduce(-np.log2(1 - rng.random((draws, canaries))), axis=1)
+    total = np.minimum(total / seeds, np.log2(10.0**6))
+    tail = (1 - level ** (1 / points)) / 2
+    low, high = np.quantile(total, [tail, 1 - tail])
+    return Band(float(total.mean()), float(low), float(high), level)

@@ -1,0 +1,110 @@
+"""One file for each finished run, one long table of all of them.
+
+A store is a folder of JSON files named by the hash of their experiment. A file is written
+atomically, so it is there whole or not at all, and what is there need not be run again.
+
+>>> import tempfile
+>>> store = Store(tempfile.mkdtemp())
+>>> store.write("abc", {"method": "crt"}, {"seed": 1}, [("exposure", 1, 0, 2.5)])
+>>> store.table(["abc"])[["method", "metric", "epoch", "item", "value", "seed"]].values.tolist()
+[['crt', 'exposure', 1, 0, 2.5, 1]]
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import pandas as pd
+
+from crtlib import __version__, storage
+
+STORE_VERSION = "1"
+"""Raised whenever the same experiment would give other numbers than before."""
+
+Row = tuple[str, int, int, float]
+"""``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
+
+
+class Store:
+    """A folder of finished runs. Raises ``ValueError`` for a store of another version."""
+
+    def __init__(self, folder: str | os.PathLike) -> None:
+        self.folder = Path(folder)
+        mark = self.folder / "VERSION"
+        if mark.exists():
+            found = mark.read_text().strip()
+            if found != STORE_VERSION:
+                raise ValueError(
+                    f"store={str(folder)!r}: has version {found!r}, this library reads "
+                    f"{STORE_VERSION!r}; name another folder or remove this one"
+                )
+        elif self.folder.exists() and any(self.folder.glob("*.json")):
+            raise ValueError(f"store={str(folder)!r}: holds JSON files but no VERSION: not a store")
+        else:
+            storage.write_text(mark, STORE_VERSION + "\n")
+
+    def path(self, key: str) -> Path:
+        """Where the run with this hash is, or will be."""
+        return self.folder / f"{key}.json"
+
+    def checkpoint(self, key: str) -> Path:
+        """Where an unfinished run keeps its state."""
+        return self.folder / "unfinished" / f"{key}.pt"
+
+    def has(self, key: str) -> bool:
+        """True where the run is finished."""
+        return self.path(key).exists()
+
+    def write(self, key: str, experiment: dict, provenance: dict, rows: Iterable[Row]) -> None:
+        """Record a finished run atomically."""
+        cell = {"experiment": experiment, "provenance": provenance, "rows": list(rows)}
+        storage.write_text(self.path(key), json.dumps(cell))
+
+    def table(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Long table of the runs ``keys``: one row a measurement, experiment and provenance as
+        columns. Raises ``KeyError`` for a run that is not finished."""
+        frames = []
+        for key in keys:
+            if not self.has(key):
+                raise KeyError(f"run {key} is not in the store")
+            cell = json.loads(self.path(key).read_text(encoding="utf-8"))
+            frame = pd.DataFrame(cell["rows"], columns=["metric", "epoch", "item", "value"])
+            constants = {"run": key, **cell["experiment"], **cell["provenance"]}
+            front = pd.DataFrame({k: [v] * len(frame) for k, v in constants.items()})
+            frames.append(pd.concat([front, frame], axis=1))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def provenance(*, profile: str, device: str, seconds: float) -> dict:
+    """What a reader must know of where a number comes from."""
+    names = ("torch", "transformers", "numpy")
+    return {
+        "profile": profile,
+        "device": device,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": ", ".join(
+            [f"crtlib {__version__}"] + [f"{n} {metadata.version(n)}" for n in names]
+        ),
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(seconds, 2),
+    }
+
+
+def record(table: pd.DataFrame, path: str | os.PathLike) -> None:
+    """Write a table to ``path`` as Parquet, atomically."""
+    with storage.replacing(path) as part:
+        table.to_parquet(part, index=False)
+
+
+def recorded(name: str) -> pd.DataFrame:
+    """A table recorded in the repository's ``data/results``."""
+    path = Path(__file__).resolve().parent.parent / "data" / "results" / f"{name}.parquet"
+    if not path.exists():
+        raise ValueError(f"name={name!r}: no recorded table {path.name} in data/results")
+    return pd.read_parquet(path)

@@ -1,0 +1,290 @@
+"""Phases, and the loop that runs them.
+
+A phase holds public constants only, and is the one object that makes both the batches and the
+ledger entry: the sampler that ran is the one that is accounted.
+
+>>> import torch
+>>> phase = PrivatePhase(
+...     epoch=1, sampling_probability=0.5, steps=3, noise_multiplier=1.0, clip_norm=0.1,
+...     normaliser=2.0, learning_rate=1e-3,
+... )
+>>> generator = torch.Generator().manual_seed(0)
+>>> [len(batch) for batch in phase.batches(4, generator)]  # a batch may be empty; it counts
+[4, 2, 1]
+>>> phase.event()
+SampledGaussian(sampling_probability=0.5, noise_multiplier=1.0, steps=3)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crtlib import clipping, storage
+from crtlib.ledger import SampledGaussian
+
+Part = Literal["public", "private", "all"]
+TOKENS_AT_ONCE = 4096
+"""Padded tokens of one forward pass: larger logical batches are cut, which changes no result."""
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name}={value}: must be positive")
+
+
+@dataclass(frozen=True)
+class PublicPhase:
+    """Ordinary training: shuffled batches, no noise, no guarantee for what it reads.
+
+    ``passes`` counts runs over the part; the gradient is that of the mean loss per token.
+    """
+
+    epoch: int
+    part: Part
+    passes: int
+    batch_size: int
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        _positive(passes=self.passes, batch_size=self.batch_size, learning_rate=self.learning_rate)
+
+    def batches(self, n: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Index tensors that cover ``range(n)`` once a pass, shuffled."""
+        for _ in range(self.passes):
+            yield from torch.randperm(n, generator=generator).split(self.batch_size)
+
+    def event(self) -> None:
+        """Nothing to account: every point that this phase reads is public, or unprotected."""
+        return None
+
+    def step(self, model: nn.Module, batch: Batch, noise: torch.Generator) -> None:
+        """Set ``.grad`` to the gradient of the mean token loss of ``batch``."""
+        for tokens, lengths in batch:
+            clipping.plain_sum(model, tokens, lengths, reduction="sum")
+        count = sum(int((lengths - 1).sum()) for _, lengths in batch)
+        for p in _trainable(model):
+            p.grad.div_(max(count, 1))
+
+
+@dataclass(frozen=True)
+class PrivatePhase:
+    """DP-SGD with Poisson sampling (Abadi et al. 2016): every field is a public constant.
+
+    ``normaliser`` divides the noisy sum (the expected batch size, fixed in advance): dividing by
+    the size of the batch that was drawn, or by ``int(n * q)``, would spend budget that is not
+    accounted. An empty batch still adds noise and counts as a step.
+    """
+
+    epoch: int
+    sampling_probability: float
+    steps: int
+    noise_multiplier: float
+    clip_norm: float
+    normaliser: float
+    learning_rate: float
+    part: Part = "private"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sampling_probability <= 1:
+            raise ValueError(f"sampling_probability={self.sampling_probability}: must be in (0, 1]")
+        if self.noise_multiplier < 0:
+            raise ValueError(f"noise_multiplier={self.noise_multiplier}: must not be negative")
+        _positive(
+            steps=self.steps,
+            clip_norm=self.clip_norm,
+            normaliser=self.normaliser,
+            learning_rate=self.learning_rate,
+        )
+
+    def batches(self, n: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """``steps`` Poisson samples of ``range(n)``: each index is in each batch with
+        probability ``sampling_probability``, independently."""
+        for _ in range(self.steps):
+            drawn = torch.rand(n, generator=generator, dtype=torch.float64)
+            yield (drawn < self.sampling_probability).nonzero().flatten()
+
+    def event(self) -> SampledGaussian:
+        """What an accountant has to know of this phase."""
+        return SampledGaussian(self.sampling_probability, self.noise_multiplier, self.steps)
+
+    def step(self, model: nn.Module, batch: Batch, noise: torch.Generator) -> None:
+        """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser."""
+        for tokens, lengths in batch:
+            clipping.clipped_sum(model, tokens, lengths, clip_norm=self.clip_norm)
+        parameters = _trainable(model)
+        clipping.add_noise(parameters, std=self.noise_multiplier * self.clip_norm, generator=noise)
+        for p in parameters:
+            p.grad.div_(self.normaliser)
+
+
+Phase = PublicPhase | PrivatePhase
+Batch = list[tuple[Tensor, Tensor]]
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points."""
+
+
+@dataclass
+class Run:
+    """What training leaves: the model, what was done to private points (``events``), what
+    ``on_epoch`` measured (``history``), and the seconds of training."""
+
+    model: nn.Module
+    events: list[SampledGaussian] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def train(
+    model: nn.Module,
+    phases: Sequence[Phase],
+    parts: Mapping[str, Sequence[Sequence[int]]],
+    *,
+    seed: int,
+    secure_noise: bool = False,
+    optimizer: Literal["adam", "sgd"] = "adam",
+    on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+) -> Run:
+    """Run ``phases`` in order on ``model`` (changed in place).
+
+    ``parts`` maps "public" and "private" to token sequences; "all" is both. Public and private
+    phases keep an optimizer each, so that Adam's moments of one never scale the other's steps.
+
+    The noise has a generator of its own. By default it follows from ``seed``, so a run can be
+    repeated: right for experiments, WRONG for a release, because who knows the seed can subtract
+    the noise. ``secure_noise=True`` seeds it from the operating system.
+
+    ``on_epoch(epoch, model)`` is called after the last phase of each epoch and returns what it
+    measured, on data of its own: the loss on private points is itself private and is not kept.
+
+    ``checkpoint`` names a file that is replaced atomically after every phase, with model,
+    optimizers, generators and events; when it exists, training goes on from there and the result
+    is bit-identical to an uninterrupted run. A checkpoint of another run is refused.
+
+    Raises ``ValueError`` for a phase whose part is missing or empty.
+    """
+    parts = {**parts, "all": [*parts.get("public", ()), *parts.get("private", ())]}
+    for phase in phases:
+        if not parts.get(phase.part):
+            raise ValueError(f"part={phase.part!r}: {type(phase).__name__} has no points to read")
+    generators = {
+        name: torch.Generator().manual_seed(_seed(seed, k))
+        for k, name in enumerate(("public order", "poisson", "noise"))
+    }
+    if secure_noise:
+        generators["noise"].manual_seed(int.from_bytes(os.urandom(7), "big"))
+    make = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer]
+    optimizers = {kind: make(_trainable(model), lr=1.0) for kind in (PublicPhase, PrivatePhase)}
+    run = Run(model)
+    identity = _identity(phases, parts, seed, secure_noise, optimizer)
+    done = _restore(checkpoint, identity, run, optimizers, generators)
+
+    device = next(model.parameters()).device
+    model.train()
+    for k, phase in enumerate(phases[done:], start=done):
+        started = time.perf_counter()
+        private = isinstance(phase, PrivatePhase)
+        update = optimizers[type(phase)]
+        for group in update.param_groups:
+            group["lr"] = phase.learning_rate
+        sequences = parts[phase.part]
+        order = generators["poisson" if private else "public order"]
+        for indices in phase.batches(len(sequences), order):
+            for p in _trainable(model):
+                p.grad = torch.zeros_like(p)
+            phase.step(model, collate(sequences, indices.tolist(), device), generators["noise"])
+            update.step()
+        if private:
+            run.events.append(phase.event())
+        run.seconds += time.perf_counter() - started
+        if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
+            run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
+            model.train()
+        if checkpoint:
+            _save(checkpoint, identity, k + 1, run, optimizers, generators)
+    for p in _trainable(model):
+        p.grad = None
+    return run
+
+
+def collate(
+    sequences: Sequence[Sequence[int]], indices: Sequence[int], device: torch.device
+) -> Batch:
+    """Micro-batches of similar length, of at most ``TOKENS_AT_ONCE`` padded tokens each."""
+    rows = sorted((sequences[i] for i in indices), key=len)
+    batch, start = [], 0
+    while start < len(rows):
+        end = start + 1
+        while end < len(rows) and (end + 1 - start) * len(rows[end]) <= TOKENS_AT_ONCE:
+            end += 1
+        block = rows[start:end]
+        tokens = torch.zeros(len(block), len(block[-1]), dtype=torch.long)
+        for i, row in enumerate(block):
+            tokens[i, : len(row)] = torch.as_tensor(row)
+        lengths = torch.tensor([len(row) for row in block])
+        batch.append((tokens.to(device), lengths.to(device)))
+        start = end
+    return batch
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def _seed(seed: int, stream: int) -> int:
+    """Independent streams from one seed (also from other uses of the same seed)."""
+    return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _identity(phases, parts, seed, secure, optimizer) -> str:
+    told = [[type(p).__name__, asdict(p)] for p in phases]
+    digest = hashlib.sha256(repr([told, seed, secure, optimizer]).encode())
+    for name, rows in parts.items():
+        digest.update(f"{name} {len(rows)}".encode())
+        for row in rows:
+            digest.update(np.asarray(row, dtype=np.int64).tobytes() + b".")
+    return digest.hexdigest()
+
+
+def _save(path, identity, done, run, optimizers, generators) -> None:
+    state = {
+        "identity": identity,
+        "done": done,
+        "model": run.model.state_dict(),
+        "optimizers": [o.state_dict() for o in optimizers.values()],
+        "generators": [g.get_state() for g in generators.values()],
+        "events": [asdict(e) for e in run.events],
+        "history": run.history,
+        "seconds": run.seconds,
+    }
+    with storage.replacing(path) as part:
+        torch.save(state, part)
+
+
+def _restore(path, identity, run, optimizers, generators) -> int:
+    """Load a checkpoint of this run, if there is one; the number of phases already done."""
+    if not path or not Path(path).exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    if state["identity"] != identity:
+        raise ValueError(
+            f"checkpoint={str(path)!r}: belongs to another run (phases, data or seed differ)"
+        )
+    run.model.load_state_dict(state["model"])
+    for optimizer, saved in zip(optimizers.values(), state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    for generator, saved in zip(generators.values(), state["generators"], strict=True):
+        generator.set_state(saved)
+    run.events = [SampledGaussian(**e) for e in state["events"]]
+    run.history, run.seconds = state["history"], state["seconds"]
+    return state["done"]
