@@ -19,7 +19,7 @@ import random
 import re
 import statistics as st
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -182,17 +182,21 @@ class Identity:
 def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
     """A database of ``size`` invented customers, a function of ``seed`` alone.
 
-    Names and addresses are put together from the word lists of Faker's en_US providers (calling
-    ``Faker().address()`` per row would take 20 times as long): first names by their frequency,
-    last names and the rest uniformly, military addresses 3 in 28 as in Faker. Nothing global is
-    seeded. The database is smaller than the world, so that customers, and with them names and
+    Names and addresses are put together from Faker's word lists (calling ``Faker().address()``
+    per row would take 20 times as long): American first names by their frequency, last names
+    uniformly from four English-speaking countries (with the American ones alone, names would
+    repeat more than in the original), American addresses, 3 in 28 of them military as in Faker.
+    Nothing global is seeded. The database is small, so that customers, and with them names and
     addresses, come back across splits, as in the original.
     """
     from faker.providers.address.en_US import Provider as Place
+    from faker.providers.person import en_GB, en_IE, en_NZ
     from faker.providers.person.en_US import Provider as Person
 
     rng = random.Random(f"identities/{seed}")
-    pick, last_names = rng.choice, tuple(Person.last_names)
+    people = (Person, en_GB.Provider, en_IE.Provider, en_NZ.Provider)
+    pick, lists = rng.choice, [set(person.last_names) for person in people]
+    last_names = sorted(name for name in set.union(*lists) if " " not in name)
     first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * size)
 
     def digits(pattern: str) -> str:
@@ -265,7 +269,7 @@ def _turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:
     return Turn(speaker, text + template[last:], tuple(secrets))
 
 
-def _dialogue(
+def _agenda(
     rng: random.Random, variety: str, people: tuple[Identity, ...], customer: Identity
 ) -> tuple[Turn, ...]:
     """Follow the agenda once."""
@@ -306,6 +310,24 @@ def _dialogue(
     return tuple(turns)
 
 
+def stream(
+    n: int, seed: int, variety: str = "paper", *, database_seed: int = 0
+) -> Iterator[Dialogue]:
+    """The dialogues of ``simulate`` one by one, for corpora larger than memory."""
+    if n < 1:
+        raise ValueError(f"n={n}: must be at least 1 dialogue")
+    if variety not in VARIETIES:
+        raise ValueError(f"variety={variety!r}: must be one of {', '.join(VARIETIES)}")
+    people = identities(database_seed)
+    rng = random.Random(f"customersim/{variety}/{seed}")
+
+    def dialogue(i: int) -> Dialogue:
+        customer = rng.choice(people)
+        return Dialogue(f"s{seed}-d{i}", customer.user, _agenda(rng, variety, people, customer))
+
+    return map(dialogue, range(n))
+
+
 def simulate(n: int, seed: int, variety: str = "paper", *, database_seed: int = 0) -> Corpus:
     """``n`` dialogues with exact spans; ``simulate(m, seed)`` is the beginning for ``m < n``.
 
@@ -315,17 +337,7 @@ def simulate(n: int, seed: int, variety: str = "paper", *, database_seed: int = 
     names the row; another ``seed`` with the same ``database_seed`` is another split of the same
     world. Raises ``ValueError`` for ``n < 1`` or an unknown variety.
     """
-    if n < 1:
-        raise ValueError(f"n={n}: must be at least 1 dialogue")
-    if variety not in VARIETIES:
-        raise ValueError(f"variety={variety!r}: must be one of {', '.join(VARIETIES)}")
-    people = identities(database_seed)
-    rng = random.Random(f"customersim/{variety}/{seed}")
-    dialogues = []
-    for i in range(n):
-        customer = rng.choice(people)
-        turns = _dialogue(rng, variety, people, customer)
-        dialogues.append(Dialogue(f"s{seed}-d{i}", customer.user, turns))
+    dialogues = stream(n, seed, variety, database_seed=database_seed)
     return Corpus(f"customersim-{variety}", tuple(dialogues))
 
 
