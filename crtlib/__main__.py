@@ -5,7 +5,11 @@ Every command refuses bad input in one line on standard error, exits with 2 and 
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -15,6 +19,188 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train language models on text that holds secrets, and measure that they did not leak.",
 )
+
+
+@app.command()
+def screen(
+    corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for public.jsonl, private.jsonl, summary.json.")
+    ],
+    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
+    policy: Annotated[str, typer.Option(help="Redaction policy pi.")] = "regex",
+    conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "everything",
+    gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
+    dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",
+    duplicates: Annotated[str, typer.Option(help="Second occurrences: mask or drop.")] = "mask",
+) -> None:
+    """Deduplicate, redact and split a corpus into public and private points (Algorithm 1)."""
+    from crtlib import corpora, prepare, profiles, screen, storage
+
+    profiles.check(gamma=gamma, unit=unit)
+    pi = screen.miss(screen.policy_by_name(policy), gamma, seed)
+    pi_c = screen.policy_by_name(conservative)
+    points = corpora.points(corpora.read_jsonl(corpus), unit=unit)
+    flagged, cautious = pi(points), pi_c(points)
+    prepared = prepare.prepare(
+        points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=duplicates
+    )
+    measured = {
+        name: screen.recall(points, spans) for name, spans in (("pi", flagged), ("pi_c", cautious))
+    }
+    labelled = any(p.secrets for p in points)
+    summary = {
+        "corpus": corpus.name,
+        "unit": unit,
+        "policy": policy,
+        "conservative": conservative,
+        "gamma": gamma,
+        "seed": seed,
+        "dedup": dedup,
+        "duplicates_become": duplicates,
+        "points": prepared.points,
+        "duplicates": prepared.duplicates,
+        "redacted_spans": prepared.redacted_spans,
+        "redacted_points": prepared.redacted_points,
+        "public": len(prepared.public),
+        "private": len(prepared.private),
+        "missed_secrets": prepared.missed_secrets if labelled else None,
+    }
+    for name, part in (("public", prepared.public), ("private", prepared.private)):
+        lines = (json.dumps({"id": p.id, "user": p.user, "text": p.text}) + "\n" for p in part)
+        storage.write_text(out / f"{name}.jsonl", "".join(lines))
+    tables = {name: json.loads(t.to_json(orient="index")) for name, t in measured.items()}
+    told = summary | ({"recall": tables} if labelled else {})
+    storage.write_text(out / "summary.json", json.dumps(told, indent=1) + "\n")
+    for name, value in summary.items():
+        print(f"{name:>18}  {'no labels' if value is None else value}")
+    for name, table in measured.items() if labelled else ():
+        print(f"\nrecall of {name} ({policy if name == 'pi' else conservative}) on the labels")
+        print(table.to_string(float_format=lambda x: f"{x:.4g}"))
+
+
+@app.command()
+def train(
+    corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model, guarantee and measurements.")],
+    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
+    method: Annotated[str, typer.Option(help="sgd, dedup, dpsgd, crt or crt_sigma0.")] = "crt",
+    model: Annotated[str, typer.Option(help="lstm or gpt2.")] = "lstm",
+    policy: Annotated[str, typer.Option(help="Redaction policy pi.")] = "regex",
+    conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "regex",
+    gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
+    epsilon: Annotated[float, typer.Option(help="Target epsilon of DP-SGD.")] = 3.0,
+    delta: Annotated[float, typer.Option(help="Target delta.")] = 8e-5,
+    neighbouring: Annotated[str, typer.Option(help="add_or_remove or replace.")] = "replace",
+    epochs: Annotated[int, typer.Option(help="Epochs.")] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
+    canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
+    repeatable_noise: Annotated[
+        bool, typer.Option(help="Noise from the seed: for experiments, never for a release.")
+    ] = False,
+) -> None:
+    """Screen and train on a corpus; write the model, its guarantee and the canary attack."""
+    import torch
+
+    from crtlib import corpora, experiments, profiles, results, storage, trials
+
+    profiles.check(epochs=epochs, neighbouring_relation=neighbouring, unit=unit)
+    n = len(corpora.read_jsonl(corpus))
+    heldout = max(1, n // 10)
+    experiment = experiments.calibrate(
+        experiments.Experiment(
+            method=method,
+            model=model,
+            gamma=gamma,
+            seed=seed,
+            corpus=str(corpus),
+            dialogues=n - 2 * heldout,
+            heldout=heldout,
+            unit=unit,
+            policy=policy,
+            conservative=conservative,
+            epsilon=epsilon,
+            delta=delta,
+            neighbouring_relation=neighbouring,
+            epochs=epochs,
+            canaries=canaries,
+        )
+    )
+    storage.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    fitted = trials.fit(
+        experiment,
+        checkpoint=out / "unfinished.pt",
+        device=device,
+        secure_noise=not repeatable_noise,
+        progress=True,
+    )
+    rows = trials.measure(experiment, fitted)
+    guarantee = fitted.guarantee(experiment)
+    said = str(guarantee) if guarantee else "no guarantee: this method adds no noise"
+    if guarantee and repeatable_noise:
+        said += "; the noise follows from a known seed: an experiment, not a release"
+    trials.save(fitted, out)
+    storage.write_text(out / "guarantee.txt", said + "\n")
+    cell = {"guarantee": said, "rows": rows}
+    cell |= results.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+    storage.write_text(out / "results.json", json.dumps(cell, indent=1) + "\n")
+    (out / "unfinished.pt").unlink(missing_ok=True)
+    for name, _, item, value in rows:
+        if name == "exposure" or name.startswith("test_"):
+            print(f"{name:>16} {item or '':>3} {value:.4g}")
+    print(said)
+
+
+@app.command()
+def sweep(
+    figure: Annotated[str, typer.Argument(help="canary (Figure 3) or tuning (its search).")],
+    profile: Annotated[str, typer.Option(help="quick, laptop or paper.")] = "quick",
+    store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seeds: Annotated[int | None, typer.Option(help="Instead of the profile's.")] = None,
+    gammas: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
+) -> None:
+    """Run what a figure still lacks, and print the table. A killed sweep goes on where it was."""
+    from crtlib import profiles, results, sweeps
+
+    if figure not in sweeps.GRIDS:
+        raise ValueError(f"figure={figure!r}: must be one of {', '.join(sweeps.GRIDS)}")
+    asked = {"profile": profile, "workers": workers, "seeds": seeds, "gammas": gammas}
+    settings = profiles.parameters(asked, figure)
+    table = sweeps.sweep(
+        sweeps.GRIDS[figure](settings),
+        results.Store(store),
+        profile=profile,
+        workers=workers,
+        device=device,
+    )
+    if out:
+        results.record(table, out)
+    last = table[table.metric.isin(["test_ppl_words", "exposure"])]
+    groups = last.groupby(["model", "method", "gamma", "seed", "metric"]).value.max()
+    print(groups.unstack("metric").groupby(["model", "method", "gamma"]).mean().to_string())
+
+
+@app.command()
+def simulate(
+    dialogues: Annotated[int, typer.Option(help="How many dialogues.")],
+    out: Annotated[Path, typer.Option(help="The JSONL file to write; .jsonl.gz packs it.")],
+    seed: Annotated[int, typer.Option(help="Another seed, another split of the same world.")] = 0,
+    variety: Annotated[str, typer.Option(help="paper (61 public turns) or rich.")] = "paper",
+) -> None:
+    """Simulate customer-service dialogues, with the place and kind of every secret."""
+    from tqdm import tqdm
+
+    from crtlib import corpora, customersim
+
+    made = customersim.stream(dialogues, seed, variety)
+    # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
+    corpora.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)
+    print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
 
 
 def main() -> None:

@@ -99,6 +99,7 @@ def prepare(
     *,
     dedup: Dedup = "all",
     duplicates: Duplicates = "mask",
+    pattern: Sequence[bool] | None = None,
 ) -> Prepared:
     """Algorithm 1, lines 1 to 4.
 
@@ -112,9 +113,10 @@ def prepare(
 
     ``duplicates`` says what becomes of a second occurrence: ``"mask"`` replaces it by a
     ``<MASK>``-only private point (Algorithm 1), ``"drop"`` removes it (Section 4, "remove
-    identical sequences"). The pattern of duplicates is computed once, on the raw points, and is
-    treated as public: without that, one secret can change many prepared points and group
-    confidentiality fails on templated text (the two-line counterexample is a test).
+    identical sequences"). The ``pattern`` of duplicates is computed once, on the raw points
+    (:func:`duplicate_pattern`), and is treated as public: computed anew on the neighbouring
+    dataset it can differ, one secret then changes several prepared points, and Proposition 7 fails
+    on templated text (the two-line counterexample is a test).
 
     The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
     labels cannot depend on what deduplication did elsewhere.
@@ -131,10 +133,15 @@ def prepare(
     nothing: list[tuple[Secret, ...]] = [()] * len(points)
     flagged = pi(points) if pi else nothing
     cautious = pi_c(points) if pi_c else nothing
-    repeated = duplicate_pattern(points) if dedup != "none" else [False] * len(points)
+    if dedup == "none":
+        pattern = [False] * len(points)
+    repeated = list(duplicate_pattern(points) if pattern is None else pattern)
+    if len(repeated) != len(points):
+        raise ValueError(f"pattern: has {len(repeated)} entries for {len(points)} points")
     if dedup == "flagged":
-        speaks = zip(repeated, flagged, cautious, strict=True)
-        repeated = [r and bool(f or c) for r, f, c in speaks]
+        # A mask counts as flagged: it stands where, on the neighbouring dataset, a policy speaks.
+        speaks = zip(repeated, flagged, cautious, points, strict=True)
+        repeated = [r and bool(f or c or MASK in p.text) for r, f, c, p in speaks]
 
     public: list[Point] = []
     private: list[Point] = []

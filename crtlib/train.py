@@ -28,6 +28,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from crtlib import clipping, storage
 from crtlib.ledger import SampledGaussian
@@ -154,6 +155,7 @@ def train(
     optimizer: Literal["adam", "sgd"] = "adam",
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: str | os.PathLike | None = None,
+    progress: bool = False,
 ) -> Run:
     """Run ``phases`` in order on ``model`` (changed in place).
 
@@ -170,6 +172,7 @@ def train(
     ``checkpoint`` names a file that is replaced atomically after every phase, with model,
     optimizers, generators and events; when it exists, training goes on from there and the result
     is bit-identical to an uninterrupted run. A checkpoint of another run is refused.
+    ``progress`` shows a bar over phases, with the time left and nothing about the data.
 
     Raises ``ValueError`` for a phase whose part is missing or empty.
     """
@@ -191,6 +194,7 @@ def train(
 
     device = next(model.parameters()).device
     model.train()
+    bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
     for k, phase in enumerate(phases[done:], start=done):
         started = time.perf_counter()
         private = isinstance(phase, PrivatePhase)
@@ -212,6 +216,8 @@ def train(
             model.train()
         if checkpoint:
             _save(checkpoint, identity, k + 1, run, optimizers, generators)
+        bar.update()
+    bar.close()
     for p in _trainable(model):
         p.grad = None
     return run

@@ -1,0 +1,123 @@
+"""Algorithm 1 on D and on D' (one secret replaced by <MASK>): what the guarantee rests on."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crtlib import corpora, customersim, screen
+from crtlib.prepare import duplicate_pattern, prepare, redact
+from crtlib.records import MASK, Point, Secret
+
+CORPUS = customersim.simulate(30, 0, "paper")
+POINTS = corpora.points(CORPUS, unit="turn")
+TARGETS = [(i, s) for i, p in enumerate(POINTS) for s in p.secrets]
+
+
+def masked(points, i, secret):
+    """D': the secret's span in point ``i`` replaced by the mask."""
+    changed = list(points)
+    changed[i] = redact(points[i], [secret])
+    return tuple(changed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    target=st.sampled_from(TARGETS),
+    gamma=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 10),
+    dedup=st.sampled_from(["all", "flagged", "none"]),
+    duplicates=st.sampled_from(["mask", "drop"]),
+    base=st.sampled_from(["regex", "oracle"]),
+)
+def test_neighbours_stay_neighbours(target, gamma, seed, dedup, duplicates, base):
+    """Equal where pi catches x (Proposition 5); otherwise the same length and one difference."""
+    i, secret = target
+    policy = screen.policy_by_name(base)
+    pi = screen.miss(policy, gamma, seed)
+    pattern = duplicate_pattern(POINTS)
+    options = {"dedup": dedup, "duplicates": duplicates, "pattern": pattern}
+    neighbour = masked(POINTS, i, secret)
+    ours = prepare(POINTS, pi, policy, **options)
+    theirs = prepare(neighbour, pi, policy, **options)
+    assert [p.text for p in ours.public] == [p.text for p in theirs.public]
+    assert len(ours.private) == len(theirs.private)
+    differ = [
+        (a.text, b.text)
+        for a, b in zip(ours.private, theirs.private, strict=True)
+        if a.text != b.text
+    ]
+    caught = any(s.start <= secret.start and secret.end <= s.end for s in pi(POINTS)[i])
+    gone = pattern[i] and dedup != "none"
+    if caught or gone:
+        assert differ == []
+    else:
+        value = POINTS[i].text[secret.start : secret.end]
+        assert len(differ) == 1
+        assert value in differ[0][0]
+        assert differ[0][1].count(MASK) == differ[0][0].count(MASK) + 1
+
+
+def test_dedup_before_redaction_breaks_group_confidentiality_on_templates():
+    """THE counterexample to Proposition 7: both secrets are caught, yet the outputs differ
+    where the duplicate pattern is computed anew on D'; with one public pattern they agree."""
+    texts = ("ssn A", "ssn B")
+    points = tuple(Point(str(i), "u", t, (Secret("ssn", 4, 5),)) for i, t in enumerate(texts))
+    neighbour = tuple(redact(p, p.secrets) for p in points)
+    oracle = screen.oracle()
+    ours = [p.text for p in prepare(points, oracle, oracle).private]
+    assert ours == ["ssn <MASK>", "ssn <MASK>"]
+    assert [p.text for p in prepare(neighbour, oracle, oracle).private] == ["ssn <MASK>", MASK]
+    pattern = duplicate_pattern(points)
+    repaired = prepare(neighbour, oracle, oracle, pattern=pattern)
+    assert [p.text for p in repaired.private] == ours
+
+
+def test_every_point_with_a_mask_is_private_even_a_raw_one():
+    points = (Point("0", "u", f"I saw {MASK} there"), Point("1", "u", "plain"))
+    prepared = prepare(points, None, None)
+    assert [p.id for p in prepared.private] == ["0"]
+    assert [p.id for p in prepared.public] == ["1"]
+
+
+def test_flagged_scope_keeps_harmless_repetitions():
+    points = tuple(
+        Point(str(i), "u", t) for i, t in enumerate(["bye", "bye", "id 7", "id 7", "bye"])
+    )
+
+    def digits(ps):
+        return [tuple(Secret("id", 3, 4) for _ in range("7" in p.text)) for p in ps]
+
+    everywhere = prepare(points, digits, digits, dedup="all", duplicates="drop")
+    flagged = prepare(points, digits, digits, dedup="flagged", duplicates="drop")
+    assert [p.text for p in everywhere.public] == ["bye"]
+    assert [p.text for p in flagged.public] == ["bye"] * 3
+    assert len(everywhere.private) == len(flagged.private) == 1
+    assert (everywhere.duplicates, flagged.duplicates) == (3, 1)
+
+
+def test_redact_merges_touching_spans_and_moves_labels():
+    point = Point("0", "u", "ab cd ef", (Secret("x", 0, 2), Secret("y", 6, 8)))
+    done = redact(point, [Secret("p", 0, 2), Secret("q", 2, 5)])
+    assert done.text == f"{MASK} ef"
+    assert [done.text[s.start : s.end] for s in done.secrets] == ["ef"]
+
+
+def test_everything_makes_the_public_part_empty():
+    prepared = prepare(POINTS, screen.policy_by_name("regex"), screen.everything())
+    assert prepared.public == ()
+    assert len(prepared.private) == len(POINTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dedup": "some"}, "dedup='some': must be one of all, flagged, none"),
+        ({"duplicates": "x"}, "duplicates='x': must be one of mask, drop"),
+        ({"pattern": [True]}, "pattern: has 1 entries for"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(POINTS, None, None, **options)
+    with pytest.raises(ValueError, match="corpus is empty"):
+        prepare((), None, None)

@@ -1,0 +1,76 @@
+"""The tokenizer learns from public text only; canaries are where and what they should be."""
+
+from dataclasses import replace
+
+import pytest
+
+from crtlib import canaries, corpora, customersim, experiments, screen, tokens
+from crtlib.records import MASK, Corpus
+
+CORPUS = customersim.simulate(40, 0, "paper")
+TURNS = [f"{t.speaker}: {t.text}" for t in CORPUS.turns()]
+BPE = tokens.train_bpe(TURNS, vocab_size=512)
+
+
+def test_any_text_survives_the_round_trip():
+    for text in [*TURNS[:100], "naïve — 漢字 42", "   spaces  "]:
+        assert BPE.decode(BPE.encode([text])[0]) == text
+
+
+def test_digits_are_single_tokens_wherever_they_stand():
+    ids = BPE.encode(["order 12-345 67890"])[0]
+    assert [i for i in ids if i in BPE.digits] == [BPE.digits[int(d)] for d in "1234567890"]
+
+
+def test_mask_is_one_token_and_swallows_the_space_before_it():
+    assert BPE.encode([f"is {MASK}."])[0] == BPE.encode([f"is{MASK}."])[0]
+    assert BPE.encode([f"{MASK}{MASK}"])[0].count(BPE.mask) == 2
+
+
+def test_the_vocabulary_does_not_depend_on_private_text():
+    """Spell every secret backwards: the tokenizer of the experiments does not change."""
+
+    def backwards(turn):
+        text = turn.text
+        for s in turn.secrets:
+            text = text[: s.start] + text[s.start : s.end][::-1] + text[s.end :]
+        return replace(turn, text=text)
+
+    dialogues = tuple(replace(d, turns=tuple(map(backwards, d.turns))) for d in CORPUS.dialogues)
+    other = replace(CORPUS, dialogues=dialogues)
+    assert other != CORPUS
+    ours, theirs = (experiments._tokenizer(c, screen.oracle(), 512) for c in (CORPUS, other))
+    assert ours.json == theirs.json
+
+
+def test_save_and_load(tmp_path):
+    BPE.save(tmp_path / "bpe.json")
+    assert tokens.load(tmp_path / "bpe.json").fingerprint == BPE.fingerprint
+
+
+def test_a_small_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="vocab_size=100: must be at least 259"):
+        tokens.train_bpe(["a"], vocab_size=100)
+
+
+def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
+    secrets = canaries.make(10, seed=3)
+    assert len(set(secrets)) == 10
+    planted = canaries.insert(CORPUS, secrets, copies=20, seed=3)
+    assert len(planted) == len(CORPUS) + 200
+    assert [d for d in planted.dialogues if not d.id.startswith("canary")] == list(CORPUS.dialogues)
+    points = corpora.points(planted, unit="turn")
+    for secret in secrets:
+        copies = [p for p in points if p.text == canaries.prefix() + secret]
+        assert len(copies) == 20
+        assert all(p.text[p.secrets[0].start :] == secret for p in copies)
+    assert len({p.id for p in points}) == len(points)
+    positions = [i for i, d in enumerate(planted.dialogues) if d.id.startswith("canary")]
+    assert positions != list(range(200)) and min(positions) < 40 < max(positions)
+
+
+def test_the_regex_policy_sees_every_canary():
+    planted = canaries.insert(Corpus("c", ()), canaries.make(5, seed=0), copies=2, seed=0)
+    points = corpora.points(planted, unit="turn")
+    flagged = screen.policy_by_name("regex")(points)
+    assert [s[0].start for s in flagged] == [p.secrets[0].start for p in points]
