@@ -54,13 +54,13 @@ def failure(executed: Path, log: str) -> str:
 
 
 def tidy(executed: Path) -> None:
-    """Fold the injected cell away and keep of papermill's notes only what holds on any machine."""
+    """Hide the injected cell; of papermill's notes keep only what holds on any machine."""
     notebook = json.loads(executed.read_text())
     for cell in notebook["cells"]:
         for key in ("papermill", "execution"):
             cell["metadata"].pop(key, None)
         if "injected-parameters" in cell["metadata"].get("tags", []):
-            cell["metadata"]["tags"] = ["injected-parameters", "hide-input"]
+            cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
     notes = notebook["metadata"]["papermill"]
     notebook["metadata"]["papermill"] = {
         key: notes[key] for key in ("duration", "parameters", "start_time", "version")
@@ -97,14 +97,10 @@ def execute_all(profile: str, work: Path, target: Path) -> None:
     """Run every notebook, two at a time, the longest first; exits 1 where one fails."""
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"), key=recorded_seconds, reverse=True)
     work.mkdir(parents=True, exist_ok=True)
-    errors = []
-    bar = tqdm(total=len(notebooks), unit="notebook", desc=f"profile {profile}")
-    with bar, ThreadPoolExecutor(max_workers=2) as pool:
-        started = {pool.submit(execute, n, profile, work, target): n for n in notebooks}
-        for future in as_completed(started):
-            errors += [future.result()] if future.result() else []
-            bar.set_postfix_str(started[future].stem)
-            bar.update()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        runs = [pool.submit(execute, n, profile, work, target) for n in notebooks]
+        done = tqdm(as_completed(runs), f"profile {profile}", len(runs), unit="notebook")
+        errors = [run.result() for run in done if run.result()]
     if errors:
         sys.exit("\n".join(errors))
 
@@ -135,8 +131,10 @@ def build(profile: str) -> Path:
     shutil.rmtree(work, ignore_errors=True)
     copy_book(work, profile)
     execute_all(profile, work / "parts", work / "book" / "chapters")
-    command = [sys.executable, "-m", "jupyter_book", "build", "--quiet", "-W", "--keep-going"]
-    if subprocess.run([*command, work / "book"], cwd=ROOT).returncode:
+    jupyter_book = Path(sys.executable).parent / "jupyter-book"
+    command = [jupyter_book, "build", "--quiet", "-W", "--keep-going"]
+    # Warnings come on standard error; standard output names the folder that is moved below.
+    if subprocess.run([*command, work / "book"], cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
         sys.exit("jupyter-book: the pages were not built without warnings (see above)")
     if remote := remote_files(work / "_build" / "html"):
         sys.exit("pages that need the network:\n" + "\n".join(remote))

@@ -1,13 +1,16 @@
-"""Sphinx extension: put the installed plotly.min.js beside the pages, so that they need no network.
+"""Sphinx extension: pages that need no network.
 
-Interactive figures load one shared copy, ``../_static/vendor/plotly.min.js``. Copying it at build
-time keeps five megabytes of generated JavaScript out of the repository.
+Interactive figures load one shared copy, ``../_static/vendor/plotly.min.js``. Copying it from the
+installed package at build time keeps five megabytes of JavaScript out of the repository. Thebe,
+which Jupyter Book loads whether or not it is used, names a script on a CDN in every page; its
+part in the pages is switched off.
 """
 
 import shutil
 from pathlib import Path
 
 import plotly
+import sphinx_thebe
 
 
 def copy_plotly(app, exception):
@@ -18,7 +21,15 @@ def copy_plotly(app, exception):
         shutil.copy(Path(plotly.__file__).parent / "package_data" / "plotly.min.js", vendor)
 
 
+def drop_thebe(app, config):
+    """Take thebe's script and its settings out of the pages."""
+    parts = (sphinx_thebe.init_thebe_core, sphinx_thebe.update_thebe_context)
+    for listeners in app.events.listeners.values():
+        listeners[:] = [listener for listener in listeners if listener.handler not in parts]
+
+
 def setup(app):
-    """Register the copy; it holds no state, so pages may be read and written in parallel."""
+    """Register both; they hold no state, so pages may be read and written in parallel."""
+    app.connect("config-inited", drop_thebe)
     app.connect("build-finished", copy_plotly)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
