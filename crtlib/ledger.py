@@ -26,7 +26,7 @@ import numpy as np
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
 RELATIONS = ("add_or_remove", "replace")
 PRV_EPS_ERROR = 0.01  # Opacus' default; its epsilon is an upper bound that contains this much slack
-RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 384, 512)
+RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
 
 
 def _check(name: str, value: float, allowed: bool, rule: str) -> None:
@@ -175,7 +175,8 @@ def epsilon(
     evidence and not a proof. The other accountants use the proven 2 epsilon(delta') with
     (1 + e^epsilon(delta')) delta' = delta.
 
-    Infinite where there is no noise. Raises ValueError for arguments outside their range.
+    Infinite where there is no noise, and where the accountant's numerics give up. Raises
+    ValueError for arguments outside their range.
     """
     _check_delta(delta)
     return _profile(_merged(events), accountant, neighbouring_relation)(delta)
@@ -221,11 +222,12 @@ def noise_multiplier(
 
 @lru_cache(maxsize=1024)
 def _calibrate(target, delta, q, steps, accountant, relation) -> float:
-    from scipy.optimize import brentq
+    from scipy.optimize import brentq, newton
 
     def excess(log_sigma: float, coarse: bool) -> float:
         event = SampledGaussian(q, math.exp(log_sigma), steps)
-        value = _profile((event,), accountant, relation, coarse)(delta)
+        name = "rdp" if coarse and accountant == "prv" else accountant  # prv is slow far away
+        value = _profile((event,), name, relation, coarse and name == "pld")(delta)
         return math.log(min(max(value, 1e-300), 1e300) / target)
 
     def bracket(centre: float, width: float, coarse: bool) -> tuple[float, float]:
@@ -238,11 +240,16 @@ def _calibrate(target, delta, q, steps, accountant, relation) -> float:
                 raise ValueError(f"epsilon={target}: out of reach of the accountant {accountant!r}")
         return low, high
 
-    # A coarse root costs little and lands so near that the fine one needs few evaluations.
-    start = brentq(excess, *bracket(0.0, 1.0, True), args=(True,), xtol=1e-5)
-    low, high = bracket(start, 1e-4, False)
-    root = brentq(excess, low, high, args=(False,), xtol=1e-9) if low < high else start
-    step = 1e-9
+    # A coarse root costs little and lands so near that the secant needs few fine evaluations.
+    start = brentq(excess, *bracket(0.0, 1.0, True), args=(True,), xtol=1e-6)
+    near = start - (0.05 if accountant == "prv" else 1e-4)
+    try:
+        root = newton(excess, start, x1=near, args=(False,), tol=1e-10)
+    except RuntimeError:
+        root = math.nan
+    if not abs(excess(root, False) if root == root else 1.0) < 1e-7:  # a curve with corners
+        root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=1e-10)
+    step = 1e-10
     while excess(root, False) > 0:  # end on the side where the promise holds
         root, step = root + step, 2 * step
     return math.exp(root)
@@ -258,7 +265,7 @@ def _merged(events: Events) -> tuple[SampledGaussian, ...]:
     return tuple(SampledGaussian(*key, steps) for key, steps in sorted(total.items()))
 
 
-@lru_cache(maxsize=12)  # a composed loss distribution can hold millions of numbers
+@lru_cache(maxsize=8)  # a composed loss distribution can hold millions of numbers
 def _profile(
     events: tuple[SampledGaussian, ...], accountant: str, relation: str, coarse: bool = False
 ) -> Profile:
@@ -277,8 +284,11 @@ def _profile(
 
     @lru_cache(maxsize=4096)
     def profile(delta: float) -> float:
-        with _quiet():
-            value = float(raw(delta))
+        try:
+            with _quiet():
+                value = float(raw(delta))
+        except (ArithmeticError, RuntimeError, ValueError):  # numerics gave up: claim nothing
+            return math.inf
         return math.inf if math.isnan(value) else max(0.0, value)
 
     return profile if relation == "add_or_remove" else lambda delta: _group_of_two(profile, delta)
@@ -381,7 +391,16 @@ def _prv_profile(events: Sequence[SampledGaussian]) -> Profile:
 
     accountant = PRVAccountant()
     accountant.history = [(e.noise_multiplier, e.sampling_probability, e.steps) for e in events]
-    return lambda delta: accountant.get_epsilon(delta, eps_error=PRV_EPS_ERROR)
+    renyi, steps = _rdp_profile(events), sum(e.steps for e in events)
+
+    def profile(delta: float) -> float:
+        # The grid's size, as Opacus will choose it; far too little noise would exhaust memory.
+        mesh = PRV_EPS_ERROR / math.sqrt(steps * math.log(12_000 / delta) / 2)
+        if not 2 * renyi(delta / 4000) / mesh < 4e6:
+            return math.inf
+        return accountant.get_epsilon(delta, eps_error=PRV_EPS_ERROR)
+
+    return profile
 
 
 def _autodp_profile(events: Sequence[SampledGaussian]) -> Profile:
@@ -400,19 +419,20 @@ def _autodp_profile(events: Sequence[SampledGaussian]) -> Profile:
 
 def _group_of_two(profile: Profile, delta: float) -> float:
     """Replacement as a removal and an addition: (2 eps(d), (1 + e^eps(d)) d) for any d."""
+    from scipy.optimize import brentq
 
     def spent(log_d: float) -> float:  # log of the delta that d turns into
         return log_d + float(np.logaddexp(0.0, profile(math.exp(log_d))))
 
     target, low, high = math.log(delta), math.log(delta) - 1.0, math.log(delta)
-    while spent(low) > target and low > -700:
-        low -= 2 * (high - low)
-    if spent(low) > target:
-        return math.inf
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if spent(middle) <= target else (low, middle)
-    return 2 * profile(math.exp(low))
+    while spent(low) > target:
+        low -= high - low
+        if low < -700 or spent(low) == math.inf:
+            return math.inf
+    root = brentq(lambda log_d: spent(log_d) - target, low, high, xtol=1e-10)
+    while spent(root) > target:
+        root -= 1e-10
+    return 2 * profile(math.exp(root))
 
 
 def _invert(profile: Profile, epsilon: float) -> float:
