@@ -206,11 +206,17 @@ def simulate(
 def main() -> None:
     """Run the command line; user mistakes become one line and exit code 2."""
     try:
-        app()
-    except (ValueError, OSError) as error:
-        message = " ".join(str(error).split())
-        print(f"crtlib: error: {message}", file=sys.stderr)
+        code = app(standalone_mode=False)
+    except Exception as error:
+        # format_message marks typer's own usage errors, which it would print as a box.
+        usage = getattr(error, "format_message", None)
+        if usage is None and not isinstance(error, (ValueError, OSError)):
+            raise
+        message = " ".join((usage() if usage else str(error)).split())
+        if message:  # empty where typer has printed the help instead
+            print(f"crtlib: error: {message}", file=sys.stderr)
         raise SystemExit(2) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

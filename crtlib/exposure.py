@@ -23,8 +23,8 @@ from crtlib.tokens import Bpe
 
 STATES_AT_ONCE = 10_000
 """Prefix states that are expanded together: bounds memory (a transformer keeps a cache each)."""
-NEAR = 1e-4
-"""Scores this close to the secret's are compared again in float64."""
+NEAR = 1e-5
+"""Scores this close to the secret's are compared again in float64; widened where not enough."""
 
 
 def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
@@ -67,24 +67,32 @@ def ranks(model, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.nda
     """Exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
     strings of its length: 1 + the number that are strictly more likely.
 
-    float32 scores tie or nearly tie for some; those within ``NEAR`` of a secret are scored again
-    in float64, so the rank is that of the model and not of the rounding.
+    float32 scores tie or nearly tie for some, so those within ``NEAR`` of a secret's are scored
+    again in float64. That also measures the float32 error; where it is more than a third of the
+    margin, the margin is widened, so the rank is that of the model and not of the rounding.
     """
     secrets = np.asarray(secrets)
     width, length = len(alphabet), secrets.shape[1]
-    scores = all_logprobs(model, prefix, alphabet, length)
+    scores = all_logprobs(model, prefix, alphabet, length).astype(np.float64)
     places = width ** np.arange(length - 1, -1, -1)
     index = secrets @ places
     exact = copy.deepcopy(model).double()
     letters = np.asarray(alphabet)
-    out = []
-    for i in index:
-        close = np.flatnonzero(np.abs(scores - scores[i]) <= NEAR)
-        above = int((scores > scores[i] + NEAR).sum())
-        texts = letters[close[:, None] // places % width]
+    margin = NEAR
+    while True:
+        near = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
+        again = np.unique(np.concatenate(near))  # each candidate once, though near to several
+        texts = letters[again[:, None] // places % width]
         rescored = models.token_logprobs(exact, [[*prefix, *text] for text in texts.tolist()])
         total = np.array([s[len(prefix) - 1 :].sum() for s in rescored])
-        out.append(1 + above + int((total > total[close == i]).sum()))
+        if np.abs(total - scores[again]).max() <= margin / 3:
+            break
+        margin *= 10
+    out = []
+    for i, close in zip(index, near, strict=True):
+        above = int((scores > scores[i]).sum() - (scores[close] > scores[i]).sum())
+        best = total[np.searchsorted(again, close)]
+        out.append(1 + above + int((best > total[np.searchsorted(again, i)]).sum()))
     return np.array(out)
 
 
