@@ -28,9 +28,34 @@ from crtlib.records import Corpus, Dialogue, Secret, Turn
 KINDS = ("name", "phone", "order", "address", "tracking")
 """The five kinds of secret of CustomerSim (CRT, section 4)."""
 
-ASKED = KINDS[1:4]
 TWO_SLOTS = 0.01  # an answer that also gives the other slot, in the original 209 of 20,000
 FOLLOW_UP = 0.0222  # one more question before the goodbye, in the original 227 in 10,000 dialogues
+
+ORIGINAL: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "turns_mean": (8.520, 0.03),
+        "turns_sd": (0.623, 0.04),
+        "words_mean": (73.32, 0.8),
+        "words_sd": (8.09, 0.3),
+        "secret_turn_share": (0.3561, 0.003),
+        "secret_free_turns": (61, 0),
+        "secret_templates": (165, 20),
+        **dict.fromkeys(("share_name", "share_tracking"), (0.334, 0.003)),
+        **dict.fromkeys(("share_phone", "share_order", "share_address"), (0.110, 0.006)),
+        "unique_name": (0.778, 0.015),
+        "unique_phone": (0.908, 0.03),
+        "unique_order": (0.918, 0.02),
+        "unique_address": (0.922, 0.02),
+        "unique_tracking": (0.978, 0.004),
+        "shared_name": (0.369, 0.08),
+        **dict.fromkeys(("shared_phone", "shared_order", "shared_address"), (0.134, 0.08)),
+        "shared_tracking": (0.0, 0.001),
+    }
+)
+"""What ``statistics`` and ``shared_values`` say of the original corpus (10,000 training dialogues,
+1,000 test dialogues; Shi et al., 2022, github.com/wyshi/lm_privacy), secrets found by
+``screen.regex``, and how far ``simulate(10_000, seed, "paper")`` may be from it: about four
+standard deviations of a draw, plus, for names, that Faker has fewer of them than the original."""
 
 # A template is a string in which "(a|b|c)" stands for one of a, b and c with equal probability,
 # nested as deep as one likes, and "{kind}" for a secret.
@@ -61,11 +86,11 @@ PAPER: Mapping[str, str] = {
     "|May I do anything more?)",
     "satisfied": "(Very well.|That is quite clear now.|Perfect.|Perfect. Great!|Nothing more, no.)",
     "thanks": "(Many thanks.|Cheers.|Take care.)",
-    "goodbye": "(Farewell.|See you.|Thanks, and enjoy your day.|We were very happy to help.)",
+    "goodbye": "(Farewell.|So long.|Thanks, and enjoy your day.|We were very happy to help.)",
 }
 
 _ITEM = (
-    "((|new |blue |red |grey |white |green |second ||)(kettle|desk|backpack|rice cooker|raincoat|"
+    "((|new |blue |red |grey |white |green |)(kettle|desk|backpack|rice cooker|raincoat|"
     "toaster|printer|keyboard|bicycle pump|coffee grinder|bookshelf|yoga mat|tent|sleeping bag|"
     "wall clock|pair of boots|winter coat|garden hose|drill|microphone|guitar stand|frying pan|"
     "blanket|pillow|suitcase|headset|monitor|dog bed|fish tank|watering can|board game|lunch box))"
@@ -87,37 +112,27 @@ _SOON = "(today|tomorrow|this week|within (two|three|four|five) (working |)days|
 RICH: Mapping[str, str] = {
     "open": "(hello|hi|welcome|welcome back|good (morning|afternoon|evening)|thanks for writing)"
     "(!|.|, and thank you for waiting.|, and thank you for your patience.) "
-    "(|this is the (help desk|support team|service desk|shop's assistant). "
-    "|you are talking to the (assistant|service bot|help bot). )"
-    "(how (can|may) I (help|assist|be of use)( you|)( today|)?|what (can|may) I do for you( "
-    "today|)?"
-    "|what (brings you here|seems to be the (matter|trouble|problem)|went wrong)( today|)?)",
-    "request late": f"{_HI}(|I hope you are well. )"
-    f"(I (bought|ordered|paid for) (a|the|my) {_ITEM} {_SINCE} "
-    f"(and it (never came|is still not here|has not left the warehouse)|but nothing has (come|"
-    "arrived)"
-    f"|but the (page|app|website) shows no news)."
+    "(|this is the (help desk|support team|shop's assistant). |you are talking to a robot. )"
+    "(how (can|may) I (help|assist)( you|)|what (can|may) I do for you"
+    "|what (brings you here|seems to be the (matter|trouble|problem)|went wrong))( today|)?",
+    "request late": f"{_HI}(|I hope you are well. )(I (bought|ordered) (a|the|my) {_ITEM} {_SINCE} "
+    f"(and it (never came|is still not here|has not left the warehouse)|but nothing has come)."
     f"|my {_ITEM} (is late|is not here yet|should have come {_SINCE})(|, and I need it {_SOON})."
     f"|(where is|when will I get|do you know what happened to) (the|my) {_ITEM}"
     f"(| that I ordered {_SINCE})?)",
-    "request damaged": f"{_HI}(|sorry to bother you. )"
-    f"(my|the) {_ITEM} (arrived|came|was delivered) (broken|scratched|with a dent|in pieces|wet|"
-    f"without its (cable|lid|manual|screws)) (|{_SINCE})"
+    "request damaged": f"{_HI}(|I am sorry. )(my|the) {_ITEM} (arrived|came|was delivered) "
+    f"(broken|scratched|in pieces|wet|without its (cable|lid|manual|screws)) (|{_SINCE})"
     "(. can I have another one?|, and I (want|would like) (a new one|my money back|a repair).)",
-    "request wrong": f"{_HI}(|this is odd. )"
-    f"I (ordered|paid for|asked for) a {_ITEM} {_SINCE} and (got|received|was sent) a {_ITEM}"
-    "( instead|).(| how do I send it back?| please (help|sort this out|exchange it).)",
+    "request wrong": f"{_HI}(|this is odd. )I (ordered|paid for|asked for) a {_ITEM} {_SINCE} and "
+    f"(got|received|was sent) a {_ITEM}( instead|)."
+    "(| how do I send it back?| please (help|sort this out|exchange it).)",
     "ask detail late": f"{_OKAY}(when (was|did you expect) (it|the parcel) (to arrive|to be there)?"
-    "|did you (look|check|ask) (at the (post office|front desk|back door)|with the neighbours)?"
-    "|do you still (want|need) (it|the parcel)?)",
-    "ask detail damaged": f"{_OKAY}(was the (box|carton|wrapping) (open|torn|wet|intact)( as "
-    "well|)?"
-    "|did you (keep|throw away) the (box|carton|receipt|wrapping)?|can you still use it( at all|"
-    ")?)",
+    "|did you (look|ask) at the (post office|front desk)?|do you still (want|need) it?)",
+    "ask detail damaged": f"{_OKAY}(was the (box|carton|wrapping) (open|torn|wet)( as well|)?"
+    "|did you (keep|throw away) the (box|carton|wrapping)?|can you still use it( at all|)?)",
     "ask detail wrong": f"{_OKAY}(is (it|the box) still (closed|sealed|unused)?"
     "|(would|do) you (like|want) (to keep it|an exchange|a refund)?|what does the label say?)",
-    "detail": "(|well, |hmm, |honestly, |let me (see|think). )(yes|no|not really|I think so|I "
-    "doubt it|"
+    "detail": "(|well, |hmm, |honestly, |let me (see|think). )(yes|no|not really|I doubt it|"
     "I am (quite |not |)sure|as far as I can tell, (yes|no))(|, (but I can check (again|later)|"
     f"and I (need|want) it {_SOON}|and that is (annoying|all I know)|I looked (twice|{_SINCE})|"
     "my (wife|son|neighbour|flatmate|husband) (says so|looked|was at home)))(.|!)",
@@ -133,11 +148,10 @@ RICH: Mapping[str, str] = {
     "ask address": f"{_OKAY}{_WHY}({_ASK} (your|the) (|delivery |shipping |full )address)?"
     "|(where|to which address) (should|did|shall) we (send|deliver|ship) (it|the parcel)?"
     f"|{_PLEASE}(type|write|enter) the (delivery |shipping |)address.)",
-    "name": "({name}|(|yes, |sure, |of course, |certainly, |no problem, )"
-    "({name}|(I am|I'm|this is|it is|it's|my name is|the name is|you (can|should) find me under) "
-    "{name}|{name} (here|speaking|is the name|is my name|should be on the order)))(|.)",
+    "name": "({name}|(|yes, |sure, |certainly, )({name}|(I am|I'm|this is|it is|it's|"
+    "(my|the) name is|find me under) {name}|{name} (here|speaking|is the name|is my name)))(|.)",
     "phone": "({phone}|(|yes, |sure, |of course, )({phone}|(my (number|mobile|phone) is|"
-    "(please |)(call|try|ring)( me|)( on|)|I can be reached (on|at)|it is) {phone}|"
+    "(please |)(call me on|try|ring me on)|I can be reached (on|at)|it is) {phone}|"
     "{phone} (is (the best|my) number|is my mobile|works best|in the evening)))(|.)",
     "order": "({order}|(|yes, |sure, |of course, |one moment, )({order}|((my|the) order number is|"
     "it (is|says|reads)|the receipt says|I have) {order}|{order} (is what it says|if I read it "
@@ -151,8 +165,7 @@ RICH: Mapping[str, str] = {
     "|(look|search) for {tracking} on (our page|the carrier's page|the website)"
     f"|{{tracking}} is (your|the) tracking number)(|, and it should (be there|arrive) {_SOON}). "
     "((is there |)anything else( I can do|)( for you|)( today|)?|(does|did) (this|that) (help|"
-    "answer "
-    "your question)?|what (else|more) (can|may) I do( for you|)?)",
+    "answer your question)?|what (else|more) (can|may) I do( for you|)?)",
     "satisfied": "(|no, |oh, |well, |okay, )(that is (all|everything|it)( for (now|today)|)|"
     "(that|this) (helps|answers my question|is what I needed|was (quick|easy|all))|I (have|know) "
     "(all|everything|what) I (need|wanted|came for)|nothing (else|more)( for (now|today)|)|"
@@ -290,7 +303,7 @@ def _agenda(
         say("SYS", "ask detail" + topic)
         say("USR", "detail")
     say("SYS", "ask name")
-    asked = rng.choice(ASKED)
+    asked = rng.choice(KINDS[1:4])
     if rng.random() < TWO_SLOTS:
         say("USR", "name", asked)
     else:
@@ -299,7 +312,7 @@ def _agenda(
         say("USR", asked, *(["name"] if rng.random() < TWO_SLOTS else []))
     say("SYS", "tracking")
     while rng.random() < FOLLOW_UP:  # half of the time about another person, as in the original
-        other, kind = rng.choice(people), rng.choice(("name",) * 3 + ASKED)
+        other, kind = rng.choice(people), rng.choice(("name",) * 3 + KINDS[1:4])
         say("USR", kind, values={kind: getattr(other, kind)})
         say("SYS", "tracking")
     if rng.random() < 0.5:
@@ -310,9 +323,7 @@ def _agenda(
     return tuple(turns)
 
 
-def stream(
-    n: int, seed: int, variety: str = "paper", *, database_seed: int = 0
-) -> Iterator[Dialogue]:
+def stream(n: int, seed: int, variety: str, *, database_seed: int = 0) -> Iterator[Dialogue]:
     """The dialogues of ``simulate`` one by one, for corpora larger than memory."""
     if n < 1:
         raise ValueError(f"n={n}: must be at least 1 dialogue")
@@ -337,8 +348,8 @@ def simulate(n: int, seed: int, variety: str = "paper", *, database_seed: int = 
     names the row; another ``seed`` with the same ``database_seed`` is another split of the same
     world. Raises ``ValueError`` for ``n < 1`` or an unknown variety.
     """
-    dialogues = stream(n, seed, variety, database_seed=database_seed)
-    return Corpus(f"customersim-{variety}", tuple(dialogues))
+    made = stream(n, seed, variety, database_seed=database_seed)
+    return Corpus(f"customersim-{variety}", tuple(made))
 
 
 def statistics(corpus: Corpus) -> dict[str, float]:
@@ -349,14 +360,12 @@ def statistics(corpus: Corpus) -> dict[str, float]:
     number of occurrences. ``secret_free_turns`` and ``secret_templates`` count *distinct* turns
     without a secret, and distinct turns with one after each value is replaced by its kind.
     """
-    counts: dict[str, int] = defaultdict(int)
-    values: dict[str, set[str]] = defaultdict(set)
+    counts, values = defaultdict(int), _values(corpus)
     free, templates = set(), set()
     for turn in corpus.turns():
         template, last = f"{turn.speaker}: ", 0
-        for s, value in zip(turn.secrets, turn.values(), strict=True):
+        for s in turn.secrets:
             counts[s.kind] += 1
-            values[s.kind].add(value)
             template, last = template + turn.text[last : s.start] + f"<{s.kind}>", s.end
         (templates if turn.secrets else free).add(template + turn.text[last:])
     turns = [len(d.turns) for d in corpus.dialogues]
@@ -378,12 +387,14 @@ def statistics(corpus: Corpus) -> dict[str, float]:
 
 def shared_values(train: Corpus, test: Corpus) -> dict[str, float]:
     """By kind, the share of the distinct values of ``test`` that also occur in ``train``."""
-    seen = defaultdict(set), defaultdict(set)
-    for corpus, found in zip((train, test), seen, strict=True):
-        for turn in corpus.turns():
-            for s, value in zip(turn.secrets, turn.values(), strict=True):
-                found[s.kind].add(value)
-    return {
-        f"shared_{kind}": len(seen[0][kind] & values) / len(values)
-        for kind, values in seen[1].items()
-    }
+    known = _values(train)
+    return {f"shared_{k}": len(known[k] & new) / len(new) for k, new in _values(test).items()}
+
+
+def _values(corpus: Corpus) -> dict[str, set[str]]:
+    """By kind, the distinct values of the labelled secrets."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for turn in corpus.turns():
+        for s, value in zip(turn.secrets, turn.values(), strict=True):
+            values[s.kind].add(value)
+    return values

@@ -1,0 +1,206 @@
+"""Policies: full recall and public turns left alone, and a dial that the theory can use."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crtlib import corpora, customersim, screen
+from crtlib.prepare import redact
+from crtlib.records import MASK, Point, Secret
+
+DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
+CORPORA = {v: customersim.simulate(1_000, 2, v) for v in customersim.VARIETIES}
+POINTS = {
+    (v, unit): corpora.points(c, unit=unit) for v, c in CORPORA.items() for unit in corpora.UNITS
+}
+SECRET_POINTS = [p for points in POINTS.values() for p in points[:2_000] if p.secrets]
+
+
+def spans(text, policy=None):
+    labels = (policy or screen.regex())([Point("p", "u", text)])[0]
+    return [(s.kind, text[s.start : s.end]) for s in labels]
+
+
+@pytest.mark.parametrize(("variety", "unit"), POINTS)
+def test_regex_finds_every_secret_and_nothing_else(variety, unit):
+    points = POINTS[variety, unit]
+    labels = screen.regex()(points)
+    table = screen.recall(points, labels)
+    assert (table["recall"] == 1).all() and (table["precision"] == 1).all()
+    assert labels == screen.oracle()(points)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("CRTLIB_DATA") or not DATA.is_dir(),
+    reason="CRTLIB_DATA is unset or has no folder customersim_shi2021 (the original corpus)",
+)
+def test_regex_on_the_original():
+    """It has no labels, but the agenda says what each dialogue must hold."""
+    original = corpora.read_customersim_shi2021(DATA, "train")
+    found = screen.annotate(original, screen.regex())
+    for d in found.dialogues:
+        kinds = [s.kind for t in d.turns for s in t.secrets]
+        assert kinds[0] == "name" and kinds[1] in ("phone", "order", "address"), d.id
+        for before, turn in zip(d.turns, d.turns[1:], strict=False):
+            if "tracking number" in turn.text:
+                assert [s.kind for s in turn.secrets] == ["tracking"], d.id
+                assert before.secrets, d.id
+    free = [t.text for t in found.turns() if not t.secrets]
+    assert len(set(free)) == 61 and not any(c.isdigit() for text in free for c in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("USR: My ID is: 341752", [("id", "341752")]),
+        ("My ID is 341752.", [("id", "341752")]),
+        ("USR: Hello Ada Lovelace!", [("name", "Ada Lovelace")]),
+        ("USR: Yes, Connor O'Brien-Smith.", [("name", "Connor O'Brien-Smith")]),
+        ("USR: Zoë Müller", [("name", "Zoë Müller")]),
+        ("USR: call (555) 123-4567 or +1 555 123 4567", [("phone", "(555) 123-4567")] * 1
+         + [("phone", "+1 555 123 4567")]),
+        ("USR: 12 Oak St Apt. 9 Lakeview, TX 12345-6789. Ada Lovelace",
+         [("address", "12 Oak St Apt. 9 Lakeview, TX 12345-6789"), ("name", "Ada Lovelace")]),
+        ("USR: USS O'Hara FPO AE 12345", [("address", "USS O'Hara FPO AE 12345")]),
+        ("SYS: On Monday. Good Morning! I am the shop's bot, ORDER 66.", []),
+        (f"USR: {MASK}. {MASK}{MASK}", []),
+        (f"USR: I am {MASK}, Ada Lovelace", [("name", "Ada Lovelace")]),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_regex_shapes(text, expected):
+    assert spans(text) == expected
+
+
+def test_regex_is_fast():
+    points = POINTS["rich", "turn"] * 2
+    started = time.process_time()
+    screen.regex()(points)
+    assert (time.process_time() - started) / len(points) < 30 / 100_000  # 2 s per 100,000 alone
+
+
+def masked(point, secret):
+    """The neighbour D' of Definition 2: one secret replaced by the mask, the labels moved along."""
+    return redact(point, [secret])
+
+
+def moved(labels, secret):
+    """``labels`` outside ``secret``, where they stand after it is masked."""
+    shift = len(MASK) - (secret.end - secret.start)
+    return tuple(
+        Secret(s.kind, s.start + shift, s.end + shift) if s.start >= secret.end else s
+        for s in labels
+        if s.end <= secret.start or s.start >= secret.end
+    )
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(SECRET_POINTS),
+    st.data(),
+    st.sampled_from(["regex", "oracle"]),
+    st.sampled_from([0.0, 0.1, 0.5, 0.9]),
+    st.integers(0, 5),
+    st.sampled_from(["occurrence", "value"]),
+)
+def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, seed, per):
+    """What Proposition 5 needs of a policy, and a sequential generator would break."""
+    secret = data.draw(st.sampled_from(point.secrets))
+    policy = screen.miss(screen.policy_by_name(name), gamma, seed, per)
+    before, after = policy([point])[0], policy([masked(point, secret)])[0]
+    assert after == moved(before, secret)
+
+
+@given(st.sampled_from(["occurrence", "value"]), st.floats(0, 1), st.floats(0, 1), st.integers())
+@settings(max_examples=20)
+def test_coins_are_nested_and_do_not_depend_on_company(per, one, other, seed):
+    low, high = sorted((one, other))
+    points = POINTS["paper", "turn"][:300]
+    kept = {g: screen.miss(screen.oracle(), g, seed, per)(points) for g in (low, high)}
+    for few, more in zip(kept[high], kept[low], strict=True):
+        assert set(few) <= set(more)
+    alone = [screen.miss(screen.oracle(), low, seed, per)([p])[0] for p in reversed(points)]
+    assert alone[::-1] == kept[low]
+
+
+def test_the_dial_misses_a_share_gamma():
+    points = POINTS["paper", "turn"]
+    for gamma in (0.0, 0.01, 0.1, 0.5, 1.0):
+        labels = screen.miss(screen.regex(), gamma, seed=1)(points)
+        rate = 1 - screen.recall(points, labels).loc["all", "recall"]
+        spread = 4 * (gamma * (1 - gamma) / 3_000) ** 0.5
+        assert rate == pytest.approx(gamma, abs=spread + 1e-12)
+    seeds = [screen.miss(screen.oracle(), 0.5, seed=s)(points) for s in (1, 2)]
+    assert seeds[0] != seeds[1]
+
+
+def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
+    copies = [Point(str(i), "u", "USR: 123456", (Secret("id", 5, 11),)) for i in range(200)]
+    found = {
+        per: [
+            sum(map(len, screen.miss(screen.oracle(), 0.5, seed, per)(copies)))
+            for seed in range(20)
+        ]
+        for per in ("occurrence", "value")
+    }
+    assert set(found["value"]) == {0, 200}
+    assert all(60 < n < 140 for n in found["occurrence"])
+
+
+def test_everything_and_names():
+    point = Point("p", "u", "USR: hi")
+    assert screen.everything()([point, Point("q", "u", "")]) == [(Secret("text", 0, 7),), ()]
+    for name in screen.POLICIES:
+        assert screen.policy_by_name(name).name == name
+    assert screen.miss(screen.oracle(), 0.1, 0).name == "oracle (misses 0.1 per occurrence)"
+    assert hash(screen.miss(screen.regex(), 0.1, 0)) == hash(screen.miss(screen.regex(), 0.1, 0))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: screen.miss(screen.oracle(), 7, 0), r"gamma=7: must be in \[0, 1\]"),
+        (lambda: screen.miss(screen.oracle(), float("nan"), 0), "gamma=nan"),
+        (lambda: screen.miss(screen.oracle(), 0.1, 0, "turn"), "per='turn': must be one of"),
+        (lambda: screen.policy_by_name("ner"), "must be one of regex, oracle, everything"),
+        (lambda: screen.regex("sgd"), "corpus='sgd': must be one of customersim"),
+        (lambda: screen.miss_rate_upper(3, 2), r"misses=3: must be in \[0, 2\]"),
+        (lambda: screen.miss_rate_upper(0, 9, confidence=1.0), "confidence=1.0"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_miss_rate_bound():
+    assert screen.miss_rate_upper(0, 200) == pytest.approx(0.01487, abs=5e-6)
+    assert screen.miss_rate_upper(0, 200) == pytest.approx(1 - 0.05 ** (1 / 200), rel=1e-9)
+    assert screen.miss_rate_upper(20, 200) == pytest.approx(0.14199, abs=5e-6)
+    assert screen.miss_rate_upper(0, 37_446) <= 8e-5 < screen.miss_rate_upper(0, 37_445)
+    assert screen.miss_rate_upper(0, 0) == screen.miss_rate_upper(5, 5) == 1.0
+
+
+def test_recall_counts_whole_secrets():
+    points = [Point("p", "u", "abcdefghij", (Secret("a", 0, 4), Secret("b", 6, 9)))]
+    labels = [(Secret("a", 0, 2), Secret("a", 2, 4), Secret("b", 5, 8), Secret("c", 9, 10))]
+    table = screen.recall(points, labels)
+    assert list(table.index) == ["a", "b", "c", "all"]
+    assert table["caught"].tolist() == [1, 0, 0, 1]
+    assert table["flagged"].tolist() == [2, 1, 1, 4]
+    assert table["precision"].tolist() == [1, 1, 0, 0.75]
+    assert table.loc["all", "recall"] == 0.5 and table["recall"].isna()["c"]
+    assert table.loc["c", "miss_upper"] == 1
+
+
+def test_annotate_gives_the_gold_spans_back():
+    for corpus in CORPORA.values():
+        bare = screen.annotate(corpus, lambda points: [()] * len(points))
+        assert not any(t.secrets for t in bare.turns())
+        assert screen.annotate(bare, screen.regex()) == corpus
+    whole = screen.annotate(CORPORA["paper"], screen.everything())
+    assert all(t.values() == (t.text,) for t in whole.turns())
