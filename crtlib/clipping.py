@@ -1,0 +1,327 @@
+"""Per-example clipping with one backward pass, at almost the price of ordinary training.
+
+DP-SGD (Abadi et al. 2016) needs the norm of every example's gradient. A weight's gradient is a sum
+over positions of outer products, ``sum_t r_t c_t'``, of what one backward pass computes anyway: the
+inputs of the layer and the gradients of its outputs. Kept ("book-keeping", Bu et al. 2023), they
+give the norms, ``sum_ts (r_t r_s)(c_t c_s)`` (the ghost norm, Li et al. 2022), and then the clipped
+sum, without a second backward pass and without the gradients of single examples.
+
+>>> from crtlib import models
+>>> model = models.build(models.ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
+>>> norms = clipped_sum(model, tokens, lengths, clip_norm=0.01).norms
+>>> total = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+>>> bool((norms > 0.01).all()), bool(total <= 0.02)
+(True, True)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib import models
+from crtlib.book import Book, Entry, Outer, UnknownLayer, Whole, trainable, wide
+
+Reduction = Literal["mean", "sum"]
+Engine = Literal["bookkeeping", "opacus", "loop"]
+IGNORED = -100
+"""Target of a position that has none (the convention of ``torch`` and ``transformers``)."""
+ROWS_AT_ONCE = 512
+"""Rows of the (positions, vocabulary) matrix that are worked on at once: stay in the cache."""
+
+
+class Clipped(NamedTuple):
+    """Of each example: its loss, and the norm of its gradient before clipping; both (B,)."""
+
+    losses: Tensor
+    norms: Tensor
+
+
+# --------------------------------------------------------------------------- one backward
+def clipped_sum(
+    model: nn.Module,
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    clip_norm: float,
+    targets: Tensor | None = None,
+    reduction: Reduction = "mean",
+    engine: Engine = "bookkeeping",
+) -> Clipped:
+    """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
+
+    ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,). Without ``targets`` the
+    model predicts each next token; with ``targets`` (B, L), the token there, ``-100`` for none
+    (masked language models). An example's loss is the mean or the sum over its targets.
+    As it adds, a logical batch larger than memory is several calls; an empty batch adds nothing
+    (but leaves zeros, never ``None``, in ``.grad``).
+
+    A layer that the engine does not know makes it fall back, with a warning that names the
+    parameter, to ``engine="loop"``, one example after the other. ``"opacus"`` runs Opacus' hooks.
+    """
+    if not (clip_norm > 0 and math.isfinite(clip_norm)):
+        raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
+    if engine not in ("bookkeeping", "opacus", "loop"):
+        raise ValueError(f"engine={engine!r}: must be bookkeeping, opacus or loop")
+    batch = Batch.make(model, tokens, lengths, targets, reduction)
+    if len(batch.inputs) == 0:
+        zeros = torch.zeros(len(tokens), device=tokens.device)
+        return Clipped(zeros, zeros.clone())
+    if engine == "opacus":
+        from crtlib.opacus_engine import opacus_sum
+
+        return batch.restored(*opacus_sum(model, batch, clip_norm))
+    if engine == "bookkeeping":
+        try:
+            return batch.restored(*_bookkeeping(model, batch, clip_norm))
+        except UnknownLayer as error:
+            warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
+    return batch.restored(*_loop(model, batch, clip_norm))
+
+
+def plain_sum(
+    model: nn.Module,
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    targets: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """ADD the gradient of the SUM over examples of their losses to ``.grad``; the losses (B,).
+
+    The same kernels as :func:`clipped_sum`, without clipping. The gradient of the mean loss per
+    token is that of ``reduction="sum"`` divided by the number of targets.
+    """
+    batch = Batch.make(model, tokens, lengths, targets, reduction)
+    if len(batch.inputs) == 0:
+        return torch.zeros(len(tokens), device=tokens.device)
+    h = models.hidden(model, batch.inputs, batch.lengths)
+    with _precise(h) as low:
+        losses, d_h = _head_and_loss(
+            models.head(model), h.detach(), batch, low, lambda entry: entry.add(None)
+        )
+        if h.requires_grad:
+            h.backward(d_h)
+    return batch.restored(losses, losses).losses
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples sorted by length (the longest first), so that the head can skip padding."""
+
+    inputs: Tensor  # (B, T) token ids, 0 where padded
+    targets: Tensor  # (B, T) token ids, 0 where there is none
+    weights: Tensor  # (B, T) weight of each target in its example's loss
+    lengths: Tensor  # (B,) inputs that are not padding
+    extents: list[int]  # lengths, on the host
+    order: Tensor  # (B,) the place of each example in the caller's batch
+
+    @staticmethod
+    def make(model, tokens, lengths, targets, reduction) -> Batch:
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"reduction={reduction!r}: must be mean or sum")
+        if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)}, lengths {tuple(lengths.shape)}: "
+                "must be (batch, time) and (batch,)"
+            )
+        for p in trainable(model).values():
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        lengths = lengths.to(tokens.device)
+        lengths, order = lengths.sort(descending=True, stable=True)
+        tokens = tokens[order]
+        if targets is None:
+            if not models.is_causal(model):
+                raise ValueError("targets=None: must be given for a masked language model")
+            lengths = (lengths - 1).clamp_min(0)
+            inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        else:
+            inputs, targets = tokens, targets[order]
+        extents = lengths.tolist()
+        if extents and extents[0] > inputs.shape[1]:
+            raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
+        width = extents[0] if extents else 0
+        inputs, targets = inputs[:, :width], targets[:, :width]
+        real = torch.arange(width, device=tokens.device) < lengths[:, None]
+        counted = real & (targets != IGNORED)
+        weights = counted.to(torch.promote_types(models.head(model).weight.dtype, torch.float32))
+        if reduction == "mean":
+            weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
+        inputs, targets = inputs.masked_fill(~real, 0), targets.masked_fill(~counted, 0)
+        if width == 0:  # no example has a target: nothing to learn, and nothing to run
+            return Batch(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
+        return Batch(inputs, targets, weights, lengths, extents, order)
+
+    def restored(self, losses: Tensor, norms: Tensor) -> Clipped:
+        """In the caller's order."""
+        back = torch.empty_like(self.order)
+        back[self.order] = torch.arange(len(back), device=back.device)
+        return Clipped(losses[back], norms[back])
+
+
+def _factors(norms: Tensor, clip_norm: float) -> Tensor:
+    """min(1, clip_norm / norm), and 1 for a gradient of zero."""
+    return (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+
+
+def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+    book = Book(model, len(batch.inputs))
+    with book.recording(model):
+        h = models.hidden(model, batch.inputs, batch.lengths)
+    with _precise(h) as low:
+        losses, d_h = _head_and_loss(models.head(model), h.detach(), batch, low, book.add)
+        if h.requires_grad:
+            book.backward(h, d_h)
+        norms = book.norms()
+        book.add_clipped(_factors(norms, clip_norm))
+    return losses, norms
+
+
+@contextlib.contextmanager
+def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
+    """Turn autograd and autocast off; yield the type autocast used for products, if it was on.
+
+    Norms and sums are taken in float32 at least, whatever the precision of the model's products.
+    """
+    device = x.device.type
+    low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    with torch.autocast(device, enabled=False), torch.no_grad():
+        yield low
+
+
+def _head_and_loss(
+    head: models.Head,
+    h: Tensor,
+    batch: Batch,
+    low: torch.dtype | None,
+    enter: Callable[[Entry], None],
+) -> tuple[Tensor, Tensor]:
+    """Logits, log-softmax, loss and its gradient in one pass over blocks that fit the cache.
+
+    Returns the losses (B,) and the gradient (B, T, d) of ``h``; ``enter`` is given the head's
+    entries of the book, while their block is still in the cache.
+    """
+    weight, bias = (
+        None if p is None else p.detach().to(low or p.dtype) for p in (head.weight, head.bias)
+    )
+    dtype = batch.weights.dtype
+    losses = torch.zeros(len(h), dtype=dtype, device=h.device)
+    d_h = torch.zeros_like(h)
+    learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
+    for rows in _blocks(batch.extents):
+        time = batch.extents[rows.start]
+        x, w = h[rows, :time].to(weight.dtype), batch.weights[rows, :time, None]
+        targets = batch.targets[rows, :time, None]
+        z = F.linear(x, weight, bias)
+        if head.softcap is not None:
+            z = z.div_(head.softcap).tanh_().mul_(head.softcap)
+        p = torch.softmax(z, -1, dtype=dtype)
+        chosen = p.gather(2, targets)
+        nll = -chosen.log()
+        if (chosen < 1e-30).any():  # log p of a p that underflows
+            nll = z.to(dtype).logsumexp(-1, keepdim=True) - z.gather(2, targets).to(dtype)
+        losses[rows] = (nll * w).sum((1, 2))
+        # The gradient of the logits is w * (p - 1 at the target); w goes to the narrow side.
+        d = p.scatter_add_(2, targets, torch.full_like(chosen, -1.0))
+        if head.softcap is not None:
+            d.mul_(1 - (z.to(dtype) / head.softcap).square_())
+        d = d.to(z.dtype)
+        d_h[rows, :time] = (d @ weight) * w
+        match learns:
+            case (None, None):
+                pass
+            case (None, p):
+                enter(Whole(p, (d * w).sum(1), span=rows))
+            case (p, None):
+                enter(Outer(p, d, x * w, span=rows))
+            case (p, q):  # the bias is one more column, of ones
+                enter(Outer(p, d, torch.cat([x * w, w.to(x.dtype)], 2), bias=q, span=rows))
+    return losses, d_h
+
+
+def _blocks(extents: Sequence[int]) -> Iterator[slice]:
+    """Runs of examples of about ``ROWS_AT_ONCE`` positions, for extents sorted downwards."""
+    first = 0
+    while first < len(extents) and extents[first] > 0:
+        last = min(len(extents), first + max(1, ROWS_AT_ONCE // extents[first]))
+        yield slice(first, last)
+        first = last
+
+
+# --------------------------------------------------------------------------- one by one
+def _loop(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+    """The definition: autograd on each example alone. The reference of every test."""
+    parameters = list(trainable(model).values())
+    losses, norms = [], []
+    for i, extent in enumerate(batch.extents):
+        one = slice(i, i + 1)
+        if extent == 0:
+            losses.append(batch.weights.new_zeros(())), norms.append(batch.weights.new_zeros(()))
+            continue
+        h = models.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
+        logits = models.head(model).logits(h)[0]
+        nll = F.cross_entropy(logits.to(wide(logits)), batch.targets[i, :extent], reduction="none")
+        loss = (nll * batch.weights[i, :extent]).sum()
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        squares = [g.double().square().sum() for g in grads if g is not None]
+        norm = torch.stack(squares).sum().sqrt().to(loss.dtype)
+        factor = _factors(norm, clip_norm)
+        for p, g in zip(parameters, grads, strict=True):
+            if g is not None:
+                p.grad.add_(g * factor)
+        losses.append(loss.detach()), norms.append(norm)
+    return torch.stack(losses), torch.stack(norms)
+
+
+# --------------------------------------------------------------------------- noise
+SECURE = "secure"
+
+
+@torch.no_grad()
+def add_noise(
+    parameters: Sequence[nn.Parameter],
+    *,
+    std: float,
+    generator: torch.Generator | Literal["secure"],
+) -> None:
+    """Add independent ``N(0, std^2)`` to every number of ``.grad`` (zeros where it is ``None``).
+
+    ``generator`` is the noise's own, apart from data order and initialisation. ``"secure"`` draws
+    from the operating system's cryptographic generator, slower and not reproducible: a
+    ``torch.Generator`` is a Mersenne twister, whose output can be predicted from enough of it.
+    """
+    if not (std >= 0 and math.isfinite(std)):
+        raise ValueError(f"std={std}: must be finite and not negative")
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        if std == 0:
+            continue
+        # On a CPU in pieces that stay in the cache.
+        flat = p.grad.view(-1)
+        for piece in flat.split(2**16 if flat.device.type == "cpu" else max(1, flat.numel())):
+            piece.add_(_normals(piece, generator), alpha=std)
+
+
+def _normals(like: Tensor, generator: torch.Generator | Literal["secure"]) -> Tensor:
+    if generator != SECURE:
+        return torch.empty_like(like).normal_(generator=generator)
+    # Box and Muller's transform of 53-bit uniforms in (0, 1].
+    half = (like.numel() + 1) // 2
+    bits = np.frombuffer(os.urandom(16 * half), dtype=np.uint64).reshape(2, half)
+    u = torch.from_numpy(((bits >> np.uint64(11)) + 1).astype(np.float64) * 2.0**-53)
+    radius, angle = (-2 * u[0].log()).sqrt(), 2 * math.pi * u[1]
+    normals = torch.cat([radius * angle.cos(), radius * angle.sin()])[: like.numel()]
+    return normals.to(like.device, like.dtype)
