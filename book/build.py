@@ -32,8 +32,8 @@ REMOTE = re.compile(
 def recorded_seconds(notebook: Path) -> float:
     """How long the published edition of this notebook took; one that is not recorded goes first."""
     try:
-        metadata = json.loads((PUBLISHED / notebook.name).read_text())["metadata"]
-        return metadata["papermill"]["duration"]
+        recorded = json.loads((PUBLISHED / notebook.name).read_text())
+        return recorded["metadata"]["papermill"]["duration"]
     except (OSError, KeyError):
         return float("inf")
 
@@ -44,13 +44,13 @@ def failure(executed: Path, log: str) -> str:
         cells = json.loads(executed.read_text())["cells"]
     except (OSError, ValueError):
         cells = []
+    lines = log.strip().splitlines()[-6:]
     for cell in cells:
         for output in cell.get("outputs", []):
             if output["output_type"] == "error":
-                source = "".join(cell["source"]).strip().splitlines()[:6]
-                error = f"{output['ename']}: {output['evalue']}"
-                return "\n".join([f"    | {line}" for line in source] + [f"    {error}"])
-    return "\n".join(f"    {line}" for line in log.strip().splitlines()[-6:])
+                source = [f"| {line}" for line in "".join(cell["source"]).splitlines()[:6]]
+                lines = [*source, f"{output['ename']}: {output['evalue']}"]
+    return "\n".join(f"    {line}" for line in lines)
 
 
 def tidy(executed: Path) -> None:
@@ -61,32 +61,20 @@ def tidy(executed: Path) -> None:
             cell["metadata"].pop(key, None)
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
-    notes = notebook["metadata"]["papermill"]
-    notebook["metadata"]["papermill"] = {
-        key: notes[key] for key in ("duration", "parameters", "start_time", "version")
-    }
+    notes, kept = notebook["metadata"], ("duration", "parameters", "start_time", "version")
+    notes["papermill"] = {key: notes["papermill"][key] for key in kept}
     executed.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
 def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | None:
     """Run one notebook into ``target``; returns what went wrong, or None."""
     part = work / f"{notebook.stem}.part.ipynb"
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        f"notebooks/{notebook.name}",
-        part,
-        "-k",
-        "python3",
-    ]
-    command += ["-p", "profile", profile, "--no-progress-bar"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}
-    run = subprocess.run(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    options = f"-k python3 -p profile {profile} --no-progress-bar".split()
+    command = [sys.executable, "-m", "papermill", f"notebooks/{notebook.name}", part, *options]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     if run.returncode:
-        return f"notebooks/{notebook.name} failed:\n{failure(part, run.stdout)}"
+        return f"notebooks/{notebook.name} failed:\n{failure(part, run.stderr)}"
     tidy(part)
     target.mkdir(parents=True, exist_ok=True)
     shutil.move(part, target / notebook.name)
@@ -99,10 +87,11 @@ def execute_all(profile: str, work: Path, target: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = [pool.submit(execute, n, profile, work, target) for n in notebooks]
-        done = tqdm(as_completed(runs), f"profile {profile}", len(runs), unit="notebook")
-        errors = [run.result() for run in done if run.result()]
-    if errors:
-        sys.exit("\n".join(errors))
+        for run in tqdm(as_completed(runs), f"profile {profile}", len(runs), unit="notebook"):
+            if error := run.result():
+                tqdm.write(error, file=sys.stderr)
+    if any(run.result() for run in runs):
+        sys.exit(1)
 
 
 def copy_book(work: Path, profile: str) -> None:
@@ -112,8 +101,7 @@ def copy_book(work: Path, profile: str) -> None:
     )
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     config["sphinx"]["config"]["autoapi_dirs"] = [str(ROOT / "crtlib")]
-    today = time.strftime("%Y-%m-%d")
-    config["html"]["extra_footer"] += f" This edition: profile {profile}, built {today}."
+    config["html"]["extra_footer"] += f" This edition: profile {profile}, {time.strftime('%F')}."
     (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
@@ -145,16 +133,15 @@ def build(profile: str) -> Path:
 
 def main() -> None:
     """Parse the command line, build, and say where the book is and how long it took."""
-    profiles = ["quick", "laptop", "paper"]
+    sizes = ["quick", "laptop", "paper"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--profile", choices=profiles, help="build your edition")
-    what.add_argument("--publish", choices=profiles, help="record the runs in book/chapters")
+    what.add_argument("--profile", choices=sizes, help="build your edition")
+    what.add_argument("--publish", choices=sizes, help="record the runs in book/chapters")
     arguments = parser.parse_args()
-    start = time.perf_counter()
+    start, done = time.perf_counter(), PUBLISHED
     if arguments.publish:
         execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED)
-        done = PUBLISHED
     else:
         done = build(arguments.profile)
     print(f"{done}\n{time.perf_counter() - start:.0f} seconds")
