@@ -4,6 +4,7 @@ PYTHON  ?= python3
 PROFILE ?= quick
 JOBS    ?= 2
 BIN     := .venv/bin
+PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install book published publish test lint clean
@@ -24,8 +25,9 @@ install: .venv/.installed ## set up .venv with the pinned packages (once; the ot
 	  echo "make: $(PYTHON) must be Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  echo "make: $(PYTHON) cannot make a virtual environment (Debian, Ubuntu: install python3-venv)" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[book,test,dev]'
+	@echo "installing the pinned packages into .venv (once, some minutes)"
+	@$(PIP) torch==2.13.0
+	@$(PIP) -e '.[book,test,dev]'
 	@touch $@
 
 book: .venv/.installed ## run the notebooks here and build your edition: _build/PROFILE/html/index.html
