@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 
 from crtlib import canaries, models
@@ -138,3 +139,24 @@ def chance_band(
     tail = (1 - level ** (1 / points)) / 2
     low, high = np.quantile(total, [tail, 1 - tail])
     return Band(float(total.mean()), float(low), float(high), level)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
+
+    ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
+    the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
+    """
+    cells = ["model", "method", "gamma"]
+    runs = table[table.metric == "exposure"].groupby([*cells, "seed"]).value
+    runs = runs.agg(["max", "mean"])
+    words = table[table.metric == "test_ppl_words"].set_index([*cells, "seed"]).value
+    runs["ppl"] = words
+    out = runs.groupby(cells).agg(["mean", "std", "count"])
+    out.columns = [f"{a}_{b}" for a, b in out.columns]
+    out = out.rename(columns={"max_count": "seeds"}).drop(columns=["mean_count", "ppl_count"])
+    out = out.reset_index()
+    fixed = out[out.method == "dpsgd"].drop(columns="gamma")
+    gammas = pd.DataFrame({"gamma": sorted(set(out[out.method != "dpsgd"].gamma)) or [0.0]})
+    rest = out[out.method != "dpsgd"]
+    return pd.concat([rest, fixed.merge(gammas, how="cross")]).sort_values(cells, ignore_index=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import html
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,6 +25,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+
+if TYPE_CHECKING:
+    from crtlib.exposure import Band
 
 from crtlib import screen
 from crtlib.records import MASK, Dialogue, Secret, Turn
@@ -170,7 +174,7 @@ def _marked(turn: Turn, flagged: Sequence[Secret] | None) -> str:
     return out + html.escape(turn.text[at:])
 
 
-def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]]) -> str:
+def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]], *, caption: str = "") -> str:
     """Figure 1 of CRT as HTML: a dialogue, redacted, and redacted by an imperfect policy.
 
     ``flagged`` holds the imperfect policy's spans in each turn's text. The dialogue is shown in
@@ -199,7 +203,8 @@ def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]]) -> str:
     )
     rows = len(dialogue.turns) + 1
     body = f'<div class="f1" style="--rows:{rows}">{cells}</div><p class="f1-key">{key}</p>'
-    return f"{_FIGURE_1}<figure>{body}</figure>"
+    caption = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    return f"{_FIGURE_1}<figure>{body}{caption}</figure>"
 
 
 def public_and_private(counts: pd.DataFrame) -> Figure:
@@ -256,4 +261,41 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
         ax.set(xscale="log", yscale="log", xlabel="labelled secrets",
                ylabel="miss rate, 95 % upper bound")  # fmt: skip
         ax.legend(loc="upper right")
+    return fig
+
+
+def figure_3(summary: pd.DataFrame, band: Band) -> Figure:
+    """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
+
+    ``summary`` is :func:`crtlib.exposure.summary`; bars are one standard deviation over seeds;
+    ``band`` is where a model that knows nothing lands (:func:`crtlib.exposure.chance_band`).
+    """
+    kinds = list(dict.fromkeys(summary.model))
+    with theme():
+        fig, axes = plt.subplots(
+            len(kinds), 1, figsize=(5.4, 0.9 + 2.9 * len(kinds)), sharex=True, squeeze=False
+        )
+        for ax, kind in zip(axes[:, 0], kinds, strict=True):
+            label = f"chance, {band.level:.0%} of such figures"
+            chance_band(ax, band.low, band.high, mean=band.mean, label=label)
+            rows = summary[summary.model == kind]
+            present = [m for m in METHOD_STYLE if m in set(rows.method)]
+            for k, method in enumerate(present):
+                line = rows[rows.method == method].sort_values("gamma")
+                shift = 0.004 * (k - (len(present) - 1) / 2)  # bars of equal gamma side by side
+                ax.errorbar(
+                    line.gamma + shift,
+                    line.max_mean,
+                    yerr=line.max_std.fillna(0),
+                    marker=MODEL_MARKER[kind],
+                    elinewidth=1.2,
+                    capsize=2.5,
+                    **METHOD_STYLE[method],
+                )
+            ax.set_title({"lstm": "LSTM", "gpt2": "GPT-2 (from scratch)"}.get(kind, kind))
+            ax.set_ylabel("highest exposure (bits)")
+            ax.set_ylim(0, 21)
+        axes[-1, 0].set_xlabel("miss rate γ of the redaction policy")
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        fig.legend(handles, labels, loc="outside upper center", ncols=2)
     return fig

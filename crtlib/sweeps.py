@@ -126,7 +126,7 @@ def _draw(method: str, trial: int) -> dict:
         "learning_rate": float(f"{10 ** rng.uniform(-2.7, -1.5):.2g}"),
         "batch_size": int(rng.choice([16, 32, 64])),
         "private_learning_rate": float(f"{10 ** rng.uniform(-2.7, -1.5):.2g}"),
-        "sampling_probability": float(rng.choice([0.05, 0.1, 0.2])),
+        "sampling_probability": float(rng.choice([0.05, 0.1, 0.2, 0.4])),
         "pub_passes": int(rng.choice([1, 3, 10])),
     }
     unread = {"sgd": (*SEARCHED_PRIVATE, "pub_passes"), "dpsgd": SEARCHED}
@@ -135,18 +135,15 @@ def _draw(method: str, trial: int) -> dict:
 
 
 def _experiment(settings, method, model, gamma, seed, hyperparameters) -> Experiment:
-    shape = dict(settings.shapes[model])
-    epochs = shape.pop("epochs")[method]
     return Experiment(
         method=method,
         model=model,
         gamma=float(gamma),
         seed=seed,
         dialogues=settings.dialogues,
-        epochs=epochs,
         epsilon=settings.epsilon,
         delta=settings.delta,
-        **shape,
+        **settings.shapes[model],
         **hyperparameters,
     )
 

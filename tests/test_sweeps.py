@@ -1,0 +1,179 @@
+"""Sweeps: hashing, resuming, killing, other executors, and refusing what is not a store."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from crtlib import experiments, profiles, results, sweeps, trials
+
+TINY = experiments.Experiment(
+    method="sgd",
+    model="lstm",
+    gamma=0.5,
+    seed=0,
+    dialogues=20,
+    heldout=10,
+    epochs=1,
+    embedding=16,
+    hidden=16,
+    canaries=2,
+    copies=2,
+)
+GRID = [replace(TINY, method=m, seed=s) for m in ("sgd", "crt") for s in (0, 1)]
+PROVENANCE = ["date", "seconds"]
+
+
+def same(a, b):
+    sort = ["run", "metric", "epoch", "item"]
+    a, b = (t.drop(columns=PROVENANCE).sort_values(sort).reset_index(drop=True) for t in (a, b))
+    pd.testing.assert_frame_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    store = results.Store(tmp_path_factory.mktemp("reference"))
+    with ThreadPoolExecutor(1) as executor:
+        return sweeps.sweep(GRID, store, executor=executor, progress=False)
+
+
+def test_a_second_sweep_runs_nothing_and_any_executor_serves(reference, tmp_path):
+    store = results.Store(tmp_path)
+    with ThreadPoolExecutor(1) as executor:
+        first = sweeps.sweep(GRID[:2], store, executor=executor, progress=False)
+    written = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.json")}
+    assert len(written) == 2
+    whole = sweeps.sweep(GRID, store, workers=1, progress=False)  # its own process
+    assert {p: p.stat().st_mtime_ns for p in written} == written
+    same(whole, reference)
+    same(first, reference[reference.run.isin(first.run)])
+
+
+def test_the_table_holds_every_measurement_with_its_provenance(reference):
+    assert set(reference.method) == {"sgd", "crt"} and set(reference.seed) == {0, 1}
+    metrics = {"valid_ppl_words", "test_ppl", "test_ppl_words", "exposure", "gamma_measured"}
+    assert metrics <= set(reference.metric)
+    assert (reference[reference.metric == "exposure"].groupby("run").size() == 2).all()
+    for column in ("profile", "device", "machine", "versions", "date", "seed", "seconds"):
+        assert reference[column].notna().all()
+
+
+def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
+    """Finished cells are not run again, no half-written file is read, the table is the same."""
+    code = (
+        "from tests.test_sweeps import GRID\n"
+        "from crtlib import results, sweeps\n"
+        f"sweeps.sweep(GRID, results.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
+    )
+    script = tmp_path / "killed.py"
+    script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen([sys.executable, script], env=environment, start_new_session=True)
+    deadline = time.time() + 120
+    while not list((tmp_path / "s").glob("*.json")):
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = {p: p.stat().st_mtime_ns for p in (tmp_path / "s").glob("*.json")}
+    assert 1 <= len(done) < len(GRID)
+    (tmp_path / "s" / ".half.json.x.part").write_text('{"experiment": {')  # what a kill can leave
+    store = results.Store(tmp_path / "s")
+    table = sweeps.sweep(GRID, store, workers=1, progress=False)
+    assert {p: p.stat().st_mtime_ns for p in done} == done
+    same(table, reference)
+    assert not list((tmp_path / "s" / "unfinished").glob("*.pt"))
+
+
+def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    e = experiments.calibrate(replace(TINY, epochs=3, method="crt"))
+    want = trials.measure(e, trials.fit(e))
+    calls = []
+    honest = trials.perplexity
+
+    def dies(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return honest(*args)
+
+    monkeypatch.setattr(trials, "perplexity", dies)
+    with pytest.raises(KeyboardInterrupt):
+        trials.fit(e, checkpoint=tmp_path / "c.pt")
+    monkeypatch.setattr(trials, "perplexity", honest)
+    assert trials.measure(e, trials.fit(e, checkpoint=tmp_path / "c.pt")) == want
+
+
+def test_keys_name_what_a_run_reads():
+    assert TINY.key == replace(TINY, epsilon=1.0).key  # sgd adds no noise
+    assert TINY.key != replace(TINY, gamma=0.1).key
+    private = replace(TINY, method="dpsgd", noise_multiplier=1.0)
+    assert private.key == replace(private, gamma=0.1).key  # raw text knows no gamma
+    assert private.key != replace(private, epsilon=1.0).key
+
+
+def test_a_store_of_another_version_is_refused(tmp_path):
+    (tmp_path / "VERSION").write_text("0\n")
+    with pytest.raises(ValueError, match="has version '0', this library reads"):
+        results.Store(tmp_path)
+    (tmp_path / "VERSION").unlink()
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ValueError, match="not a store"):
+        results.Store(tmp_path)
+
+
+def test_the_guarantee_says_what_it_rests_on():
+    e = experiments.calibrate(
+        replace(TINY, method="crt", gamma=0.1, neighbouring_relation="replace")
+    )
+    guarantee = trials.fit(e).guarantee(e)
+    said = str(guarantee)
+    for part in ("Bayesian confidentiality", "unit: point (turn)", "replaced", "pld", "measured"):
+        assert part in said
+    # 20 dialogues label few secrets: the bound on delta2 is added, not assumed away.
+    assert guarantee.delta > 0.01
+    assert trials.fit(TINY.canonical()).guarantee(TINY) is None
+
+
+def test_a_saved_model_scores_as_before(tmp_path):
+    fitted = trials.fit(TINY.canonical())
+    trials.save(fitted, tmp_path)
+    model, tokenizer = trials.load(tmp_path)
+    texts = fitted.data.test
+    assert trials.perplexity(model, tokenizer, texts) == trials.perplexity(
+        fitted.run.model, fitted.data.tokenizer, texts
+    )
+
+
+def test_every_method_gets_the_same_number_of_trials():
+    settings = profiles.parameters({"profile": "laptop"}, "tuning")
+    grid = sweeps.tuning_grid(settings)
+    count = pd.Series([(e.method, e.model) for e in grid]).value_counts()
+    assert set(count) == {settings.trials}
+    assert len({e.key for e in map(replace_sigma, grid)}) == len(grid)
+    assert sweeps.TUNING_SEED not in range(settings.seeds)
+
+
+def replace_sigma(e):
+    return replace(e, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("method", ["sgd", "dpsgd", "crt", "dedup", "crt_sigma0"])
+@pytest.mark.parametrize("model", ["lstm", "gpt2"])
+def test_the_choice_is_the_best_recorded_trial(method, model):
+    chosen = sweeps.tuned(method, model)
+    table = results.recorded("tuning")
+    like = "crt" if method == "crt_sigma0" else method
+    table = table[(table.method == like) & (table.model == model)]
+    table = table[table.metric == "valid_ppl_words"]
+    last = table[table.epoch == table.epoch.max()]
+    best = last[last.value == last.value.min()].iloc[0]
+    assert all(best[name] == value for name, value in chosen.items())
+    assert json.dumps(chosen)  # plain numbers, so that they can name a run

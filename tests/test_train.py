@@ -1,0 +1,183 @@
+"""The sampler that runs is the one that is accounted, and a killed run goes on bit for bit."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from crtlib import methods, models, train
+from crtlib.ledger import SampledGaussian
+
+SPEC = models.ModelSpec("lstm", vocab_size=20, embedding=6, hidden=8)
+PARTS = {
+    "public": [[1, 2, 3, 4], [2, 3], [4, 5, 6, 7, 8]] * 4,
+    "private": [[1, 9, 9, 2], [3, 8, 7], [5, 5, 5, 5, 5]] * 5,
+}
+
+
+def private(**changes):
+    fields = {
+        "epoch": 1,
+        "sampling_probability": 0.3,
+        "steps": 4,
+        "noise_multiplier": 1.0,
+        "clip_norm": 0.1,
+        "normaliser": 5.0,
+        "learning_rate": 0.01,
+    }
+    return train.PrivatePhase(**fields | changes)
+
+
+def schedule(epochs=3):
+    constants = methods.Private(
+        sampling_probability=0.3,
+        noise_multiplier=1.0,
+        clip_norm=0.1,
+        normaliser=5.0,
+        learning_rate=0.01,
+    )
+    return methods.crt(
+        epochs=epochs,
+        pub_passes=2,
+        public_batch_size=4,
+        public_learning_rate=0.01,
+        private=constants,
+    )
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_the_sampler_is_poisson_with_the_probability_of_the_event():
+    n, phase = 300, private(sampling_probability=0.2, steps=2000)
+    drawn = np.zeros((phase.steps, n), dtype=bool)
+    for t, batch in enumerate(phase.batches(n, torch.Generator().manual_seed(0))):
+        drawn[t, batch] = True
+    event = phase.event()
+    assert event == SampledGaussian(0.2, 1.0, 2000)
+    each = stats.binom(event.steps, event.sampling_probability)
+    counts = drawn.sum(0)
+    assert each.ppf(1e-5) <= counts.min() and counts.max() <= each.ppf(1 - 1e-5)
+    # Batch sizes spread like a binomial: a shuffled loader or fixed sizes would have variance 0.
+    sizes = drawn.sum(1)
+    assert abs(sizes.var() / (n * 0.2 * 0.8) - 1) < 5 * np.sqrt(2 / event.steps)
+    # One point's presence says nothing of another's, nor of its own in the next step.
+    assert abs(np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1]) < 5 / np.sqrt(event.steps)
+    assert abs(np.corrcoef(drawn[1:, 0], drawn[:-1, 0])[0, 1]) < 5 / np.sqrt(event.steps)
+
+
+def test_an_empty_batch_still_adds_noise_and_counts():
+    model = models.build(SPEC, 0)
+    before = flat(model)
+    phase = private(sampling_probability=1e-12, steps=3, clip_norm=0.5, learning_rate=1.0)
+    run = train.train(model, [phase], PARTS, seed=0, optimizer="sgd")
+    noise = (flat(model) - before) * phase.normaliser
+    assert run.events == [SampledGaussian(1e-12, 1.0, 3)]
+    expected = phase.noise_multiplier * phase.clip_norm * np.sqrt(3)
+    assert abs(noise.std().item() / expected - 1) < 5 / np.sqrt(2 * len(noise))
+
+
+def test_the_normaliser_does_not_depend_on_the_data():
+    """Twice the points in each batch: twice the noiseless update, not the same one."""
+    phase = private(sampling_probability=1.0, steps=1, noise_multiplier=0.0, learning_rate=1.0)
+    moved = []
+    for copies in (1, 2):
+        model = models.build(SPEC, 0)
+        before = flat(model)
+        parts = {"private": PARTS["private"] * copies}
+        train.train(model, [phase], parts, seed=0, optimizer="sgd")
+        moved.append(flat(model) - before)
+    torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-4, atol=1e-7)
+
+
+def test_sensitivity_of_a_step_is_one_clip_norm():
+    """Take one point away: the noiseless sum moves by at most C / normaliser."""
+    phase = private(sampling_probability=1.0, steps=1, noise_multiplier=0.0, learning_rate=1.0)
+    ends = []
+    for points in (PARTS["private"], PARTS["private"][1:]):
+        model = models.build(SPEC, 0)
+        train.train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
+        ends.append(flat(model))
+    assert (ends[0] - ends[1]).norm() <= phase.clip_norm / phase.normaliser * (1 + 1e-4)
+
+
+def test_noise_and_order_have_generators_of_their_own():
+    """The same seed without noise visits the same batches; secure noise never repeats."""
+    runs = [models.build(SPEC, 0) for _ in range(3)]
+    train.train(runs[0], [private()], PARTS, seed=1)
+    train.train(runs[1], [private()], PARTS, seed=1)
+    train.train(runs[2], [private()], PARTS, seed=1, secure_noise=True)
+    assert torch.equal(flat(runs[0]), flat(runs[1]))
+    assert not torch.equal(flat(runs[0]), flat(runs[2]))
+
+
+@pytest.mark.parametrize("stop_at", [1, 2])
+def test_resume_is_bit_identical(tmp_path, stop_at):
+    seen = []
+
+    def whole_epoch(epoch, model):
+        return {"norm": flat(model).norm().item()}
+
+    def dies(epoch, model):
+        seen.append(epoch)
+        if epoch == stop_at + 1:
+            raise KeyboardInterrupt
+        return whole_epoch(epoch, model)
+
+    straight = models.build(SPEC, 0)
+    options = {"seed": 5, "optimizer": "adam"}
+    want = train.train(straight, schedule(), PARTS, on_epoch=whole_epoch, **options)
+    file = tmp_path / "state.pt"
+    broken = models.build(SPEC, 0)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(broken, schedule(), PARTS, on_epoch=dies, checkpoint=file, **options)
+    again = models.build(SPEC, 0)
+    seen.clear()
+    have = train.train(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
+    assert torch.equal(flat(straight), flat(again))
+    assert (have.events, have.history) == (want.events, want.history)
+    assert sum(e.steps for e in have.events) == methods.events(schedule()).steps
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    file = tmp_path / "state.pt"
+    train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
+    other = copy.deepcopy(PARTS)
+    other["private"][0][1] += 1
+    with pytest.raises(ValueError, match="belongs to another run"):
+        train.train(models.build(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
+
+
+def test_micro_batches_change_no_result(monkeypatch):
+    ends = []
+    for tokens in (4096, 6):
+        monkeypatch.setattr(train, "TOKENS_AT_ONCE", tokens)
+        model = models.build(SPEC, 0)
+        train.train(model, schedule(2), PARTS, seed=3, optimizer="sgd")
+        ends.append(flat(model))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling_probability": 0.0}, r"sampling_probability=0.0: must be in \(0, 1\]"),
+        ({"sampling_probability": 1.5}, r"sampling_probability=1.5: must be in \(0, 1\]"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0: must not be negative"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0: must be positive"),
+        ({"steps": 0}, "steps=0: must be positive"),
+    ],
+)
+def test_bad_constants_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        private(**changes)
+
+
+def test_an_empty_part_is_refused():
+    with pytest.raises(ValueError, match="part='private': PrivatePhase has no points"):
+        train.train(models.build(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)
