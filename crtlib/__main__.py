@@ -203,6 +203,59 @@ def simulate(
     print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
 
 
+@app.command()
+def account(
+    delta: Annotated[float, typer.Option(help="Total delta, in (0, 1).")],
+    batch_size: Annotated[float, typer.Option(help="Expected size of a Poisson batch.")],
+    points: Annotated[int, typer.Option(help="Private data points.")],
+    epochs: Annotated[float, typer.Option(help="Epochs, as expected passes over the points.")],
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon of DP-SGD.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Instead of --epsilon.")] = None,
+    gamma: Annotated[float, typer.Option(help="Miss rate of the redaction policy.")] = 1.0,
+    delta2: Annotated[float, typer.Option(help="Miss rate of the conservative policy.")] = 0.0,
+    accountant: Annotated[str, typer.Option(help="pld, rdp, prv or autodp.")] = "pld",
+    neighbouring: Annotated[
+        str, typer.Option(help="add_or_remove (as in the paper) or replace (honest).")
+    ] = "add_or_remove",
+    unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
+    from crtlib import ledger
+
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
+    told = ledger.account(
+        epsilon=epsilon,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        batch_size=batch_size,
+        points=points,
+        epochs=epochs,
+        gamma=gamma,
+        delta2=delta2,
+        accountant=accountant,
+        neighbouring_relation=neighbouring,
+    )
+    told["unit"] = unit
+    if as_json:
+        print(json.dumps(told, allow_nan=False))
+        return
+    for name, value in told.items():
+        print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
+    guarantee = ledger.Guarantee(
+        told["confidentiality_epsilon"],
+        delta=delta,
+        unit=unit,
+        neighbours=neighbouring,
+        accountant=accountant,
+        kind="Bayesian confidentiality",
+        gamma=ledger.MissRate(gamma),
+        delta2=ledger.MissRate(delta2),
+    )
+    print(f"\n{guarantee}")
+
+
 def main() -> None:
     """Run the command line; user mistakes become one line and exit code 2."""
     try:

@@ -1,10 +1,10 @@
 """What was done to the secrets (events) and what it costs (accountants, confidentiality).
 
->>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.4263, steps=100)
->>> round(epsilon(phase, delta=1e-5, accountant="rdp"), 2)
+>>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
+>>> round(epsilon(phase, delta=1e-5), 4)
 2.0
->>> round(bayes_at_fixed_delta(phase, gamma=0.1, delta=1e-5, accountant="rdp"), 2)
-0.37
+>>> round(bayes_at_fixed_delta(phase, gamma=0.1, delta=1e-5), 4)
+0.3619
 
 The first number is differential privacy; the second is what an adversary learns about a secret
 that the redaction policy misses one time in ten (CRT, Proposition 6). Both hold for adding or
@@ -15,18 +15,13 @@ costs more: pass ``neighbouring_relation="replace"``.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
-RELATIONS = ("add_or_remove", "replace")
-PRV_EPS_ERROR = 0.01  # Opacus' default; its epsilon is an upper bound that contains this much slack
-RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
+from crtlib import accountants
+from crtlib.accountants import ACCOUNTANTS, RELATIONS, Profile
 
 
 def _check(name: str, value: float, allowed: bool, rule: str) -> None:
@@ -64,6 +59,9 @@ class SampledGaussian:
         _check("sampling_probability", q, 0 <= q <= 1, "in [0, 1]")
         _check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
         _check("steps", steps, steps >= 0 and steps == int(steps), "a whole number, at least 0")
+
+
+Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,24 +120,17 @@ class Guarantee:
     delta2: MissRate | None = None
 
     def __str__(self) -> str:
-        policies = [
-            f"miss rate of the {name} policy, {symbol} = {rate}"
-            if rate is not None
-            else f"{name} policy: not used"
-            for name, symbol, rate in (
-                ("redaction", "gamma", self.gamma),
-                ("conservative", "delta2", self.delta2),
-            )
+        said = [
+            f"({self.epsilon:.4g}, {self.delta:.4g}) {self.kind}",
+            f"unit: {self.unit}",
+            f"neighbours: {describe_relation(self.neighbours, self.accountant)}",
+            f"accountant: {self.accountant}",
         ]
-        return "; ".join(
-            [
-                f"({self.epsilon:.4g}, {self.delta:.4g}) {self.kind}",
-                f"unit: {self.unit}",
-                f"neighbours: {describe_relation(self.neighbours, self.accountant)}",
-                f"accountant: {self.accountant}",
-                *policies,
-            ]
-        )
+        policies = ("redaction", "gamma", self.gamma), ("conservative", "delta2", self.delta2)
+        for name, symbol, rate in policies:
+            used = f"miss rate of the {name} policy, {symbol} = {rate}"
+            said.append(used if rate is not None else f"{name} policy: not used")
+        return "; ".join(said)
 
 
 def describe_relation(neighbouring_relation: str, accountant: str) -> str:
@@ -153,9 +144,6 @@ def describe_relation(neighbouring_relation: str, accountant: str) -> str:
 
 
 # --- Accountants ----------------------------------------------------------------------------------
-
-Profile = Callable[[float], float]  # delta -> epsilon
-Events = SampledGaussian | Iterable[SampledGaussian]
 
 
 def epsilon(
@@ -179,7 +167,7 @@ def epsilon(
     ValueError for arguments outside their range.
     """
     _check_delta(delta)
-    return _profile(_merged(events), accountant, neighbouring_relation)(delta)
+    return _profile(events, accountant, neighbouring_relation)(delta)
 
 
 def delta(
@@ -191,10 +179,10 @@ def delta(
 ) -> float:
     """The smallest delta the accountant shows for ``epsilon`` >= 0: ``epsilon()`` inverted."""
     _check("epsilon", epsilon, epsilon >= 0, "at least 0")
-    profile = _profile(_merged(events), accountant, neighbouring_relation)
+    profile = _profile(events, accountant, neighbouring_relation)
     if hasattr(profile, "delta"):
         return profile.delta(epsilon)
-    return _invert(profile, epsilon)
+    return accountants.invert(profile, epsilon)
 
 
 def noise_multiplier(
@@ -210,242 +198,32 @@ def noise_multiplier(
 
     Zero where nothing is released (no steps, or nothing is ever sampled).
     """
-    _check("epsilon", epsilon, 0 < epsilon < math.inf, "positive and finite")
+    _check("epsilon", epsilon, 0 < epsilon <= 10_000, "positive, at most 10000")
     _check_delta(delta)
     SampledGaussian(sampling_probability, 1.0, steps)  # refuses what is out of range
     if sampling_probability == 0 or steps == 0:
         return 0.0
-    return _calibrate(
+    _check_choice("accountant", accountant, ACCOUNTANTS)
+    _check_choice("neighbouring_relation", neighbouring_relation, RELATIONS)
+    return accountants.calibrate(
         epsilon, delta, sampling_probability, int(steps), accountant, neighbouring_relation
     )
 
 
-@lru_cache(maxsize=1024)
-def _calibrate(target, delta, q, steps, accountant, relation) -> float:
-    from scipy.optimize import brentq, newton
-
-    def excess(log_sigma: float, coarse: bool) -> float:
-        event = SampledGaussian(q, math.exp(log_sigma), steps)
-        name = "rdp" if coarse and accountant == "prv" else accountant  # prv is slow far away
-        value = _profile((event,), name, relation, coarse and name == "pld")(delta)
-        return math.log(min(max(value, 1e-300), 1e300) / target)
-
-    def bracket(centre: float, width: float, coarse: bool) -> tuple[float, float]:
-        low = high = centre
-        while excess(low, coarse) <= 0:
-            low, width = low - width, 2 * width
-        while excess(high, coarse) > 0:
-            high, width = high + width, 2 * width
-            if high > 30:
-                raise ValueError(f"epsilon={target}: out of reach of the accountant {accountant!r}")
-        return low, high
-
-    # A coarse root costs little and lands so near that the secant needs few fine evaluations.
-    start = brentq(excess, *bracket(0.0, 1.0, True), args=(True,), xtol=1e-6)
-    near = start - (0.05 if accountant == "prv" else 1e-4)
-    try:
-        root = newton(excess, start, x1=near, args=(False,), tol=1e-10)
-    except RuntimeError:
-        root = math.nan
-    if not abs(excess(root, False) if root == root else 1.0) < 1e-7:  # a curve with corners
-        root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=1e-10)
-    step = 1e-10
-    while excess(root, False) > 0:  # end on the side where the promise holds
-        root, step = root + step, 2 * step
-    return math.exp(root)
+_noise_multiplier = noise_multiplier  # for functions with a parameter of that name
 
 
-def _merged(events: Events) -> tuple[SampledGaussian, ...]:
-    """Distinct events with their steps added up, so that equal histories share a cache entry."""
+def _profile(events: Events, accountant: str, relation: str) -> Profile:
+    """The accountant's curve; equal events are merged, so that equal histories are cached once."""
+    _check_choice("accountant", accountant, ACCOUNTANTS)
+    _check_choice("neighbouring_relation", relation, RELATIONS)
     total: dict[tuple[float, float], int] = {}
     for e in (events,) if isinstance(events, SampledGaussian) else events:
         if e.steps and e.sampling_probability:
             key = (float(e.sampling_probability), float(e.noise_multiplier))
             total[key] = total.get(key, 0) + int(e.steps)
-    return tuple(SampledGaussian(*key, steps) for key, steps in sorted(total.items()))
-
-
-@lru_cache(maxsize=8)  # a composed loss distribution can hold millions of numbers
-def _profile(
-    events: tuple[SampledGaussian, ...], accountant: str, relation: str, coarse: bool = False
-) -> Profile:
-    """The privacy profile delta -> epsilon >= 0 of the composed events."""
-    _check_choice("accountant", accountant, ACCOUNTANTS)
-    _check_choice("neighbouring_relation", relation, RELATIONS)
-    if not events:
-        return lambda delta: 0.0
-    if any(e.noise_multiplier == 0 for e in events):
-        return lambda delta: math.inf
-    if accountant == "pld":
-        return _PLDProfile(events, relation, coarse)
-    build = {"rdp": _rdp_profile, "prv": _prv_profile, "autodp": _autodp_profile}[accountant]
-    with _quiet():
-        raw = build(events)
-
-    @lru_cache(maxsize=4096)
-    def profile(delta: float) -> float:
-        try:
-            with _quiet():
-                value = float(raw(delta))
-        except (ArithmeticError, RuntimeError, ValueError):  # numerics gave up: claim nothing
-            return math.inf
-        return math.inf if math.isnan(value) else max(0.0, value)
-
-    return profile if relation == "add_or_remove" else lambda delta: _group_of_two(profile, delta)
-
-
-@contextmanager
-def _quiet():
-    """Silence the accountants' numerical warnings here only; their results are checked."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
-
-
-class _PLDProfile:
-    """The composed privacy loss distribution of dp-accounting, rounded upwards."""
-
-    def __init__(self, events: Sequence[SampledGaussian], relation: str, coarse: bool) -> None:
-        from dp_accounting.pld import privacy_loss_distribution as pld
-
-        rel = pld.NeighborRel[
-            {"add_or_remove": "ADD_OR_REMOVE_ONE", "replace": "REPLACE_ONE"}[relation]
-        ]
-        width = _discretisation(events, relation) * (10 if coarse else 1)
-        self._loss = None
-        for e in events:
-            # Unsampled Gaussians compose into one Gaussian, without any numerical error.
-            sigma, steps = e.noise_multiplier, e.steps
-            if e.sampling_probability == 1:
-                sigma, steps = sigma / math.sqrt(steps), 1
-            with _quiet():
-                one = pld.from_gaussian_mechanism(
-                    sigma,
-                    value_discretization_interval=width,
-                    sampling_prob=e.sampling_probability,
-                    neighboring_relation=rel,
-                ).self_compose(steps)
-                self._loss = one if self._loss is None else self._loss.compose(one)
-
-    def __call__(self, delta: float) -> float:
-        with _quiet():
-            return float(self._loss.get_epsilon_for_delta(delta))
-
-    def delta(self, epsilon: float) -> float:
-        with _quiet():
-            return float(self._loss.get_delta_for_epsilon(epsilon))
-
-
-def _discretisation(events: Sequence[SampledGaussian], relation: str) -> float:
-    """The grid width for privacy losses: at most 1e-4 and a fiftieth of one step's spread.
-
-    Wider where the grid would otherwise exceed two million points; rounding is upwards, so width
-    costs tightness and never soundness.
-    """
-    spread, span = math.inf, 0.0
-    for e in events:
-        q, sigma, steps = e.sampling_probability, e.noise_multiplier, e.steps
-        if q == 1:
-            sigma, steps = sigma / math.sqrt(steps), 1
-        x = np.linspace(-10 * sigma, 1 + 10 * sigma, 4001)
-        gain = (2 * x - 1) / (2 * sigma**2)
-        loss = np.logaddexp(np.log1p(-q), np.log(q) + gain) if q < 1 else gain
-        base = np.exp(-(x**2) / (2 * sigma**2))
-        base /= base.sum()
-        moved = np.exp(-((x - 1) ** 2) / (2 * sigma**2))
-        mixed = (1 - q) * base + q * moved / moved.sum()
-        spread = min(spread, float(np.sqrt(base @ (loss - base @ loss) ** 2)))
-        deviation = float(np.sqrt(mixed @ (loss - mixed @ loss) ** 2))
-        span += steps * float(mixed @ loss) + 10 * math.sqrt(steps) * deviation + np.ptp(loss)
-    span *= 4 if relation == "replace" else 2
-    return max(min(1e-4, spread / 50), span / 2e6, 1e-12)
-
-
-def _rdp_profile(events: Sequence[SampledGaussian]) -> Profile:
-    """Opacus' Renyi curve, converted with the same theorem (Balle et al. 2020) as Opacus does."""
-    from opacus.accountants.analysis.rdp import compute_rdp
-
-    orders = np.array(RDP_ORDERS, dtype=float)
-    rdp = np.zeros_like(orders)
-    for e in events:
-        for i, order in enumerate(RDP_ORDERS):
-            try:
-                rdp[i] += compute_rdp(
-                    q=e.sampling_probability,
-                    noise_multiplier=e.noise_multiplier,
-                    steps=e.steps,
-                    orders=float(order),
-                )
-            except (ValueError, OverflowError):  # cancellation at this order: do without it
-                rdp[i] = np.inf
-
-    def profile(delta: float) -> float:
-        eps = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-        return np.inf if np.isnan(eps).all() else np.nanmin(eps)
-
-    return profile
-
-
-def _prv_profile(events: Sequence[SampledGaussian]) -> Profile:
-    from opacus.accountants import PRVAccountant
-
-    accountant = PRVAccountant()
-    accountant.history = [(e.noise_multiplier, e.sampling_probability, e.steps) for e in events]
-    renyi, steps = _rdp_profile(events), sum(e.steps for e in events)
-
-    def profile(delta: float) -> float:
-        # The grid's size, as Opacus will choose it; far too little noise would exhaust memory.
-        mesh = PRV_EPS_ERROR / math.sqrt(steps * math.log(12_000 / delta) / 2)
-        if not 2 * renyi(delta / 4000) / mesh < 4e6:
-            return math.inf
-        return accountant.get_epsilon(delta, eps_error=PRV_EPS_ERROR)
-
-    return profile
-
-
-def _autodp_profile(events: Sequence[SampledGaussian]) -> Profile:
-    from autodp.mechanism_zoo import GaussianMechanism
-    from autodp.transformer_zoo import AmplificationBySampling, Composition
-
-    mechanisms = []
-    for e in events:
-        mechanism = GaussianMechanism(sigma=e.noise_multiplier)
-        if e.sampling_probability < 1:
-            sample = AmplificationBySampling(PoissonSampling=True)
-            mechanism = sample(mechanism, e.sampling_probability, improved_bound_flag=True)
-        mechanisms.append(mechanism)
-    return Composition()(mechanisms, [e.steps for e in events]).get_approxDP
-
-
-def _group_of_two(profile: Profile, delta: float) -> float:
-    """Replacement as a removal and an addition: (2 eps(d), (1 + e^eps(d)) d) for any d."""
-    from scipy.optimize import brentq
-
-    def spent(log_d: float) -> float:  # log of the delta that d turns into
-        return log_d + float(np.logaddexp(0.0, profile(math.exp(log_d))))
-
-    target, low, high = math.log(delta), math.log(delta) - 1.0, math.log(delta)
-    while spent(low) > target:
-        low -= high - low
-        if low < -700 or spent(low) == math.inf:
-            return math.inf
-    root = brentq(lambda log_d: spent(log_d) - target, low, high, xtol=1e-10)
-    while spent(root) > target:
-        root -= 1e-10
-    return 2 * profile(math.exp(root))
-
-
-def _invert(profile: Profile, epsilon: float) -> float:
-    """The smallest delta (to 1e-9, on the safe side) at which the profile is at most epsilon."""
-    low, high = math.log(1e-12), 0.0
-    if profile(math.exp(low)) <= epsilon:
-        return math.exp(low)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if profile(math.exp(middle)) <= epsilon else (middle, high)
-        if high - low < 1e-9:
-            break
-    return math.exp(high)
+    merged = tuple((*key, steps) for key, steps in sorted(total.items()))
+    return accountants.profile(merged, accountant, relation)
 
 
 # --- Confidentiality (CRT, Section 3.3) -----------------------------------------------------------
@@ -508,7 +286,7 @@ def bayes_at_fixed_delta(
     _check_delta(delta)
     _check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
     _check("delta2", delta2, 0 <= delta2 <= 1, "in [0, 1]")
-    profile = _profile(_merged(events), accountant, neighbouring_relation)
+    profile = _profile(events, accountant, neighbouring_relation)
     if delta2 and delta2 >= delta:
         return math.inf
     if gamma == 0 or delta - delta2 >= gamma:
@@ -570,6 +348,57 @@ def _amplified(epsilon: float, gamma: float) -> float:
 
 def _exp(x: float) -> float:
     return math.exp(x) if x < 709 else math.inf
+
+
+def account(
+    *,
+    delta: float,
+    batch_size: float,
+    points: int,
+    epochs: float,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    gamma: float = 1.0,
+    delta2: float = 0.0,
+    accountant: str = "pld",
+    neighbouring_relation: str = "add_or_remove",
+) -> dict[str, float | int | str]:
+    """Everything about one run of DP-SGD after redaction, as a flat record of plain values.
+
+    Give the target ``epsilon`` or the ``noise_multiplier``. An epoch is as many steps as cover
+    ``points`` in expectation (CRT, footnote 3).
+    """
+    _check("points", points, points >= 1, "at least 1")
+    _check("batch_size", batch_size, 0 < batch_size <= points, f"above 0, at most {points} points")
+    _check("epochs", epochs, 0 < epochs < math.inf, "positive")
+    _check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
+    _check_delta(delta)
+    _check("delta2", delta2, 0 <= delta2 < delta, f"at least 0 and below delta={delta}")
+    options = {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
+    q, steps = batch_size / points, math.ceil(epochs * points / batch_size - 1e-9)
+    sigma = noise_multiplier
+    if sigma is None:
+        run = {"sampling_probability": q, "steps": steps}
+        sigma = _noise_multiplier(epsilon=epsilon, delta=delta, **run, **options)
+    _check("noise_multiplier", sigma, 0 < sigma < math.inf, "positive and finite")
+    event = SampledGaussian(q, sigma, steps)
+    spent = _profile(event, accountant, neighbouring_relation)(delta)
+    _check("noise_multiplier", sigma, spent < math.inf, f"larger: {accountant} finds no epsilon")
+    return {
+        "noise_multiplier": sigma,
+        "epsilon": spent,
+        "delta": delta,
+        "gamma": gamma,
+        "delta2": delta2,
+        "confidentiality_epsilon": bayes_at_fixed_delta(
+            event, gamma=gamma, delta=delta, delta2=delta2, **options
+        ),
+        "neighbouring_relation": neighbouring_relation,
+        "neighbours": describe_relation(neighbouring_relation, accountant),
+        "accountant": accountant,
+        "sampling_probability": q,
+        "steps": steps,
+    }
 
 
 # --- Recall ---------------------------------------------------------------------------------------
