@@ -59,6 +59,8 @@ def tidy(executed: Path) -> None:
     for cell in notebook["cells"]:
         for key in ("papermill", "execution"):
             cell["metadata"].pop(key, None)
+        if "outputs" in cell:  # progress bars
+            cell["outputs"] = [out for out in cell["outputs"] if out.get("name") != "stderr"]
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
     notes, kept = notebook["metadata"], ("duration", "parameters", "start_time", "version")
