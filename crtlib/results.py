@@ -108,3 +108,12 @@ def recorded(name: str) -> pd.DataFrame:
     if not path.exists():
         raise ValueError(f"name={name!r}: no recorded table {path.name} in data/results")
     return pd.read_parquet(path)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """One line under a figure: which profile, device, seeds and date made its numbers."""
+    kinds = [", ".join(sorted(set(table[c].astype(str)))) for c in ("profile", "device")]
+    first, last = min(table.date), max(table.date)
+    when = first if first == last else f"{first} to {last}"
+    seeds = table.seed.nunique()
+    return f"{kinds[0]} profile, {kinds[1]}, {seeds} seed{'s' * (seeds > 1)}, {when}"
