@@ -141,7 +141,7 @@ _FIGURE_1 = """<style>
 .f1-missed {background:#e0442e40; border:1.5px solid #e0442e}
 .f1-wrong {background:#b05a8b33; border:1.5px dashed #c471a0; font:.88em ui-monospace,monospace}
 .f1-key {font-size:.8rem; opacity:.9; margin:.7rem 0 0; line-height:1.9 !important}
-.f1-key span {margin-right:.25em}
+.f1 + .f1-key + figcaption {font-size:.9rem; line-height:1.5}
 @media (max-width:760px) {.f1 {display:block} .f1 p {margin-bottom:.35rem}
   .f1 b {display:block; margin:.9rem 0 .4rem}}
 </style>"""
@@ -233,6 +233,7 @@ def public_and_private(counts: pd.DataFrame) -> Figure:
         ax.spines[:].set_visible(False)
         ax.tick_params(left=False)
         fig.legend(loc="outside upper left", ncols=3, columnspacing=1.2, handlelength=1.1)
+        plt.close(fig)  # a notebook shows it where it is asked for, once
     return fig
 
 
@@ -261,6 +262,7 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
         ax.set(xscale="log", yscale="log", xlabel="labelled secrets",
                ylabel="miss rate, 95 % upper bound")  # fmt: skip
         ax.legend(loc="upper right")
+        plt.close(fig)
     return fig
 
 

@@ -27,14 +27,14 @@ def marks(html, style):
 
 def test_marks_count_the_errors():
     flagged = [(Secret("name", 8, 12),), (Secret("name", 0, 12),)]
-    html = figures.figure_1(DIALOGUE, flagged)
+    html = figures.figure_1(DIALOGUE, flagged, caption="a < b")
     # One of each is the key below the panels.
     assert marks(html, "secret") == ["Ada Lovelace", "555-123-4567", "secret"]
     assert marks(html, "caught") == ["&lt;MASK&gt;"] * 4
     assert marks(html, "missed") == ["555-123-4567", "secret"]
     assert marks(html, "wrong") == ["&lt;MASK&gt;"] * 2
     assert html.count("Ada Lovelace") == 1
-    assert "<b>full" not in html and "&amp; number" in html
+    assert "<figcaption>a &lt; b<" in html and "<b>full" not in html and "&amp; number" in html
 
 
 def test_a_perfect_policy_makes_no_error():
