@@ -171,9 +171,10 @@ def sweep(
         raise ValueError(f"figure={figure!r}: must be one of {', '.join(sweeps.GRIDS)}")
     asked = {"profile": profile, "workers": workers, "seeds": seeds, "gammas": gammas}
     settings = profiles.parameters(asked, figure)
+    cells = results.Store(store)
     table = sweeps.sweep(
         sweeps.GRIDS[figure](settings),
-        results.Store(store),
+        cells,
         profile=profile,
         workers=workers,
         device=device,
@@ -197,6 +198,8 @@ def simulate(
 
     from crtlib import corpora, customersim
 
+    if dialogues < 1:
+        raise ValueError(f"dialogues={dialogues}: must be at least 1")
     made = customersim.stream(dialogues, seed, variety)
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
     corpora.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)

@@ -1,0 +1,181 @@
+"""The command line: what it makes, and that every mistake is one line, exit code 2, no output."""
+
+import errno
+import json
+import os
+import sys
+
+import pytest
+
+from crtlib import __main__ as cli
+from crtlib import corpora, customersim, trials
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def dialogues(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
+    corpora.write_jsonl(customersim.simulate(60, 0, "paper"), path)
+    return path
+
+
+def test_simulate_writes_one_dialogue_a_line(run, tmp_path):
+    file = tmp_path / "sim.jsonl"
+    code, _, _ = run("simulate", "--dialogues", 30, "--seed", 1, "--out", file)
+    assert code == 0
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == 30
+    for line in lines:
+        assert {"id", "user", "turns"} <= set(line)
+        for turn in line["turns"]:
+            assert set(turn) == {"speaker", "text", "secrets"}
+    assert corpora.read_jsonl(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
+
+
+def test_screen_splits_and_reports(run, dialogues, tmp_path):
+    options = ["--policy", "regex", "--conservative", "regex", "--gamma", 0.1, "--unit", "turn"]
+    code, out, _ = run("screen", dialogues, *options, "--out", tmp_path / "s")
+    assert code == 0
+    assert "recall of pi (regex)" in out and "recall of pi_c (regex)" in out
+    summary = json.loads((tmp_path / "s" / "summary.json").read_text())
+    parts = {
+        name: [json.loads(x) for x in (tmp_path / "s" / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("public", "private")
+    }
+    assert summary["public"] == len(parts["public"]) > 0
+    assert summary["private"] == len(parts["private"])
+    assert summary["points"] == summary["public"] + summary["private"]
+    assert not any("<MASK>" in p["text"] for p in parts["public"])
+    assert 0 < summary["missed_secrets"] < summary["redacted_spans"]
+    assert summary["recall"]["pi_c"]["all"]["recall"] == 1.0
+
+
+def test_everything_leaves_nothing_public(run, dialogues, tmp_path):
+    code, _, _ = run("screen", dialogues, "--unit", "dialogue", "--out", tmp_path)
+    assert code == 0
+    assert (tmp_path / "public.jsonl").read_text() == ""
+
+
+def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
+    code, out, _ = run(
+        "train", dialogues, "--unit", "turn", "--epochs", 1, "--canaries", 2, "--out", tmp_path
+    )
+    assert code == 0
+    said = (tmp_path / "guarantee.txt").read_text()
+    assert "Bayesian confidentiality" in said and "one data point replaced" in said
+    assert said.strip() in out
+    result = json.loads((tmp_path / "results.json").read_text())
+    assert sum(row[0] == "exposure" for row in result["rows"]) == 2
+    model, tokenizer = trials.load(tmp_path)
+    assert trials.perplexity(model, tokenizer, {"USR: hello": 1})["ppl"] > 1
+    assert not (tmp_path / "unfinished.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("accountant", "sigma", "amplified"),
+    [("pld", 2.24771, 0.36190), ("autodp", 2.42632, 0.37438)],
+)
+def test_account_gives_the_authors_figure(run, accountant, sigma, amplified):
+    numbers = ["--epsilon", 2, "--delta", 1e-5, "--batch-size", 1000, "--points", 10000]
+    code, out, _ = run(
+        "account", *numbers, "--epochs", 10, "--gamma", 0.1, "--accountant", accountant, "--json"
+    )
+    told = json.loads(out)
+    assert code == 0
+    assert told["noise_multiplier"] == pytest.approx(sigma, abs=1e-5)
+    assert told["confidentiality_epsilon"] == pytest.approx(amplified, abs=1e-5)
+    assert {"epsilon", "delta", "gamma", "neighbouring_relation", "accountant"} <= set(told)
+
+
+ACCOUNT = ["account", "--batch-size", 10, "--points", 100, "--epochs", 1]
+BAD = {
+    "missing corpus": (["screen", "nowhere.jsonl", "--unit", "turn"], "nowhere.jsonl"),
+    "empty corpus": (["screen", "EMPTY", "--unit", "turn"], "empty"),
+    "not a dialogue": (["screen", "BROKEN", "--unit", "turn"], "2"),
+    "span outside": (["screen", "SPAN", "--unit", "turn"], "must lie inside its text"),
+    "gamma": (["screen", "GOOD", "--unit", "turn", "--gamma", 7], "gamma=7.0: must be"),
+    "unit": (["screen", "GOOD", "--unit", "word"], "unit='word': must be"),
+    "policy": (["screen", "GOOD", "--unit", "turn", "--policy", "x"], "policy='x': must be"),
+    "no unit": (["screen", "GOOD"], "--unit"),
+    "not a number": (["screen", "GOOD", "--unit", "turn", "--gamma", "x"], "--gamma"),
+    "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "model='x': must be"),
+    "method": (["train", "GOOD", "--unit", "turn", "--method", "x"], "method='x': must be"),
+    "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "epsilon=0.0: must"),
+    "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "delta=1.0: must be"),
+    "dialogues": (["simulate", "--dialogues", 0, "--seed", 0], "dialogues=0: must be"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(run, dialogues, tmp_path, name):
+    good = dialogues.read_text()
+    first = json.loads(good.splitlines()[0])
+    first["turns"][0]["secrets"] = [{"kind": "name", "start": 0, "end": 10_000}]
+    files = {
+        "GOOD": good,
+        "EMPTY": "",
+        "BROKEN": good.splitlines()[0] + "\nnot json\n",
+        "SPAN": json.dumps(first) + "\n",
+    }
+    args, message = BAD[name]
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    args = [tmp_path / a if a in files else a for a in args]
+    code, out, err = run(*args, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and message in err
+    assert out == ""
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([*ACCOUNT, "--epsilon", 0, "--delta", 1e-5], "epsilon=0.0: must be"),
+        ([*ACCOUNT, "--epsilon", 1, "--delta", 1], "delta=1.0: must be"),
+        ([*ACCOUNT, "--epsilon", 1, "--delta", 1e-5, "--gamma", 2], "gamma=2.0: must be"),
+        ([*ACCOUNT, "--delta", 1e-5], "exactly one"),
+        (["sweep", "figure9"], "figure='figure9': must be one of"),
+        (["sweep", "canary", "--profile", "huge"], "profile='huge': must be one of"),
+        (["sweep", "canary", "--gammas", "[7]"], "gammas=[7]: must be a list"),
+        (["sweep", "canary", "--store", "OTHER"], "has version '0'"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_other_bad_input_is_one_line(run, tmp_path, args, message):
+    (tmp_path / "VERSION").write_text("0\n")
+    code, out, err = run(*[tmp_path if a == "OTHER" else a for a in args])
+    assert (code, out) == (2, "")
+    assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and message in err
+
+
+def test_a_full_disk_leaves_nothing_behind(run, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    file = tmp_path / "sim.jsonl"
+    code, _, err = run("simulate", "--dialogues", 10, "--seed", 1, "--out", file)
+    assert code == 2 and "No space left" in err and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_folder_is_one_line(run, dialogues, tmp_path):
+    (tmp_path / "file").write_text("")
+    for command in (
+        ["screen", dialogues, "--unit", "turn"],
+        ["train", dialogues, "--unit", "turn"],
+    ):
+        code, _, err = run(*command, "--out", tmp_path / "file" / "out")
+        assert code == 2 and err.startswith("crtlib: error: ") and err.count("\n") == 1
