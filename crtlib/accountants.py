@@ -21,6 +21,7 @@ import numpy as np
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
 RELATIONS = ("add_or_remove", "replace")
 PRV_EPS_ERROR = 0.01  # Opacus' default; its epsilon is an upper bound that contains this much slack
+FFT_SLACK = 1e-13  # allowance for the rounding of composition by Fourier transform, in delta
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
 
 Profile = Callable[[float], float]  # delta -> epsilon
@@ -51,7 +52,7 @@ def profile(
             return math.inf
         return math.inf if math.isnan(value) else max(0.0, value)
 
-    return profile if relation == "add_or_remove" else lambda delta: _group_of_two(profile, delta)
+    return profile if relation == "add_or_remove" else lambda delta: group_of_two(profile, delta)
 
 
 @contextmanager
@@ -85,11 +86,11 @@ class _PLDProfile:
 
     def __call__(self, delta: float) -> float:
         with _quiet():
-            return float(self._loss.get_epsilon_for_delta(delta))
+            return float(self._loss.get_epsilon_for_delta(max(delta - FFT_SLACK, 0.0)))
 
     def delta(self, epsilon: float) -> float:
         with _quiet():
-            return float(self._loss.get_delta_for_epsilon(epsilon))
+            return min(1.0, float(self._loss.get_delta_for_epsilon(epsilon)) + FFT_SLACK)
 
 
 def _simplified(event: Step) -> Step:
@@ -171,7 +172,7 @@ def _autodp_profile(events: tuple[Step, ...]) -> Profile:
     return Composition()(mechanisms, [steps for _, _, steps in events]).get_approxDP
 
 
-def _group_of_two(profile: Profile, delta: float) -> float:
+def group_of_two(profile: Profile, delta: float) -> float:
     """Replacement as a removal and an addition: (2 eps(d), (1 + e^eps(d)) d) for any d."""
     from scipy.optimize import brentq
 
@@ -222,7 +223,9 @@ def calibrate(
         while excess(high, coarse) > 0:
             high, width = high + width, 2 * width
             if high > 30:
-                raise ValueError(f"epsilon={target}: out of reach of the accountant {accountant!r}")
+                raise ValueError(
+                    f"epsilon={target}: out of reach of {accountant!r} at delta={delta}"
+                )
         return low, high
 
     # A coarse root costs little and lands so near that the secant needs few fine evaluations.
