@@ -71,6 +71,10 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "method": _one_of(*METHODS),
     "model": _one_of(*MODELS),
     "methods": (_some(lambda v: v in METHODS), "a list of some of " + ", ".join(METHODS)),
+    "ablations": (
+        lambda v: isinstance(v, list) and set(v) <= set(METHODS),
+        "a list, perhaps empty, of some of " + ", ".join(METHODS),
+    ),
     "models": (_some(lambda v: v in MODELS), "a list of some of " + ", ".join(MODELS)),
     "accountant": _one_of("pld", "rdp", "prv", "autodp"),
     "neighbouring_relation": _one_of("add_or_remove", "replace"),
@@ -91,7 +95,8 @@ def check(**values: object) -> None:
 def profile_names() -> list[str]:
     """The profiles that exist, smallest first."""
     order = ["quick", "laptop", "paper"]
-    return sorted((p.stem for p in FOLDER.glob("*.yml")), key=lambda n: (n not in order, n))
+    names = [p.stem for p in FOLDER.glob("*.yml")]
+    return sorted(names, key=lambda n: (order.index(n) if n in order else len(order), n))
 
 
 def load(profile: str) -> dict:
