@@ -54,7 +54,7 @@ def flat(model):
 def test_the_sampler_is_poisson_with_the_probability_of_the_event():
     n, phase = 300, private(sampling_probability=0.2, steps=2000)
     drawn = np.zeros((phase.steps, n), dtype=bool)
-    for t, batch in enumerate(phase.batches(n, torch.Generator().manual_seed(0))):
+    for t, batch in enumerate(phase.batches(torch.ones(n), torch.Generator().manual_seed(0))):
         drawn[t, batch] = True
     event = phase.event()
     assert event == SampledGaussian(0.2, 1.0, 2000)
@@ -67,6 +67,17 @@ def test_the_sampler_is_poisson_with_the_probability_of_the_event():
     # One point's presence says nothing of another's, nor of its own in the next step.
     assert abs(np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1]) < 5 / np.sqrt(event.steps)
     assert abs(np.corrcoef(drawn[1:, 0], drawn[:-1, 0])[0, 1]) < 5 / np.sqrt(event.steps)
+
+
+def test_public_batches_cover_every_point_once_a_pass_with_little_padding():
+    lengths = torch.randint(5, 60, (103,), generator=torch.Generator().manual_seed(0))
+    phase = train.PublicPhase(1, "all", 3, 10, 0.1)
+    batches = list(phase.batches(lengths, torch.Generator().manual_seed(1)))
+    seen = torch.cat(batches)
+    assert sorted(seen.tolist()) == sorted([*range(103)] * 3)
+    padded = sum(len(b) * int(lengths[b].max()) for b in batches)
+    assert padded < 1.3 * 3 * int(lengths.sum())
+    assert seen[:103].tolist() != seen[103:206].tolist()
 
 
 def test_an_empty_batch_still_adds_noise_and_counts():
