@@ -53,10 +53,9 @@ ORIGINAL: Mapping[str, tuple[float, float]] = MappingProxyType(
         "shared_address": (0.148, 0.08),
     }
 )
-"""What ``statistics`` and ``shared_values`` say of the original corpus (10,000 training dialogues,
-1,000 test dialogues; Shi et al., 2022, github.com/wyshi/lm_privacy), secrets found by
-``screen.regex``, and how far ``simulate(10_000, seed, "paper")`` may be from it: about four
-standard deviations of a draw, plus, for names, that Faker has fewer of them than the original."""
+"""What ``statistics`` and ``shared_values`` say of the original (10,000 training and 1,000 test
+dialogues, github.com/wyshi/lm_privacy; secrets found by ``screen.regex``), and how far 10,000 of
+ours may be from it: four standard deviations of a draw or more; Faker also has fewer names."""
 
 # A template is a string in which "(a|b|c)" stands for one of a, b and c with equal probability,
 # nested as deep as one likes, and "{kind}" for a secret.
@@ -178,7 +177,7 @@ RICH: Mapping[str, str] = {
     "(come|write) (back|again) (soon|any time)|(enjoy|have fun with) your (order|parcel)|"
     "(we|I) (hope|trust) (it|the parcel) (arrives|comes) (soon|safely|in good shape))(.|!)",
 }
-VARIETIES: Mapping[str, Mapping[str, str]] = MappingProxyType({"paper": PAPER, "rich": RICH})
+VARIETIES = MappingProxyType({"paper": PAPER, "rich": RICH})
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,8 @@ _FIGURE_1 = """<style>
 .f1-missed {background:#e0442e40; border:1.5px solid #e0442e}
 .f1-wrong {background:#b05a8b33; border:1.5px dashed #c471a0; font:.88em ui-monospace,monospace}
 .f1-key {font-size:.8rem; opacity:.9; margin:.7rem 0 0; line-height:1.9 !important}
-.f1 + .f1-key + figcaption {font-size:.9rem; line-height:1.5}
+.f1-key + figcaption {font-size:.88rem; font-weight:400 !important; line-height:1.5;
+  letter-spacing:0; margin-top:.3rem; color:inherit !important; opacity:.8}
 @media (max-width:760px) {.f1 {display:block} .f1 p {margin-bottom:.35rem}
   .f1 b {display:block; margin:.9rem 0 .4rem}}
 </style>"""
@@ -252,15 +253,18 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
             label = f"{misses} missed" if misses else "no miss"
             ax.plot(n[n > misses], bound, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
-        ax.annotate(f"δ = {target:g}", (n[0], target), (0, 4), textcoords="offset points")
-        for k, side in ((labelled, (8, 4)), (enough, (-8, 6))):
+        ax.annotate(
+            f"δ = {target:g}", (n[0], target), (0, -6), textcoords="offset points", va="top"
+        )
+        for k in (labelled, enough):
             bound = screen.miss_rate_upper(0, k)
             ax.plot(k, bound, "o", color="#00795A")
-            ha = "left" if side[0] > 0 else "right"
             text = f"{k:,} labels: {bound:.2g}"
-            ax.annotate(text, (k, bound), side, textcoords="offset points", ha=ha, va="bottom")
-        ax.set(xscale="log", yscale="log", xlabel="labelled secrets",
-               ylabel="miss rate, 95 % upper bound")  # fmt: skip
+            ax.annotate(
+                text, (k, bound), (-8, -5), textcoords="offset points", ha="right", va="top"
+            )
+        ax.set(xscale="log", yscale="log", xlabel="labelled secrets", ylim=(target / 8, 1))
+        ax.set_ylabel("miss rate, 95 % upper bound")
         ax.legend(loc="upper right")
         plt.close(fig)
     return fig

@@ -248,4 +248,5 @@ def recall(
             "flagged": f,
             "precision": r / f if f else math.nan,
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
+    return table.astype(dict.fromkeys(("secrets", "caught", "flagged"), int))
