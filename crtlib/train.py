@@ -9,8 +9,8 @@ ledger entry: the sampler that ran is the one that is accounted.
 ...     normaliser=2.0, learning_rate=1e-3,
 ... )
 >>> generator = torch.Generator().manual_seed(0)
->>> [len(batch) for batch in phase.batches(torch.ones(4), generator)]  # a batch may be empty; it counts
-[4, 2, 1]
+>>> [len(batch) for batch in phase.batches(torch.ones(3), generator)]  # an empty one counts
+[1, 0, 2]
 >>> phase.event()
 SampledGaussian(sampling_probability=0.5, noise_multiplier=1.0, steps=3)
 """
