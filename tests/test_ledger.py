@@ -252,21 +252,43 @@ def test_epsilon_and_delta_are_inverse(accountant):
     assert ledger.delta(event, epsilon=eps, accountant=accountant) == pytest.approx(1e-4, rel=2e-3)
 
 
-@settings(max_examples=8, deadline=None)
+def check_monotone(event, gammas, accountant):
+    q, sigma, steps = event.sampling_probability, event.noise_multiplier, event.steps
+
+    def spent(*changed, relation="add_or_remove"):
+        return ledger.epsilon(
+            SampledGaussian(*changed),
+            delta=DELTA,
+            accountant=accountant,
+            neighbouring_relation=relation,
+        )
+
+    low, high = (
+        ledger.bayes_at_fixed_delta(event, gamma=g, delta=DELTA, accountant=accountant)
+        for g in gammas
+    )
+    full = spent(q, sigma, steps)
+    assert 0 <= low <= high * (1 + 1e-9) <= full * (1 + 2e-9)
+    assert spent(q, 1.1 * sigma, steps) <= full <= spent(q, sigma, steps + 10)
+    assert spent(q, sigma, steps, relation="replace") >= full
+
+
+unit = st.floats(0, 1)
+
+
+@settings(max_examples=20, deadline=None)
 @given(
-    q=st.floats(0.02, 1),
-    sigma=st.floats(0.7, 5),
-    steps=st.integers(1, 100),
-    gammas=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+    event=st.builds(SampledGaussian, st.floats(1e-3, 1), st.floats(0.5, 20), st.integers(1, 500)),
+    gammas=st.tuples(unit, unit).map(sorted),
 )
-def test_monotone(q, sigma, steps, gammas):
-    event = SampledGaussian(q, sigma, steps)
-    low, high = (ledger.bayes_at_fixed_delta(event, gamma=g, delta=DELTA) for g in gammas)
-    full = ledger.epsilon(event, delta=DELTA)
-    assert 0 <= low <= high * (1 + 1e-9) <= full * (1 + 1e-9)
-    assert ledger.epsilon(SampledGaussian(q, 1.1 * sigma, steps), delta=DELTA) <= full
-    assert ledger.epsilon(SampledGaussian(q, sigma, steps + 10), delta=DELTA) >= full
-    assert ledger.epsilon(event, delta=DELTA, neighbouring_relation="replace") >= full
+def test_monotone(event, gammas):
+    check_monotone(event, gammas, "rdp")
+
+
+@pytest.mark.parametrize("event", [(0.02, 0.9, 100), (0.3, 3.0, 20), (1.0, 5.0, 10)])
+def test_monotone_by_pld(event):
+    for gammas in ((0.0, 1e-4), (0.01, 0.02), (0.5, 1.0)):
+        check_monotone(SampledGaussian(*event), gammas, "pld")
 
 
 # --- Edges ----------------------------------------------------------------------------------------
