@@ -305,3 +305,46 @@ def figure_3(summary: pd.DataFrame, band: Band) -> Figure:
         handles, labels = axes[0, 0].get_legend_handles_labels()
         fig.legend(handles, labels, loc="outside upper center", ncols=2)
     return fig
+
+
+def figure_6(table: pd.DataFrame) -> Figure:
+    """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
+
+    Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and, to compare, ``relation``: the second
+    relation is drawn dashed. The vertical axis is linear up to 0.1 and logarithmic above.
+    """
+    table = table if "relation" in table else table.assign(relation="")
+    relations, targets = list(dict.fromkeys(table.relation)), sorted(table.target.unique())
+    shades = plt.get_cmap("viridis")(np.linspace(0.0, 0.78, len(targets)))
+    with theme():
+        fig, ax = plt.subplots(figsize=(5.4, 4.2))
+        for relation, style in zip(relations, ("-", "--"), strict=False):
+            for target, shade in zip(targets, shades, strict=True):
+                chosen = (table.target == target) & (table.relation == relation)
+                line = table[chosen].sort_values("gamma")
+                marker = "o" if style == "-" else None
+                ax.plot(line.gamma, line.epsilon, style, color=shade, marker=marker, clip_on=False)
+                if style == "-" and len(line):
+                    end = line.iloc[-1]
+                    ax.annotate(
+                        f"ε′ = {target:g}",
+                        (end.gamma, end.epsilon),
+                        (8, 0),
+                        textcoords="offset points",
+                        va="center",
+                        color=shade,
+                        annotation_clip=False,
+                    )
+        ax.set_yscale("symlog", linthresh=0.1, linscale=0.6)
+        ticks = [t for t in (0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10) if t <= 1.3 * table.epsilon.max()]
+        ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
+        ax.minorticks_off()
+        ax.set_ylim(0, None)
+        ax.set_xlim(0, None)
+        ax.set(xlabel="miss rate γ of the redaction policy", ylabel="Bayesian confidentiality ε")
+        if len(relations) > 1:
+            names = [name.replace("_", " ") for name in relations]
+            lines = [plt.Line2D([], [], color=INK, linestyle=s) for s in ("-", "--")]
+            fig.legend(lines, names, loc="outside upper left", ncols=2)
+        plt.close(fig)
+    return fig
