@@ -304,6 +304,7 @@ def figure_3(summary: pd.DataFrame, band: Band) -> Figure:
         axes[-1, 0].set_xlabel("miss rate γ of the redaction policy")
         handles, labels = axes[0, 0].get_legend_handles_labels()
         fig.legend(handles, labels, loc="outside upper center", ncols=2)
+        plt.close(fig)
     return fig
 
 
