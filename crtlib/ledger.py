@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crtlib import accountants
+from crtlib import accountants, screen
 from crtlib.accountants import ACCOUNTANTS, RELATIONS, Profile
 
 
@@ -410,12 +410,8 @@ def miss_rate_upper_bound(misses: int, n: int, confidence: float = 0.95) -> floa
     >>> round(miss_rate_upper_bound(0, 200), 5)
     0.01487
     """
-    from scipy.stats import beta
-
     _check("n", n, n >= 1, "at least 1")
-    _check("misses", misses, 0 <= misses <= n, f"in [0, {n}]")
-    _check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
-    return 1.0 if misses == n else float(beta.ppf(confidence, misses + 1, n - misses))
+    return screen.miss_rate_upper(misses, n, confidence=confidence)
 
 
 def labels_needed(rate: float, confidence: float = 0.95) -> int:
