@@ -316,7 +316,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
     """
     table = table if "relation" in table else table.assign(relation="")
     relations, targets = list(dict.fromkeys(table.relation)), sorted(table.target.unique())
-    shades = plt.get_cmap("viridis")(np.linspace(0.0, 0.78, len(targets)))
+    shades = plt.get_cmap("viridis")(np.linspace(0.0, 0.7, len(targets)))
     with theme():
         fig, ax = plt.subplots(figsize=(5.4, 4.2))
         for relation, style in zip(relations, ("-", "--"), strict=False):
