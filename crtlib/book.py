@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from crtlib import models
 from crtlib.recurrent import Recurrent
 
-DIRECT_COST = 64
+DIRECT_COST = 100
 """Storing, squaring and summing one number of a per-example gradient takes about as long as this
 many multiply-adds: when the Gram matrices need more than that, the product is formed instead."""
 
@@ -55,26 +55,19 @@ class Outer:
     """A matrix's gradient of each example as a sum over positions of outer products.
 
     ``rows`` (b, T, R) and ``columns`` (b, T, C) for a parameter (R, C). If ``bias`` (R,) is given,
-    the last column belongs to it. ``span``: the examples of the batch that it holds (all).
+    column C belongs to it, and zeros may follow. ``span``: the examples that it holds (all).
     """
 
     def __init__(self, parameter, rows, columns, *, bias=None, span=slice(None)) -> None:
         self.parameter, self.bias, self.span = parameter, bias, span
         self.rows, self.columns = rows, columns.to(rows.dtype)
-        self._gram: Tensor | None = None
-
-    def gram(self) -> Tensor:
-        """Inner products (b, T, T) of the rows."""
-        if self._gram is None:
-            self._gram = _matmul(self.rows, self.rows.mT)
-        return self._gram
 
     def square(self) -> Tensor:
         """Squared norm of each example's gradient, with the bias: the ghost norm."""
-        return _dot(self.gram(), _matmul(self.columns, self.columns.mT))
+        return _dot(_matmul(self.rows, self.rows.mT), _matmul(self.columns, self.columns.mT))
 
     def matrix_columns(self) -> Tensor:
-        return self.columns if self.bias is None else self.columns[..., :-1]
+        return self.columns[..., : self.parameter.shape[1]]
 
     def add(self, factors: Tensor | None) -> None:
         """Add the sum over examples, each times its factor, to ``.grad``."""
@@ -94,8 +87,8 @@ class Outer:
             rest = (columns - coarse).to(rows.dtype)
             product = product + _matmul(rows[None], rest[None])[0]
         if self.bias is not None:
-            self.bias.grad.add_(product[:, -1])
-            product = product[:, :-1]
+            self.bias.grad.add_(product[:, grad.shape[1]])
+            product = product[:, : grad.shape[1]]
         grad.add_(product)
 
 
@@ -113,11 +106,12 @@ class Lookup:
 
     def add(self, factors: Tensor) -> None:
         scaled = self.grads * factors[:, None, None].to(self.grads.dtype)
-        self.parameter.grad.add_(
-            torch.ops.aten.embedding_dense_backward(
-                scaled, self.ids, len(self.parameter), -1, False
-            )
-        )
+        grad, ids, scaled = self.parameter.grad, self.ids.flatten(), scaled.flatten(0, 1)
+        if grad.is_cuda:  # there index_add_ sums in any order
+            table = torch.ops.aten.embedding_dense_backward(scaled, ids, len(grad), -1, False)
+            grad.add_(table)
+        else:
+            grad.index_add_(0, ids, scaled.to(grad.dtype))
 
 
 class Whole:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,8 +38,7 @@ Reduction = Literal["mean", "sum"]
 Engine = Literal["bookkeeping", "opacus", "loop"]
 IGNORED = -100
 """Target of a position that has none (the convention of ``torch`` and ``transformers``)."""
-ROWS_AT_ONCE = 512
-"""Rows of the (positions, vocabulary) matrix that are worked on at once: stay in the cache."""
+ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
 
 class Clipped(NamedTuple):
@@ -109,7 +109,7 @@ def plain_sum(
     h = models.hidden(model, batch.inputs, batch.lengths)
     with _precise(h) as low:
         losses, d_h = _head_and_loss(
-            models.head(model), h.detach(), batch, low, lambda entry: entry.add(None)
+            models.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
         )
         if h.requires_grad:
             h.backward(d_h)
@@ -181,7 +181,9 @@ def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tens
     with book.recording(model):
         h = models.hidden(model, batch.inputs, batch.lengths)
     with _precise(h) as low:
-        losses, d_h = _head_and_loss(models.head(model), h.detach(), batch, low, book.add)
+        losses, d_h = _head_and_loss(
+            models.head(model), h.detach(), batch, low, book.add, keep=True
+        )
         if h.requires_grad:
             book.backward(h, d_h)
         norms = book.norms()
@@ -197,8 +199,13 @@ def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
     """
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    with torch.autocast(device, enabled=False), torch.no_grad():
-        yield low
+    # Products of tiny probabilities are denormal, which slows a CPU down fourfold and more.
+    torch.set_flush_denormal(True)
+    try:
+        with torch.autocast(device, enabled=False), torch.no_grad():
+            yield low
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _head_and_loss(
@@ -207,57 +214,116 @@ def _head_and_loss(
     batch: Batch,
     low: torch.dtype | None,
     enter: Callable[[Entry], None],
+    *,
+    keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Logits, log-softmax, loss and its gradient in one pass over blocks that fit the cache.
+    """Logits, log-softmax, loss and its gradient in one pass over blocks of positions.
 
     Returns the losses (B,) and the gradient (B, T, d) of ``h``; ``enter`` is given the head's
-    entries of the book, while their block is still in the cache.
+    entries of the book, while their block is in the cache. ``keep``: they outlive the next block.
     """
-    weight, bias = (
-        None if p is None else p.detach().to(low or p.dtype) for p in (head.weight, head.bias)
-    )
-    dtype = batch.weights.dtype
+    weight = head.weight.detach().to(low or head.weight.dtype)
+    width, dtype = weight.shape[1], batch.weights.dtype
+    if head.bias is not None:
+        # The bias is one more column, of ones; zeros fill up to a width that products like.
+        spare = weight.new_zeros(len(weight), -(width + 1) % 16)
+        weight = torch.cat([weight, head.bias.detach().to(weight.dtype)[:, None], spare], 1)
     losses = torch.zeros(len(h), dtype=dtype, device=h.device)
     d_h = torch.zeros_like(h)
     learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
-    for rows in _blocks(batch.extents):
+    blocks = list(_blocks(batch.extents, len(weight)))
+    sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
+    store = _workspace(sum(sizes) if keep else max(sizes), weight)
+    for rows, size in zip(blocks, sizes, strict=True):
         time = batch.extents[rows.start]
-        x, w = h[rows, :time].to(weight.dtype), batch.weights[rows, :time, None]
-        targets = batch.targets[rows, :time, None]
-        z = F.linear(x, weight, bias)
-        if head.softcap is not None:
-            z = z.div_(head.softcap).tanh_().mul_(head.softcap)
-        p = torch.softmax(z, -1, dtype=dtype)
-        chosen = p.gather(2, targets)
-        nll = -chosen.log()
-        if (chosen < 1e-30).any():  # log p of a p that underflows
-            nll = z.to(dtype).logsumexp(-1, keepdim=True) - z.gather(2, targets).to(dtype)
-        losses[rows] = (nll * w).sum((1, 2))
-        # The gradient of the logits is w * (p - 1 at the target); w goes to the narrow side.
-        d = p.scatter_add_(2, targets, torch.full_like(chosen, -1.0))
-        if head.softcap is not None:
-            d.mul_(1 - (z.to(dtype) / head.softcap).square_())
-        d = d.to(z.dtype)
-        d_h[rows, :time] = (d @ weight) * w
+        x = weight.new_zeros(size, weight.shape[1])
+        x[:, :width] = h[rows, :time].flatten(0, 1)
+        if head.bias is not None:
+            x[:, width] = 1
+        w, targets = batch.weights[rows, :time].flatten(), batch.targets[rows, :time].flatten()
+        out, store = store[:size], store[size:] if keep else store
+        nll, d = _softmax(x, weight, targets, head.softcap, dtype, out)
+        losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
+        # The gradient of the logits is w * d; w goes to the narrow side.
+        w = w[:, None].to(x.dtype)
+        d_h[rows, :time] = (d @ weight[:, :width]).mul_(w).unflatten(0, (-1, time))
+        d, x = d.unflatten(0, (-1, time)), x.mul_(w).unflatten(0, (-1, time))
         match learns:
             case (None, None):
                 pass
             case (None, p):
-                enter(Whole(p, (d * w).sum(1), span=rows))
-            case (p, None):
-                enter(Outer(p, d, x * w, span=rows))
-            case (p, q):  # the bias is one more column, of ones
-                enter(Outer(p, d, torch.cat([x * w, w.to(x.dtype)], 2), bias=q, span=rows))
+                enter(Whole(p, torch.bmm(d.mT, x[..., width, None])[..., 0], span=rows))
+            case (p, q):
+                enter(Outer(p, d, x if q is not None else x[..., :width], bias=q, span=rows))
     return losses, d_h
 
 
-def _blocks(extents: Sequence[int]) -> Iterator[slice]:
-    """Runs of examples of about ``ROWS_AT_ONCE`` positions, for extents sorted downwards."""
+def _softmax(
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    softcap: float | None,
+    dtype: torch.dtype,
+    out: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Cross entropy of each row (N,) in ``dtype``; its gradient by logits (N, V), in ``out``."""
+    z = torch.mm(x, weight.T, out=out)
+    if softcap is not None:
+        z.div_(softcap).tanh_().mul_(softcap)
+    slope = None if softcap is None else 1 - (z / softcap).square_()
+    if z.device.type == "cpu" and z.dtype == dtype:
+        p = torch.softmax(z, 1, out=z)  # in place, as fresh memory costs more than arithmetic
+    else:
+        p = torch.softmax(z, 1, dtype=dtype)
+    column = targets[:, None]
+    chosen = p.gather(1, column)
+    nll = -chosen.log()[:, 0]
+    rare = (chosen[:, 0] < 1e-30).nonzero()[:, 0]
+    if len(rare):  # log p of a p that underflows
+        z = x[rare].to(dtype) @ weight.to(dtype).T
+        z = z if softcap is None else (z / softcap).tanh() * softcap
+        nll[rare] = F.cross_entropy(z, targets[rare], reduction="none")
+    p.scatter_add_(1, column, p.new_full((), -1.0).expand_as(column))
+    if slope is not None:
+        p.mul_(slope)
+    return nll, p if p.data_ptr() == out.data_ptr() else out.copy_(p)
+
+
+_kept = threading.local()
+
+
+def _workspace(rows: int, like: Tensor) -> Tensor:
+    """Uninitialised (rows, vocabulary) for the weight ``like``; on a CPU the same at every call.
+
+    The operating system hands out large memory in fresh pages, at about the cost of the softmax
+    that fills them; a GPU's allocator has its own store.
+    """
+    need = rows * len(like)
+    if like.device.type != "cpu":
+        return like.new_empty(need).view(rows, -1)
+    buffers = vars(_kept)
+    if len(buffers.get(like.dtype, ())) < need:
+        buffers[like.dtype] = like.new_empty(need)
+    return buffers[like.dtype][:need].view(rows, -1)
+
+
+def _blocks(extents: Sequence[int], vocabulary: int) -> Iterator[slice]:
+    """Runs of examples of similar extent (sorted downwards), so that little padding is computed.
+
+    A run has at least ``ROWS_AT_LEAST`` positions, or products are too small to be efficient, and
+    at most ``CELLS_AT_MOST`` logits, or they take too much memory.
+    """
     first = 0
-    while first < len(extents) and extents[first] > 0:
-        last = min(len(extents), first + max(1, ROWS_AT_ONCE // extents[first]))
-        yield slice(first, last)
-        first = last
+    for i, extent in enumerate(extents):
+        rows, longest = (i - first) * extents[first], extents[first]
+        full = (rows + longest) * vocabulary > CELLS_AT_MOST
+        if extent == 0 or (rows and (full or (rows >= ROWS_AT_LEAST and extent < 0.9 * longest))):
+            if rows:
+                yield slice(first, i)
+            first = i
+        if extent == 0:
+            return
+    yield slice(first, len(extents))
 
 
 # --------------------------------------------------------------------------- one by one

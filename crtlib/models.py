@@ -110,6 +110,7 @@ def _transformer(spec: ModelSpec) -> nn.Module:
             n_layer=spec.layers,
             n_head=spec.heads,
             n_positions=spec.context,
+            activation_function="gelu_pytorch_tanh",  # the same function as gelu_new, in one piece
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,

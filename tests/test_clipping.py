@@ -166,10 +166,11 @@ def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
     batch = batch_of(model)
     run = lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.1)  # noqa: E731
     expected, reference = grads_of(model, run)
-    monkeypatch.setattr(clipping, "ROWS_AT_ONCE", 1)
-    got, grads = grads_of(model, run)
-    torch.testing.assert_close(got.norms, expected.norms)
-    assert distance(grads, reference) < 1e-6
+    for name, value in (("ROWS_AT_LEAST", 1), ("CELLS_AT_MOST", 1)):
+        monkeypatch.setattr(clipping, name, value)
+        got, grads = grads_of(model, run)
+        torch.testing.assert_close(got.norms, expected.norms)
+        assert distance(grads, reference) < 1e-6
 
 
 def test_same_result_twice_and_no_trace_left_in_the_model():
