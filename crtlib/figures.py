@@ -349,3 +349,53 @@ def figure_6(table: pd.DataFrame) -> Figure:
             fig.legend(lines, names, loc="outside upper left", ncols=2)
         plt.close(fig)
     return fig
+
+
+def figure_6_slider(table: pd.DataFrame) -> str:
+    """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`.
+
+    Plotly's script is the one that the book's pages share, so the figure works on those pages.
+    """
+    import plotly.graph_objects as go
+
+    targets, relations = sorted(table.target.unique()), list(dict.fromkeys(table.relation))
+    middle = len(targets) // 2
+    fig = go.Figure()
+    styles = (("#00795A", "solid"), ("#D55E00", "dash"), (MUTED, "dot"))
+    for i, target in enumerate(targets):
+        for name, (color, dash) in zip(relations, styles, strict=False):
+            line = table[(table.target == target) & (table.relation == name)]
+            fig.add_scatter(
+                x=line.gamma.tolist(),
+                y=line.epsilon.round(5).tolist(),
+                name=name.replace("_", " "),
+                line={"color": color, "dash": dash},
+                visible=i == middle,
+            )
+    steps = [
+        {
+            "label": f"{target:g}",
+            "method": "update",
+            "args": [{"visible": [j // len(relations) == i for j in range(len(fig.data))]}],
+        }
+        for i, target in enumerate(targets)
+    ]
+    shown = {"prefix": "ε′ = ", "font": {"size": 15}}
+    fig.update_layout(
+        sliders=[{"steps": steps, "active": middle, "currentvalue": shown, "pad": {"t": 45}}],
+        xaxis={"title": "miss rate γ", "gridcolor": FAINT, "rangemode": "tozero"},
+        yaxis={"title": "Bayesian confidentiality ε", "gridcolor": FAINT, "rangemode": "tozero"},
+        hovermode="x unified",
+        hoverlabel={"bgcolor": CARD},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": INK, "size": 14},
+        margin={"l": 55, "r": 15, "t": 10, "b": 10},
+        height=460,
+    )
+    return fig.to_html(
+        full_html=False,
+        include_plotlyjs="../_static/vendor/plotly.min.js",
+        config={"displayModeBar": False, "responsive": True},
+    )
