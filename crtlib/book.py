@@ -72,24 +72,31 @@ class Outer:
     def add(self, factors: Tensor | None) -> None:
         """Add the sum over examples, each times its factor, to ``.grad``."""
         rows, columns = self.rows, self.columns
-        if factors is not None:  # in full precision, or rounding could exceed the bound
-            columns = columns * factors[self.span, None, None]
-        if rows.transpose(0, 1).is_contiguous():  # of a recurrence: time first
-            rows, columns = rows.transpose(0, 1), columns.transpose(0, 1)
-        rows, columns = rows.flatten(0, 1).mT, columns.flatten(0, 1)
+        pairs = [(rows, columns)]
+        if factors is not None:
+            factors = factors[self.span, None, None]
+            if rows.shape[2] < columns.shape[2]:  # scale the narrower
+                pairs = [(part, columns) for part in _parts(rows * factors, rows.dtype)]
+            else:
+                pairs = [(rows, part) for part in _parts(columns * factors, rows.dtype)]
         grad = self.parameter.grad
-        if self.bias is None and rows.dtype == columns.dtype == grad.dtype:
-            grad.addmm_(rows, columns)
-            return
-        coarse = columns.to(rows.dtype)
-        product = _matmul(rows[None], coarse[None])[0]
-        if coarse.dtype != columns.dtype:  # what bfloat16 left out is a second bfloat16
-            rest = (columns - coarse).to(rows.dtype)
-            product = product + _matmul(rows[None], rest[None])[0]
-        if self.bias is not None:
-            self.bias.grad.add_(product[:, grad.shape[1]])
-            product = product[:, : grad.shape[1]]
-        grad.add_(product)
+        for rows, columns in pairs:
+            if rows.transpose(0, 1).is_contiguous():  # of a recurrence: time first
+                rows, columns = rows.transpose(0, 1), columns.transpose(0, 1)
+            rows, columns = rows.flatten(0, 1).mT, columns.flatten(0, 1)
+            if self.bias is None and rows.dtype == grad.dtype:
+                grad.addmm_(rows, columns)
+                continue
+            product = _matmul(rows[None], columns[None])[0]
+            if self.bias is not None:
+                self.bias.grad.add_(product[:, grad.shape[1]])
+            grad.add_(product[:, : grad.shape[1]])
+
+
+def _parts(x: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """``x`` as a sum of tensors of ``dtype``: rounded factors would let a sum exceed the bound."""
+    coarse = x.to(dtype)
+    return [coarse] if dtype == x.dtype else [coarse, (x - coarse).to(dtype)]
 
 
 class Lookup:
