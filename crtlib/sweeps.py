@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -22,6 +24,16 @@ from tqdm.auto import tqdm
 
 from crtlib import results, trials
 from crtlib.experiments import Experiment, calibrate
+
+
+def _leave_with_parent() -> None:
+    """End this worker when the sweep is killed; left alone it would wait for work for ever."""
+
+    def watch() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _cell(experiment: Experiment, checkpoint: str | None, device: str, profile: str):
@@ -54,7 +66,9 @@ def sweep(
         own = None
         if executor is None:
             context = multiprocessing.get_context("spawn")
-            executor = own = ProcessPoolExecutor(workers, mp_context=context)
+            executor = own = ProcessPoolExecutor(
+                workers, mp_context=context, initializer=_leave_with_parent
+            )
         bar = tqdm(total=len(missing), desc="runs", unit="run", disable=not progress)
         try:
             futures = {}

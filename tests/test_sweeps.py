@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pandas as pd
+import psutil
 import pytest
 
 from crtlib import experiments, profiles, results, sweeps, trials
@@ -75,13 +76,16 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     script = tmp_path / "killed.py"
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    process = subprocess.Popen([sys.executable, script], env=environment, start_new_session=True)
+    process = subprocess.Popen([sys.executable, script], env=environment)
     deadline = time.time() + 120
     while not list((tmp_path / "s").glob("*.json")):
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGKILL)
     process.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert children and not alive  # no orphan goes on training
     done = {p: p.stat().st_mtime_ns for p in (tmp_path / "s").glob("*.json")}
     assert 1 <= len(done) < len(GRID)
     (tmp_path / "s" / ".half.json.x.part").write_text('{"experiment": {')  # what a kill can leave
