@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -217,6 +218,48 @@ def test_frozen_parameters_get_no_gradient_and_do_not_count():
         assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
 
 
+class Adapter(nn.Module):
+    """LoRA (Hu et al. 2022): a frozen layer, and a product of two thin ones that learns."""
+
+    def __init__(self, layer, inputs, outputs, rank=2):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(inputs, rank, bias=False)
+        self.up = nn.Linear(rank, outputs, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+def test_adapters_on_a_frozen_transformer():
+    model = model_of("gpt2-tied").requires_grad_(False)
+    torch.manual_seed(0)
+    for block in model.transformer.h:
+        block.attn.c_attn = Adapter(block.attn.c_attn, 16, 48)
+        block.mlp.c_fc = Adapter(block.mlp.c_fc, 16, 64)
+    batch = batch_of(model)
+    expected, reference = grads_of(model, clip_at(0.01, batch)("loop"))
+    got, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+    assert len(grads) == 8
+    torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-7)
+    assert distance(grads, reference) < 1e-5
+
+
+def test_norms_of_every_kind():
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    model = model_of("lstm")
+    torch.manual_seed(0)
+    model.layers.extend(
+        [nn.RMSNorm(8), nn.Linear(8, 8, bias=False), nn.LayerNorm(8, bias=False), LlamaRMSNorm(8)]
+    )
+    batch = batch_of(model)
+    expected, reference = grads_of(model, clip_at(0.01, batch)("loop"))
+    got, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+    torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-7)
+    assert distance(grads, reference) < 1e-5
+
+
 class Bilinear(nn.Module):
     """A layer with a parameter of its own, which no rule covers."""
 
@@ -338,6 +381,89 @@ def test_noise_has_the_variance_asked_for_and_its_own_generator():
         )
         runs.append([p.grad.clone() for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm-tied", "lstm-2", "gru", "gpt2-tied", "gpt2-untied"])
+def test_opacus_gives_the_same_sums(name):
+    model = model_of(name).eval()
+    batch = batch_of(model)
+    run = clip_at(0.01, batch)
+    expected, reference = grads_of(model, run("opacus"))
+    got, grads = grads_of(model, run("bookkeeping"))
+    torch.testing.assert_close(got.losses, expected.losses, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-6)
+    assert distance(grads, reference) < 1e-5
+    assert not model.training and not any(hasattr(p, "grad_sample") for p in model.parameters())
+    assert not any(m._forward_hooks or m._backward_hooks for m in model.modules())
+
+
+def test_a_private_run_has_the_loss_curve_of_opacus_own_optimizer():
+    """Ten steps of a tied GPT-2 by Opacus' wrapped model and optimizer, and by us, same noise."""
+    from opacus.grad_sample import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    clip_norm, sigma, rate = 0.5, 0.7, 0.5
+    ours, theirs = model_of("gpt2-tied"), model_of("gpt2-tied")
+    batches = [batch_of(ours, seed=s) for s in range(10)]
+    curves = []
+
+    noise, curve = torch.Generator().manual_seed(4), []
+    for batch in batches:
+        ours.zero_grad()
+        curve.append(clipping.clipped_sum(ours, **batch, clip_norm=clip_norm).losses.sum())
+        clipping.add_noise(list(ours.parameters()), std=sigma * clip_norm, generator=noise)
+        with torch.no_grad():
+            for p in ours.parameters():
+                p.sub_(rate * p.grad / 6)
+    curves.append(torch.stack(curve))
+
+    wrapped = GradSampleModule(Logits(theirs), loss_reduction="sum")
+    optimizer = DPOptimizer(
+        torch.optim.SGD(wrapped.parameters(), lr=rate / 6),
+        noise_multiplier=sigma,
+        max_grad_norm=clip_norm,
+        expected_batch_size=None,
+        loss_reduction="sum",
+        generator=torch.Generator().manual_seed(4),
+    )
+    curve = []
+    for batch in batches:
+        optimizer.zero_grad()
+        lengths = batch["lengths"] - 1
+        targets = batch["tokens"][:, 1:].clamp_max(22)
+        weights = (torch.arange(targets.shape[1]) < lengths[:, None]) / lengths.clamp_min(1)[
+            :, None
+        ]
+        logits = wrapped(batch["tokens"][:, :-1].clamp_max(22)).transpose(1, 2)
+        nll = nn.functional.cross_entropy(logits, targets, reduction="none")
+        loss = (nll * weights).sum()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch on hooks of layers that read token ids
+            loss.backward()
+        optimizer.step()
+        curve.append(loss.detach())
+    curves.append(torch.stack(curve))
+    torch.testing.assert_close(curves[0], curves[1], rtol=1e-4, atol=1e-4)
+    assert (curves[0][0] - curves[0][-1]).abs() > 0.1  # it moved
+
+
+class Logits(nn.Module):
+    """For Opacus: position ids of the batch's own size."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model.lm_head(models.hidden(self.model, ids))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "bert"])
+def test_what_opacus_cannot_take_is_refused_by_us_in_one_line(name):
+    model = model_of(name)
+    with pytest.raises(ValueError, match="engine='opacus': "):
+        clipping.clipped_sum(model, **batch_of(model), clip_norm=1.0, engine="opacus")
+    assert all(p.grad is not None and p.grad.abs().max() == 0 for p in model.parameters())
 
 
 def test_mistakes_are_named():
