@@ -232,7 +232,7 @@ def calibrate(
     start = brentq(excess, *bracket(0.0, 1.0, True), args=(True,), xtol=1e-6)
     near = start - (0.05 if accountant == "prv" else 1e-4)
     try:
-        root = newton(excess, start, x1=near, args=(False,), tol=1e-10)
+        root = newton(excess, start, x1=near, args=(False,), tol=1e-7) + 1e-9
     except RuntimeError:
         root = math.nan
     if not abs(excess(root, False) if root == root else 1.0) < 1e-7:  # a curve with corners

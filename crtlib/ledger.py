@@ -155,8 +155,9 @@ def epsilon(
 ) -> float:
     """The epsilon of one event, or of several composed, at a ``delta`` in (0, 1).
 
-    ``accountant``: "pld" (dp-accounting: tight, an upper bound up to floating point), "prv"
-    (Opacus: tight plus 0.01), "rdp" (Opacus' Renyi curve) or "autodp" (the CRT authors' choice).
+    ``accountant``: "pld" (dp-accounting: tight, an upper bound up to floating point, both
+    directions), "prv" (Opacus: tight plus 0.01, the direction of removal only), "rdp" (Opacus'
+    Renyi curve) or "autodp" (the CRT authors' choice; Renyi as well).
     ``neighbouring_relation``: "add_or_remove", or "replace" for the exchange of a data point,
     which is what confidentiality needs: the masked point is still a point. For "replace" pld
     uses the pair with clipped gradients u and -u; it is the worst in every case tried, which is
