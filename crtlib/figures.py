@@ -429,7 +429,7 @@ def step_times(rows: pd.DataFrame, goals: Mapping[str, float]) -> Figure:
             ax.plot(some.ratio_median, y, marker, color=color, label=label)
         for kind in set(goals) & set(kinds):
             y = kinds.index(kind)
-            ax.vlines(goals[kind], y - 0.3, y + 0.14, color="#00795A", linestyle=":")
+            ax.vlines(goals[kind], y - 0.3, y + 0.14, color="#00795A", linewidth=1.4)
         highest = max(2.0, 1.3 * rows.ratio_median.max())
         ticks = [t for t in (0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50) if t <= highest]
         ax.set(xscale="log", xlim=(0.6, highest), ylim=(len(kinds) - 0.45, -0.55))
