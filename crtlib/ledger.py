@@ -107,7 +107,8 @@ class Guarantee:
     """A guarantee that can be printed: epsilon and delta say nothing without the other fields.
 
     ``gamma`` and ``delta2`` are the miss rates of the redaction policy and of the conservative
-    policy; None where the guarantee does not use that policy.
+    policy; None where the guarantee does not use that policy. ``public`` names what else the
+    guarantee treats as known to everybody.
     """
 
     epsilon: float
@@ -118,6 +119,7 @@ class Guarantee:
     kind: str = "differential privacy"
     gamma: MissRate | None = None
     delta2: MissRate | None = None
+    public: str = ""
 
     def __str__(self) -> str:
         said = [

@@ -179,16 +179,24 @@ class Fitted:
         }
         told = {"delta": e.delta, "accountant": e.accountant}
         told |= {"unit": f"point ({e.unit})", "neighbours": e.neighbouring_relation}
+        known = "the number of private points"
         if e.method == "dpsgd":
             spent = ledger.epsilon(event, delta=e.delta, **options)
-            return ledger.Guarantee(spent, **told)
+            return ledger.Guarantee(spent, public=known, **told)
         gamma, delta2 = self.data.misses(self.data.pi), self.data.misses(self.data.pi_c)
         bound = min(1.0, gamma.upper_bound)
         spent = ledger.bayes_at_fixed_delta(event, gamma=bound, delta=e.delta, **options)
+        if e.dedup != "none":
+            known += ", and which points are second occurrences"
         # delta2 is added in full: what both policies miss is learned without noise.
         told["delta"] = e.delta + delta2.upper_bound
         return ledger.Guarantee(
-            spent, kind="Bayesian confidentiality", gamma=gamma, delta2=delta2, **told
+            spent,
+            kind="Bayesian confidentiality",
+            gamma=gamma,
+            delta2=delta2,
+            public=known,
+            **told,
         )
 
 
