@@ -430,10 +430,12 @@ def step_times(rows: pd.DataFrame, goals: Mapping[str, float]) -> Figure:
         for kind in set(goals) & set(kinds):
             y = kinds.index(kind)
             ax.vlines(goals[kind], y - 0.3, y + 0.14, color="#00795A", linewidth=1.4)
-        highest = max(2.0, 1.3 * rows.ratio_median.max())
-        ticks = [t for t in (0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50) if t <= highest]
-        ax.set(xscale="log", xlim=(0.6, highest), ylim=(len(kinds) - 0.45, -0.55))
+        low, high = 0.85 * rows.ratio_min.min(), max(2.0, 1.3 * rows.ratio_median.max())
+        steps = (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+        ticks = [t for t in steps if low < t < high]
+        ax.set_xscale("log")
         ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        ax.set(xlim=(low, high), ylim=(len(kinds) - 0.45, -0.55))
         ax.minorticks_off()
         ax.set_yticks(range(len(kinds)), [names.get(kind, kind) for kind in kinds])
         ax.grid(visible=False, axis="y")
