@@ -346,6 +346,26 @@ def test_float64_and_bfloat16():
         assert total_norm(grads) <= 0.01 * (1 + 1e-5)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("name", SMALL)
+def test_on_a_gpu(name):
+    model = model_of(name).cuda()
+    batch = {k: v.cuda() for k, v in batch_of(model).items()}
+    expected, reference = grads_of(model, clip_at(0.01, batch)("loop"))
+    got, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+    torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-6)
+    assert distance(grads, reference) < 1e-5
+    one = {k: v[:1] for k, v in batch.items()}
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        mixed, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+        _, single = grads_of(model, clip_at(0.01, one)("bookkeeping"))
+    assert mixed.norms.dtype == torch.float32
+    assert distance(grads, reference) < 0.1
+    assert total_norm(single) <= 0.01 * (1 + 1e-5)
+    generator = torch.Generator("cuda").manual_seed(0)
+    clipping.add_noise(list(model.parameters()), std=1.0, generator=generator)
+
+
 def test_tiny_probabilities_have_a_finite_exact_loss():
     model = model_of("lstm")
     with torch.no_grad():

@@ -1,0 +1,299 @@
+"""Price of one step of DP-SGD: this library and Opacus, against the ordinary step.
+
+    python benchmarks/dp_step.py [--quick] [--json FILE] [--models lstm-2k,...] [--device cuda]
+
+A step is forward, backward, clipping, noise and SGD update on one batch. All engines of a model run
+in one process, in turn; a ratio compares steps of the same round. On one CPU thread the clock is
+that of the process, so that other work on the machine counts less. Peak memory is that of a fresh
+process for each engine, over what it held before the model was built.
+
+Engines: ``natural`` (``nn.LSTM``, or transformers' GPT-2 with the activation in one piece, and
+``F.cross_entropy``), ``kernels`` (ours without privacy), ``ours``, and Opacus' two modes: ``hooks``
+keeps every example's gradient, ``ghost`` runs two backward passes and refuses tied weights, so
+there the GPT-2 models are untied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib import clipping, models, storage
+from crtlib.models import ModelSpec
+
+MODELS = {  # shape, tokens of an example, examples
+    "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
+    "lstm-2k": (ModelSpec("lstm", 2_000, embedding=200, hidden=200), 64, 64),
+    "gpt2-4x256": (ModelSpec("gpt2", 4_000, hidden=256, layers=4, heads=4, context=128), 128, 32),
+    "distilgpt2": (
+        ModelSpec("gpt2", 50_257, hidden=768, layers=6, heads=12, context=1024),
+        64,
+        4,
+    ),
+}
+ENGINES = ("natural", "kernels", "ours", "opacus-hooks", "opacus-ghost")
+CLIP_NORM, NOISE, RATE = 0.1, 1.0, 0.01
+
+
+class Recurrent(nn.Module):
+    """The LSTM language model as one would write it: ids (B, T) -> logits (B, T, V)."""
+
+    def __init__(self, spec: ModelSpec, layer: type) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(spec.vocab_size, spec.embedding)
+        self.lstm = layer(spec.embedding, spec.hidden, batch_first=True)
+        self.head = nn.Linear(spec.hidden, spec.vocab_size)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embedding(ids))[0])
+
+
+class Transformer(nn.Module):
+    """A transformer with position ids of the batch's own size, which Opacus needs."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.model = models.build(spec, seed=0)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model.lm_head(models.hidden(self.model, ids))
+
+
+def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
+    """A function that makes one step."""
+    spec, time_, batch = MODELS[name]
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, spec.vocab_size, (batch, time_ + 1), generator=generator).to(device)
+    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    lengths = torch.full((batch,), time_ + 1, device=device)
+    noise = torch.Generator(device).manual_seed(0)
+    mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
+
+    if engine in ("kernels", "ours"):
+        model = models.build(spec, seed=0).to(device)
+        sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+
+        def step() -> None:
+            sgd.zero_grad()
+            with mixed:
+                if engine == "ours":
+                    clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
+                else:
+                    clipping.plain_sum(model, tokens, lengths)
+            if engine == "ours":
+                parameters = list(model.parameters())
+                clipping.add_noise(parameters, std=NOISE * CLIP_NORM, generator=noise)
+            sgd.step()
+
+        return step
+
+    if engine == "natural":
+        model = Recurrent(spec, nn.LSTM) if spec.recurrent else models.build(spec, seed=0)
+        model.to(device).train()
+        sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+
+        def step() -> None:
+            sgd.zero_grad()
+            with mixed:
+                out = model(ids)
+                out = getattr(out, "logits", out)
+                loss = F.cross_entropy(out.flatten(0, 1), targets.flatten())
+            loss.backward()
+            sgd.step()
+
+        return step
+    return opacus_stepper(spec, engine, ids, targets, noise, mixed)
+
+
+def opacus_stepper(spec, engine, ids, targets, noise, mixed) -> Callable[[], None]:
+    """Opacus as its manual says, in either mode."""
+    from dataclasses import replace
+
+    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+    from opacus.layers import DPLSTM
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    ghost = engine == "opacus-ghost"
+    if spec.recurrent:
+        model = Recurrent(spec, DPLSTM)
+    else:
+        model = Transformer(replace(spec, tied=False) if ghost else spec)
+    model.to(ids.device).train()
+    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+    options = {
+        "noise_multiplier": NOISE,
+        "max_grad_norm": CLIP_NORM,
+        "expected_batch_size": len(ids),
+        "generator": noise,
+    }
+    if ghost:
+        wrapped = GradSampleModuleFastGradientClipping(
+            model, max_grad_norm=CLIP_NORM, use_ghost_clipping=True
+        )
+        optimizer = DPOptimizerFastGradientClipping(sgd, **options)
+        criterion = DPLossFastGradientClipping(wrapped, optimizer, nn.CrossEntropyLoss())
+    else:
+        wrapped = GradSampleModule(model)
+        optimizer = DPOptimizer(sgd, **options)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with mixed:
+            logits = wrapped(ids)
+            if ghost:
+                loss = criterion(logits.flatten(0, 1), targets.flatten(), shape=logits.shape)
+            else:
+                loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def timed(step: Callable[[], None], device: str) -> float:
+    """Seconds of one step."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else None
+    clock = clock or time.perf_counter
+    start = clock()
+    step()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return clock() - start
+
+
+def measure(name: str, rounds: int, slow_rounds: int, device: str, low: bool) -> list[dict]:
+    """Rows of one model: Opacus takes part in ``slow_rounds`` of the ``rounds``."""
+    steps = {engine: stepper(name, engine, device, low) for engine in ENGINES}
+    seconds: dict[str, list[tuple[float, float]]] = {engine: [] for engine in ENGINES}
+    for step in steps.values():  # warm up
+        step()
+    for r in range(rounds):
+        here = [e for e in ENGINES if not e.startswith("opacus") or r < slow_rounds]
+        taken = {engine: timed(steps[engine], device) for engine in here}
+        for engine, s in taken.items():
+            seconds[engine].append((s, taken["natural"]))
+    rows = []
+    for engine, pairs in seconds.items():
+        best = min(s for s, _ in pairs) / min(n for _, n in seconds["natural"])
+        rows.append(
+            {
+                "model": name,
+                "engine": engine,
+                "ratio_median": round(statistics.median(s / n for s, n in pairs), 3),
+                "ratio_min": round(best, 3),
+                "seconds_median": round(statistics.median(s for s, _ in pairs), 4),
+                "rounds": len(pairs),
+                "peak_mb": None,
+            }
+        )
+    return rows
+
+
+def peak(name: str, engine: str, device: str, low: bool) -> float:
+    """Megabytes that three steps need over what a fresh process held before the model."""
+    if engine.startswith("opacus"):
+        importlib.import_module("opacus.grad_sample")
+        importlib.import_module("opacus.optimizers")
+    importlib.import_module("transformers.models.gpt2.modeling_gpt2")
+    F.linear(torch.ones(64, 64), torch.ones(64, 64))  # libraries that load on first use
+    before = resident("VmRSS")
+    step = stepper(name, engine, device, low)
+    for _ in range(3):
+        step()
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resident("VmHWM") - before
+
+
+def resident(field: str) -> float:
+    """Megabytes of this process in memory, now (VmRSS) or at most so far (VmHWM); Linux only.
+
+    Not ``getrusage``, whose maximum a process inherits from the one that started it.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(x.split()[1]) for x in lines if x.startswith(field)) / 1024
+
+
+def machine(device: str) -> dict:
+    """Where this was measured."""
+    cpu = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().splitlines()
+        cpu = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
+        "clock": "process" if device == "cpu" and torch.get_num_threads() == 1 else "wall",
+        "load_at_start": os.getloadavg()[0],
+        "system": platform.platform(terse=True),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds, memory of ours only")
+    parser.add_argument("--json", type=Path, help="write the table here")
+    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated names")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (autocast)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a CPU")
+    parser.add_argument("--peak", metavar="MODEL:ENGINE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore")  # torch on Opacus' hooks of layers that read token ids
+    if args.peak:
+        print(peak(*args.peak.split(":"), args.device, args.bf16))
+        return
+    names = args.models.split(",")
+    for name in names:
+        if name not in MODELS:
+            parser.error(f"model {name!r}: must be one of {', '.join(MODELS)}")
+    where, rows = machine(args.device), []
+    header = f"{'model':<12}{'engine':<14}{'median':>8}{'min':>8}{'s/step':>9}{'peak MB':>9}"
+    print(header, "-" * len(header), sep="\n", flush=True)
+    for name in names:
+        rounds = (3, 1) if args.quick else (16, 4)
+        for row in measure(name, *rounds, args.device, args.bf16):
+            if not (args.quick and row["engine"] not in ("natural", "ours")):
+                command = [sys.executable, __file__, "--peak", f"{name}:{row['engine']}",
+                           "--device", args.device, "--threads", str(args.threads)]  # fmt: skip
+                command += ["--bf16"] if args.bf16 else []
+                out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                row["peak_mb"] = round(float(out.split()[-1]))
+            rows.append(row)
+            print(f"{row['model']:<12}{row['engine']:<14}{row['ratio_median']:>8.2f}"
+                  f"{row['ratio_min']:>8.2f}{row['seconds_median']:>9.3f}"
+                  f"{row['peak_mb'] or '':>9}", flush=True)  # fmt: skip
+    if args.json:
+        packages = ("torch", "transformers", "opacus", "numpy")
+        versions = {p: importlib.metadata.version(p) for p in packages}
+        versions["python"] = platform.python_version()
+        table = {"machine": where, "versions": versions, "rows": rows}
+        storage.write_text(args.json, json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
