@@ -13,6 +13,8 @@ its layer and the gradients of its outputs. Kept, they give each example's squar
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 from collections.abc import Callable, Iterator
 
 import torch
@@ -22,9 +24,45 @@ from torch import Tensor, nn
 from crtlib import models
 from crtlib.recurrent import Recurrent
 
-DIRECT_COST = 100
+DIRECT_COST = 80
 """Storing, squaring and summing one number of a per-example gradient takes about as long as this
 many multiply-adds: when the Gram matrices need more than that, the product is formed instead."""
+
+
+class Kept(threading.local):
+    """Memory for what one step needs until its end, the same from step to step on a CPU.
+
+    The operating system hands out large memory in fresh pages, at about the cost of the work that
+    fills them; a GPU's allocator has its own store. What was taken is overwritten after ``reset``.
+    """
+
+    def __init__(self) -> None:
+        self.buffer, self.used, self.wanted = torch.empty(0), 0, 0
+
+    def reset(self) -> None:
+        """Begin a step; the last one's wishes decide the size."""
+        if self.wanted > len(self.buffer):
+            self.buffer = torch.empty(0)  # free the old one first
+            self.buffer = torch.empty(self.wanted)
+        self.used = self.wanted = 0
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.buffer, self.used, self.wanted = torch.empty(0), 0, 0
+
+    def take(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """An uninitialised tensor of this shape, with the type and the device of ``like``."""
+        size = math.prod(shape)
+        if like.device.type != "cpu" or like.dtype != self.buffer.dtype:
+            return like.new_empty(shape)
+        self.wanted += size
+        if self.used + size > len(self.buffer):
+            return like.new_empty(shape)
+        self.used += size
+        return self.buffer[self.used - size : self.used].view(shape)
+
+
+KEPT = Kept()
 
 
 class UnknownLayer(ValueError):
@@ -184,7 +222,11 @@ def _outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
     time, size = rows.shape[1], rows.shape[2] + columns.shape[2]
     if time * time * size <= DIRECT_COST * parameter.numel():
         return Outer(parameter, rows, columns)
-    return Whole(parameter, _matmul(rows.mT, columns.to(rows.dtype)))
+    rows, columns = rows.mT, columns.to(rows.dtype)
+    if wide(rows) != rows.dtype:
+        return Whole(parameter, _matmul(rows, columns))
+    out = KEPT.take((len(rows), *parameter.shape), rows)
+    return Whole(parameter, torch.bmm(rows, columns, out=out))
 
 
 def _embedding(layer: nn.Embedding, ids: Tensor, grad: Tensor) -> Iterator[Entry]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib import models
-from crtlib.book import Book, Entry, Outer, UnknownLayer, Whole, trainable, wide
+from crtlib.book import KEPT, Book, Entry, Outer, UnknownLayer, Whole, trainable, wide
 
 Reduction = Literal["mean", "sum"]
 Engine = Literal["bookkeeping", "opacus", "loop"]
@@ -197,6 +196,7 @@ def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
 
     Norms and sums are taken in float32 at least, whatever the precision of the model's products.
     """
+    KEPT.reset()
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     # Products of tiny probabilities are denormal, which slows a CPU down fourfold and more.
@@ -233,7 +233,7 @@ def _head_and_loss(
     learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
     blocks = list(_blocks(batch.extents, len(weight)))
     sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
-    store = _workspace(sum(sizes) if keep else max(sizes), weight)
+    store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), weight)
     for rows, size in zip(blocks, sizes, strict=True):
         time = batch.extents[rows.start]
         x = weight.new_zeros(size, weight.shape[1])
@@ -287,24 +287,6 @@ def _softmax(
     if slope is not None:
         p.mul_(slope)
     return nll, p if p.data_ptr() == out.data_ptr() else out.copy_(p)
-
-
-_kept = threading.local()
-
-
-def _workspace(rows: int, like: Tensor) -> Tensor:
-    """Uninitialised (rows, vocabulary) for the weight ``like``; on a CPU the same at every call.
-
-    The operating system hands out large memory in fresh pages, at about the cost of the softmax
-    that fills them; a GPU's allocator has its own store.
-    """
-    need = rows * len(like)
-    if like.device.type != "cpu":
-        return like.new_empty(need).view(rows, -1)
-    buffers = vars(_kept)
-    if len(buffers.get(like.dtype, ())) < need:
-        buffers[like.dtype] = like.new_empty(need)
-    return buffers[like.dtype][:need].view(rows, -1)
 
 
 def _blocks(extents: Sequence[int], vocabulary: int) -> Iterator[slice]:
