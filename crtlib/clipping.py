@@ -105,7 +105,8 @@ def plain_sum(
     batch = Batch.make(model, tokens, lengths, targets, reduction)
     if len(batch.inputs) == 0:
         return torch.zeros(len(tokens), device=tokens.device)
-    h = models.hidden(model, batch.inputs, batch.lengths)
+    with torch.enable_grad():
+        h = models.hidden(model, batch.inputs, batch.lengths)
     with _precise(h) as low:
         losses, d_h = _head_and_loss(
             models.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
@@ -177,7 +178,7 @@ def _factors(norms: Tensor, clip_norm: float) -> Tensor:
 
 def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
     book = Book(model, len(batch.inputs))
-    with book.recording(model):
+    with torch.enable_grad(), book.recording(model):
         h = models.hidden(model, batch.inputs, batch.lengths)
     with _precise(h) as low:
         losses, d_h = _head_and_loss(
@@ -200,12 +201,13 @@ def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     # Products of tiny probabilities are denormal, which slows a CPU down fourfold and more.
+    flushed = float(torch.tensor(1e-39) * 1) == 0
     torch.set_flush_denormal(True)
     try:
         with torch.autocast(device, enabled=False), torch.no_grad():
             yield low
     finally:
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(flushed)
 
 
 def _head_and_loss(

@@ -184,6 +184,17 @@ def test_same_result_twice_and_no_trace_left_in_the_model():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+def test_inside_no_grad_nothing_is_lost():
+    model = model_of("gpt2-tied")
+    batch = batch_of(model)
+    for run in (clip_at(0.1, batch)("bookkeeping"), lambda m: clipping.plain_sum(m, **batch)):
+        _, expected = grads_of(model, run)
+        with torch.no_grad():
+            _, grads = grads_of(model, run)
+        assert all(torch.equal(grads[n], expected[n]) for n in grads)
+        assert float(torch.tensor(1e-39) * 1) > 0  # denormal numbers are as they were
+
+
 @pytest.mark.parametrize("name", ["lstm", "gpt2-tied"])
 def test_empty_batch_adds_nothing_and_leaves_zeros(name):
     model = model_of(name)
