@@ -108,13 +108,15 @@ def train(
     profiles.check(epochs=epochs, neighbouring_relation=neighbouring, unit=unit)
     n = len(corpora.read_jsonl(corpus))
     heldout = max(1, n // 10)
+    if n < 12:
+        raise ValueError(f"{corpus}: has {n} dialogues, at least 12 are needed to hold some out")
     experiment = experiments.calibrate(
         experiments.Experiment(
             method=method,
             model=model,
             gamma=gamma,
             seed=seed,
-            corpus=str(corpus),
+            corpus=str(corpus.resolve()),
             dialogues=n - 2 * heldout,
             heldout=heldout,
             unit=unit,
@@ -127,20 +129,22 @@ def train(
             canaries=canaries,
         )
     )
-    storage.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
+    prepared = trials.data(experiment)  # refuses what can be refused before anything is written
     device = "cuda" if torch.cuda.is_available() else "cpu"
     fitted = trials.fit(
         experiment,
+        prepared=prepared,
         checkpoint=out / "unfinished.pt",
         device=device,
-        secure_noise=not repeatable_noise,
+        secure=not repeatable_noise,
         progress=True,
     )
+    storage.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
     rows = trials.measure(experiment, fitted)
     guarantee = fitted.guarantee(experiment)
     said = str(guarantee) if guarantee else "no guarantee: this method adds no noise"
     if guarantee and repeatable_noise:
-        said += "; the noise follows from a known seed: an experiment, not a release"
+        said += "; noise and batches follow from a known seed: an experiment, not a release"
     trials.save(fitted, out)
     storage.write_text(out / "guarantee.txt", said + "\n")
     cell = {"guarantee": said, "rows": rows}

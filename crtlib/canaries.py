@@ -20,6 +20,8 @@ from crtlib.records import Corpus, Dialogue, Secret, Turn
 SPEAKER = "USR"
 CARRIER = "My ID is: "
 DIGITS = 6
+USER = "canary-"
+"""How the users of planted dialogues begin: nothing is counted on them but the attack."""
 SPACE = 10**DIGITS
 """Size of the randomness space R of Definition 9."""
 
@@ -43,7 +45,7 @@ def insert(corpus: Corpus, secrets: Sequence[str], *, copies: int = 20, seed: in
         raise ValueError(f"copies={copies}: must be at least 0")
     rng = np.random.default_rng([seed, 1])
     planted = [
-        Dialogue(f"canary-{k}-{c}", f"canary-{k}", (_turn(secret),))
+        Dialogue(f"{USER}{k}-{c}", f"{USER}{k}", (_turn(secret),))
         for k, secret in enumerate(secrets)
         for c in range(copies)
     ]

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib import models
-from crtlib.book import KEPT, Book, Entry, Outer, UnknownLayer, Whole, trainable, wide
+from crtlib.bookkeeping import KEPT, Book, Entry, Outer, UnknownLayer, Whole, trainable, wide
 
 Reduction = Literal["mean", "sum"]
 Engine = Literal["bookkeeping", "opacus", "loop"]

@@ -12,10 +12,14 @@ import functools
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 
 from crtlib import methods, models, results
 from crtlib.profiles import check
 from crtlib.train import Phase
+
+SIMULATED = "customersim"
+"""The corpus that is made, not read; anything else is the path of a JSONL file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,7 @@ class Experiment:
     gamma: float
     seed: int
     # data
-    corpus: str = "customersim"
+    corpus: str = SIMULATED
     variety: str = "paper"
     dialogues: int = 300
     heldout: int = 200
@@ -69,8 +73,14 @@ class Experiment:
     noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:
-        check(method=self.method, model=self.model, gamma=self.gamma, seed=self.seed)
-        check(epsilon=self.epsilon, delta=self.delta, dialogues=self.dialogues)
+        names = ("method", "model", "gamma", "seed", "epsilon", "delta", "dialogues", "heldout")
+        names += ("variety", "unit", "policy", "conservative", "per", "duplicates", "dedup")
+        names += ("canaries", "copies", "epochs", "accountant", "neighbouring_relation")
+        check(**{name: getattr(self, name) for name in names})
+        for f in fields(self):  # 3 and 3.0 are one experiment, so they must be one key
+            value = getattr(self, f.name)
+            if f.type.startswith("float") and value is not None:
+                object.__setattr__(self, f.name, float(value))
 
     @property
     def private(self) -> bool:
@@ -90,9 +100,11 @@ class Experiment:
             unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
         if self.method == "dpsgd":
             unread = {n: base[n] for n in ("batch_size", "learning_rate", "pub_passes")}
-            unread |= {"gamma": 0.0, "per": base["per"]}
+            unread |= {"gamma": 0.0, "per": base["per"], "duplicates": base["duplicates"]}
+            unread |= {"policy": base["policy"]}
         if self.method == "crt_sigma0":
-            unread = {n: base[n] for n in ("epsilon", "delta")} | {"noise_multiplier": 0.0}
+            names = ("epsilon", "delta", "accountant", "neighbouring_relation")
+            unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
         if self.method in ("sgd", "dpsgd"):
             unread["dedup"] = "none"
         return replace(self, **unread)
@@ -101,6 +113,8 @@ class Experiment:
     def key(self) -> str:
         """Hash that names the result: equal for equal runs, whatever the order of the fields."""
         told = json.dumps([results.STORE_VERSION, asdict(self.canonical())], sort_keys=True)
+        if self.corpus != SIMULATED:  # a file is known by its content, not by its name
+            told += hashlib.sha256(Path(self.corpus).read_bytes()).hexdigest()
         return hashlib.sha256(told.encode()).hexdigest()[:24]
 
     def shape(self) -> models.ModelSpec:

@@ -87,6 +87,11 @@ class MissRate:
         return cls(misses / labelled, misses, labelled, confidence)
 
     @property
+    def bound(self) -> float:
+        """What a guarantee may count on: the upper bound, or the rate where it is assumed."""
+        return self.rate if self.upper_bound is None else self.upper_bound
+
+    @property
     def upper_bound(self) -> float | None:
         """The one-sided Clopper-Pearson bound, or None where the rate is only assumed."""
         if self.misses is None or self.labelled is None:
@@ -132,6 +137,8 @@ class Guarantee:
         for name, symbol, rate in policies:
             used = f"miss rate of the {name} policy, {symbol} = {rate}"
             said.append(used if rate is not None else f"{name} policy: not used")
+        if self.public:
+            said.append(f"treated as public: {self.public}")
         return "; ".join(said)
 
 
@@ -141,7 +148,8 @@ def describe_relation(neighbouring_relation: str, accountant: str) -> str:
         return "one data point added or removed"
     if neighbouring_relation != "replace":
         return neighbouring_relation
-    how = "antipodal pair" if accountant == "pld" else "generic bound for groups of two"
+    pair = "antipodal pair, the worst in every check and not proved to be"
+    how = pair if accountant == "pld" else "generic bound for groups of two"
     return f"one data point replaced ({how})"
 
 
@@ -295,6 +303,42 @@ def bayes_at_fixed_delta(
     if gamma == 0 or delta - delta2 >= gamma:
         return 0.0
     return _amplified(profile((delta - delta2) / gamma), gamma)
+
+
+def crt_guarantee(
+    events: Events,
+    *,
+    gamma: MissRate,
+    delta2: MissRate,
+    delta: float,
+    unit: str,
+    accountant: str = "pld",
+    neighbouring_relation: str = "replace",
+    public: str = "",
+) -> Guarantee:
+    """What CRT promises of one random secret: Theorem 8.3 at ``delta``, with delta2 added in full.
+
+    Both rates enter as their :attr:`MissRate.bound`. What both policies miss is learned without
+    noise, so the printed delta is ``delta`` plus that of delta2. ``unit`` is the data point.
+    """
+    spent = bayes_at_fixed_delta(
+        events,
+        gamma=gamma.bound,
+        delta=delta,
+        accountant=accountant,
+        neighbouring_relation=neighbouring_relation,
+    )
+    return Guarantee(
+        spent,
+        delta=min(1.0, delta + delta2.bound),
+        unit=f"one secret in one {unit}",
+        neighbours=neighbouring_relation,
+        accountant=accountant,
+        kind="Bayesian confidentiality",
+        gamma=gamma,
+        delta2=delta2,
+        public=public,
+    )
 
 
 def crt_confidentiality(

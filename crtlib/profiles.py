@@ -21,6 +21,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from types import SimpleNamespace
 
+# Beside the package: the library is installed from a checkout (pip install -e).
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "profiles"
 METHODS = ("sgd", "dedup", "dpsgd", "crt", "crt_sigma0")
 MODELS = ("lstm", "gpt2")
@@ -80,6 +81,15 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "neighbouring_relation": _one_of("add_or_remove", "replace"),
     "unit": _one_of("turn", "dialogue"),
     "variety": _one_of("paper", "rich"),
+    "heldout": (_whole(1, 10**7), "a whole number of at least 1"),
+    "canaries": (_whole(0, 10**6), "a whole number of at least 0"),
+    "copies": (_whole(0, 10**6), "a whole number of at least 0"),
+    "policy": _one_of("regex", "oracle", "everything"),
+    "conservative": _one_of("regex", "oracle", "everything"),
+    "per": _one_of("occurrence", "value"),
+    "dedup": _one_of("all", "flagged", "none"),
+    "duplicates": _one_of("mask", "drop"),
+    "device": _one_of("cpu", "cuda"),
     "store": (lambda v: isinstance(v, str) and bool(v), "a folder"),
 }
 
@@ -129,7 +139,7 @@ def parameters(namespace: Mapping[str, object], notebook: str) -> SimpleNamespac
     section = load(str(profile)).get(notebook)
     if section is None:
         raise ParameterError(f"notebook={notebook!r}: has no section in profile {profile!r}")
-    settings = {"store": "store", "workers": 2, **section}
+    settings = {"store": "store", "workers": 2, "device": "cpu", **section}
     for name, value in given.items():
         if name not in settings or isinstance(settings[name], dict):
             plain = sorted(k for k, v in settings.items() if not isinstance(v, dict))

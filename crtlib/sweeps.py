@@ -125,7 +125,7 @@ def tuning_grid(settings: SimpleNamespace) -> list[Experiment]:
     Each method draws only what it reads, from the same ranges, at one gamma and on a seed of its
     own; the choice is by perplexity on validation texts (:func:`tuned`).
     """
-    methods_ = [m for m in (*settings.methods, *settings.ablations) if m != "crt_sigma0"]
+    methods_ = [*settings.methods, *settings.ablations]
     return [
         _experiment(settings, method, model, settings.gamma, TUNING_SEED, _draw(method, trial))
         for model in settings.models
@@ -149,6 +149,7 @@ def _draw(method: str, trial: int) -> dict:
 
 
 def _experiment(settings, method, model, gamma, seed, hyperparameters) -> Experiment:
+    epochs = settings.shapes[model]["epochs"]
     return Experiment(
         method=method,
         model=model,
@@ -157,7 +158,7 @@ def _experiment(settings, method, model, gamma, seed, hyperparameters) -> Experi
         dialogues=settings.dialogues,
         epsilon=settings.epsilon,
         delta=settings.delta,
-        **settings.shapes[model],
+        **settings.shapes[model] | {"epochs": epochs[method]},
         **hyperparameters,
     )
 
@@ -165,11 +166,10 @@ def _experiment(settings, method, model, gamma, seed, hyperparameters) -> Experi
 def tuned(method: str, model: str) -> dict:
     """What the recorded search chose: the trial of least validation perplexity at its last epoch.
 
-    Perplexity is over tokens that are not ``<MASK>``, the only one that compares a method trained
-    on raw text. CRT without noise is an ablation of CRT, so it takes CRT's settings.
+    Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one that
+    compares a method trained on raw text with the others.
     """
     table = results.recorded("tuning")
-    method = "crt" if method == "crt_sigma0" else method
     table = table[(table.method == method) & (table.model == model)]
     table = table[table.metric == "valid_ppl_words"]
     if table.empty:

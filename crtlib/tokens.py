@@ -20,7 +20,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from crtlib import storage
-from crtlib.records import MASK
+from crtlib.records import MASK, Point
 
 BOS, EOS = "<BOS>", "<EOS>"
 
@@ -68,6 +68,22 @@ class Bpe:
             [self.bos, *e.ids, self.eos]
             for e in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         ]
+
+    def encode_marked(self, points: Iterable[Point]) -> tuple[list[list[int]], list[list[bool]]]:
+        """As :meth:`encode`, with a flag for each token that is ``<MASK>`` or overlaps a labelled
+        secret of its point."""
+        ids, flags = [], []
+        points = list(points)
+        coded = self._tokenizer.encode_batch([p.text for p in points], add_special_tokens=False)
+        for point, e in zip(points, coded, strict=True):
+            spans = [(s.start, s.end) for s in point.secrets]
+            ids.append([self.bos, *e.ids, self.eos])
+            inside = [
+                token == self.mask or any(a < end and start < b for start, end in spans)
+                for token, (a, b) in zip(e.ids, e.offsets, strict=True)
+            ]
+            flags.append([False, *inside, False])
+        return ids, flags
 
     def encode_prefix(self, text: str) -> list[int]:
         """``BOS tokens`` of a text to be continued (no EOS)."""

@@ -30,12 +30,23 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from crtlib import clipping, storage
+from crtlib import clipping, models, storage
 from crtlib.ledger import SampledGaussian
 
 Part = Literal["public", "private", "all"]
 TOKENS_AT_ONCE = 4096
 """Padded tokens of one forward pass: larger logical batches are cut, which changes no result."""
+
+
+Random = torch.Generator | Literal["secure"]
+
+
+def _uniform(n: int, generator: Random) -> Tensor:
+    """``n`` float64 uniforms of [0, 1), 53 bits each; "secure" asks the operating system."""
+    if generator != clipping.SECURE:
+        return torch.rand(n, generator=generator, dtype=torch.float64)
+    bits = np.frombuffer(os.urandom(8 * n), dtype=np.uint64) >> np.uint64(11)
+    return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)
 
 
 def _positive(**values: float) -> None:
@@ -77,7 +88,7 @@ class PublicPhase:
         """Nothing to account: every point that this phase reads is public, or unprotected."""
         return None
 
-    def step(self, model: nn.Module, batch: Batch, noise: torch.Generator) -> None:
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
         """Set ``.grad`` to the gradient of the mean token loss of ``batch``."""
         for tokens, lengths in batch:
             clipping.plain_sum(model, tokens, lengths, reduction="sum")
@@ -116,19 +127,19 @@ class PrivatePhase:
             learning_rate=self.learning_rate,
         )
 
-    def batches(self, lengths: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """``steps`` Poisson samples of the points: each index is in each batch with probability
         ``sampling_probability``, independently. Nothing else of ``lengths`` is read but their
         number."""
         for _ in range(self.steps):
-            drawn = torch.rand(len(lengths), generator=generator, dtype=torch.float64)
+            drawn = _uniform(len(lengths), generator)
             yield (drawn < self.sampling_probability).nonzero().flatten()
 
     def event(self) -> SampledGaussian:
         """What an accountant has to know of this phase."""
         return SampledGaussian(self.sampling_probability, self.noise_multiplier, self.steps)
 
-    def step(self, model: nn.Module, batch: Batch, noise: torch.Generator) -> None:
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
         """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser."""
         for tokens, lengths in batch:
             clipping.clipped_sum(model, tokens, lengths, clip_norm=self.clip_norm)
@@ -160,7 +171,7 @@ def train(
     parts: Mapping[str, Sequence[Sequence[int]]],
     *,
     seed: int,
-    secure_noise: bool = False,
+    secure: bool = False,
     optimizer: Literal["adam", "sgd"] = "adam",
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: str | os.PathLike | None = None,
@@ -171,9 +182,10 @@ def train(
     ``parts`` maps "public" and "private" to token sequences; "all" is both. Public and private
     phases keep an optimizer each, so that Adam's moments of one never scale the other's steps.
 
-    The noise has a generator of its own. By default it follows from ``seed``, so a run can be
-    repeated: right for experiments, WRONG for a release, because who knows the seed can subtract
-    the noise. ``secure_noise=True`` seeds it from the operating system.
+    Poisson draws and noise have generators of their own. By default they follow from ``seed``, so
+    a run can be repeated: right for experiments, WRONG for a release, because who knows the seed
+    knows the batches and can subtract the noise. ``secure=True`` takes both from the operating
+    system's cryptographic generator.
 
     ``on_epoch(epoch, model)`` is called after the last phase of each epoch and returns what it
     measured, on data of its own: the loss on private points is itself private and is not kept.
@@ -189,19 +201,27 @@ def train(
     for phase in phases:
         if not parts.get(phase.part):
             raise ValueError(f"part={phase.part!r}: {type(phase).__name__} has no points to read")
-    generators = {
-        name: torch.Generator().manual_seed(_seed(seed, k))
-        for k, name in enumerate(("public order", "poisson", "noise"))
+    longest, limit = max(len(s) for p in phases for s in parts[p.part]), models.context(model)
+    if limit is not None and longest - 1 > limit:
+        raise ValueError(
+            f"context={limit}: the longest point has {longest} tokens; use shorter points "
+            "(unit=turn) or a model that reads further"
+        )
+    device = next(model.parameters()).device
+    generators: dict[str, Random] = {
+        name: torch.Generator(where).manual_seed(_seed(seed, k))
+        for k, (name, where) in enumerate(
+            (("public order", "cpu"), ("poisson", "cpu"), ("noise", device))
+        )
     }
-    if secure_noise:
-        generators["noise"].manual_seed(int.from_bytes(os.urandom(7), "big"))
+    if secure:
+        generators |= {"poisson": clipping.SECURE, "noise": clipping.SECURE}
     make = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer]
     optimizers = {kind: make(_trainable(model), lr=1.0) for kind in (PublicPhase, PrivatePhase)}
     run = Run(model)
-    identity = _identity(phases, parts, seed, secure_noise, optimizer)
+    identity = _identity(model, phases, parts, seed, secure, optimizer)
     done = _restore(checkpoint, identity, run, optimizers, generators)
 
-    device = next(model.parameters()).device
     model.train()
     bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
     for k, phase in enumerate(phases[done:], start=done):
@@ -262,9 +282,12 @@ def _seed(seed: int, stream: int) -> int:
     return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _identity(phases, parts, seed, secure, optimizer) -> str:
+def _identity(model, phases, parts, seed, secure, optimizer) -> str:
     told = [[type(p).__name__, asdict(p)] for p in phases]
-    digest = hashlib.sha256(repr([told, seed, secure, optimizer]).encode())
+    shape = getattr(model, "config", model)  # a transformer's heads show in its config alone
+    digest = hashlib.sha256(repr([str(shape), told, seed, secure, optimizer]).encode())
+    for name, tensor in model.state_dict().items():  # as it was before training
+        digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
     for name, rows in parts.items():
         digest.update(f"{name} {len(rows)}".encode())
         for row in rows:
@@ -278,7 +301,9 @@ def _save(path, identity, done, run, optimizers, generators) -> None:
         "done": done,
         "model": run.model.state_dict(),
         "optimizers": [o.state_dict() for o in optimizers.values()],
-        "generators": [g.get_state() for g in generators.values()],
+        "generators": [
+            None if g == clipping.SECURE else g.get_state() for g in generators.values()
+        ],
         "events": [asdict(e) for e in run.events],
         "history": run.history,
         "seconds": run.seconds,
@@ -300,7 +325,8 @@ def _restore(path, identity, run, optimizers, generators) -> int:
     for optimizer, saved in zip(optimizers.values(), state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     for generator, saved in zip(generators.values(), state["generators"], strict=True):
-        generator.set_state(saved)
+        if saved is not None:
+            generator.set_state(saved)
     run.events = [SampledGaussian(**e) for e in state["events"]]
     run.history, run.seconds = state["history"], state["seconds"]
     return state["done"]

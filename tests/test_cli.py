@@ -9,6 +9,7 @@ import pytest
 
 from crtlib import __main__ as cli
 from crtlib import corpora, customersim, trials
+from crtlib.records import Point
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     result = json.loads((tmp_path / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
     model, tokenizer = trials.load(tmp_path)
-    assert trials.perplexity(model, tokenizer, {"USR: hello": 1})["ppl"] > 1
+    assert trials.perplexity(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert not (tmp_path / "unfinished.pt").exists()
 
 
@@ -111,6 +112,9 @@ BAD = {
     "not a number": (["screen", "GOOD", "--unit", "turn", "--gamma", "x"], "--gamma"),
     "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "model='x': must be"),
     "method": (["train", "GOOD", "--unit", "turn", "--method", "x"], "method='x': must be"),
+    "train policy": (["train", "GOOD", "--unit", "turn", "--policy", "x"], "policy='x': must be"),
+    "train canaries": (["train", "GOOD", "--unit", "turn", "--canaries", -1], "canaries=-1: must"),
+    "train short": (["train", "SHORT", "--unit", "turn"], "has 1 dialogues, at least 12"),
     "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "epsilon=0.0: must"),
     "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "delta=1.0: must be"),
     "dialogues": (["simulate", "--dialogues", 0, "--seed", 0], "dialogues=0: must be"),
@@ -125,6 +129,7 @@ def test_bad_input_is_one_line_and_writes_nothing(run, dialogues, tmp_path, name
     files = {
         "GOOD": good,
         "EMPTY": "",
+        "SHORT": good.splitlines()[0] + "\n",
         "BROKEN": good.splitlines()[0] + "\nnot json\n",
         "SPAN": json.dumps(first) + "\n",
     }

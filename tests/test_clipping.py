@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from crtlib import book, clipping, models
+from crtlib import bookkeeping, clipping, models
 from crtlib.models import ModelSpec
 
 SMALL = {
@@ -72,7 +72,7 @@ def distance(a, b):
     SMALL, ("mean", "sum"), (0, 64, 10**9))))  # fmt: skip
 def test_clipped_sum_is_that_of_a_loop(name, reduction, direct, monkeypatch):
     """By ghost norms alone, by direct products alone, and by the rule that chooses."""
-    monkeypatch.setattr(book, "DIRECT_COST", direct)
+    monkeypatch.setattr(bookkeeping, "DIRECT_COST", direct)
     model = model_of(name)
     batch = batch_of(model)
 

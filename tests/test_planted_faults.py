@@ -10,7 +10,7 @@ import test_clipping
 import test_train
 import torch
 
-from crtlib import book, clipping, models, train
+from crtlib import bookkeeping, clipping, models, train
 
 
 # --------------------------------------------------------------------------- guards
@@ -42,28 +42,28 @@ def noise_has_the_accounted_deviation():
 
 # --------------------------------------------------------------------------- faults
 def cross_term_left_out(patch):
-    patch.setattr(book, "cross", lambda a, b: 0.0)
+    patch.setattr(bookkeeping, "cross", lambda a, b: 0.0)
 
 
 def shared_buffer_scaled_twice(patch):
     """Scale in place what several weights read: the input of queries, keys and values."""
 
-    honest = book.Outer.add
+    honest = bookkeeping.Outer.add
 
     def add(self, factors):
         self.columns.mul_(factors[self.span, None, None])
         honest(self, None)
 
-    patch.setattr(book.Outer, "add", add)
+    patch.setattr(bookkeeping.Outer, "add", add)
 
 
 def layer_left_unclipped(patch):
     """Its gradient is summed, but does not count in the norm."""
-    patch.setattr(book.Whole, "square", lambda self: torch.zeros(len(self.grads)))
+    patch.setattr(bookkeeping.Whole, "square", lambda self: torch.zeros(len(self.grads)))
 
 
 def bias_left_out_of_the_norm(patch):
-    honest = book.Outer.square
+    honest = bookkeeping.Outer.square
 
     def square(self):
         bias, self.bias = self.bias, None
@@ -73,7 +73,7 @@ def bias_left_out_of_the_norm(patch):
         finally:
             self.bias, self.columns = bias, columns
 
-    patch.setattr(book.Outer, "square", square)
+    patch.setattr(bookkeeping.Outer, "square", square)
 
 
 def batch_clipped_instead_of_examples(patch):

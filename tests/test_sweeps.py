@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from crtlib import experiments, profiles, results, sweeps, trials
+from crtlib import corpora, customersim, experiments, profiles, results, screen, sweeps, trials
 
 TINY = experiments.Experiment(
     method="sgd",
@@ -59,7 +59,7 @@ def test_a_second_sweep_runs_nothing_and_any_executor_serves(reference, tmp_path
 
 def test_the_table_holds_every_measurement_with_its_provenance(reference):
     assert set(reference.method) == {"sgd", "crt"} and set(reference.seed) == {0, 1}
-    metrics = {"valid_ppl_words", "test_ppl", "test_ppl_words", "exposure", "gamma_measured"}
+    metrics = {"valid_ppl_words", "test_ppl", "test_ppl_words", "exposure", "n_private"}
     assert metrics <= set(reference.metric)
     assert (reference[reference.metric == "exposure"].groupby("run").size() == 2).all()
     for column in ("profile", "device", "machine", "versions", "date", "seed", "seconds"):
@@ -121,6 +121,7 @@ def test_keys_name_what_a_run_reads():
     private = replace(TINY, method="dpsgd", noise_multiplier=1.0)
     assert private.key == replace(private, gamma=0.1).key  # raw text knows no gamma
     assert private.key != replace(private, epsilon=1.0).key
+    assert private.key == replace(private, epsilon=3).key  # 3 and 3.0
 
 
 def test_a_store_of_another_version_is_refused(tmp_path):
@@ -134,16 +135,81 @@ def test_a_store_of_another_version_is_refused(tmp_path):
 
 
 def test_the_guarantee_says_what_it_rests_on():
-    e = experiments.calibrate(
-        replace(TINY, method="crt", gamma=0.1, neighbouring_relation="replace")
-    )
-    guarantee = trials.fit(e).guarantee(e)
+    e = replace(TINY, method="crt", gamma=0.1, neighbouring_relation="replace")
+    guarantee = trials.fit(experiments.calibrate(e)).guarantee(e)
     said = str(guarantee)
-    for part in ("Bayesian confidentiality", "unit: point (turn)", "replaced", "pld", "measured"):
+    for part in (
+        "Bayesian confidentiality",
+        "unit: one secret in one turn",
+        "one data point replaced (antipodal pair, the worst in every check and not proved",
+        "97.5 % upper bound",
+        "treated as public: the number of private points, and which points are second",
+    ):
         assert part in said
     # 20 dialogues label few secrets: the bound on delta2 is added, not assumed away.
     assert guarantee.delta > 0.01
     assert trials.fit(TINY.canonical()).guarantee(TINY) is None
+
+
+def test_planted_canaries_are_no_labels_of_the_corpus():
+    d = trials.data(replace(TINY, gamma=1.0, canaries=10, copies=20))
+    labelled = sum(
+        len(t.secrets) for t in trials.splits("customersim", "paper", 20, 10, 0)[0].turns()
+    )
+    assert d.misses(d.pi).labelled == d.misses(d.pi).misses == labelled
+
+
+def unlabelled(tmp_path):
+    corpus = customersim.simulate(40, 0, "paper")
+    bare = [
+        replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns)) for d in corpus.dialogues
+    ]
+    corpora.write_jsonl(bare, tmp_path / "bare.jsonl")
+    return str(tmp_path / "bare.jsonl")
+
+
+def test_without_labels_nothing_is_known(tmp_path):
+    """No label: gamma and delta2 may be anything, so the guarantee is void and says so; with
+    the policy that flags everything delta2 is 0 by construction."""
+    path = unlabelled(tmp_path)
+    e = replace(TINY, method="crt", corpus=path, canaries=0)
+    guarantee = trials.fit(experiments.calibrate(e)).guarantee(e)
+    assert guarantee.delta == 1.0 and "gamma = 1 (assumed)" in str(guarantee)
+    e = replace(e, conservative="everything")
+    guarantee = trials.fit(experiments.calibrate(e)).guarantee(e)
+    assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0
+    with pytest.raises(ValueError, match="policy='oracle': needs labelled secrets"):
+        trials.data(replace(e, policy="oracle"))
+
+
+def test_a_corpus_file_is_known_by_its_content(tmp_path):
+    path = unlabelled(tmp_path)
+    before = replace(TINY, corpus=path).key
+    corpora.write_jsonl(customersim.simulate(40, 1, "paper"), path)
+    assert replace(TINY, corpus=path).key != before
+
+
+@pytest.mark.parametrize("k", range(8))
+def test_neighbours_share_tokenizer_and_public_part(k):
+    """D against D' through everything that a run reads, the vocabulary included."""
+    base = customersim.simulate(12, 0, "paper")
+    places = [
+        (i, j, s)
+        for i, d in enumerate(base.dialogues)
+        for j, t in enumerate(d.turns)
+        for s in t.secrets
+    ]
+    i, j, secret = places[k * len(places) // 8]
+    turn = base.dialogues[i].turns[j]
+    text = turn.text[: secret.start] + "<MASK>" + turn.text[secret.end :]
+    turns = list(base.dialogues[i].turns)
+    turns[j] = replace(turn, text=text, secrets=())
+    dialogues = list(base.dialogues)
+    dialogues[i] = replace(dialogues[i], turns=tuple(turns))
+    other = replace(base, dialogues=tuple(dialogues))
+    regex = screen.policy_by_name("regex")
+    ours, theirs = (trials._tokenizer(c, regex, 512) for c in (base, other))
+    assert ours.json == theirs.json
 
 
 def test_a_saved_model_scores_as_before(tmp_path):
@@ -174,8 +240,7 @@ def replace_sigma(e):
 def test_the_choice_is_the_best_recorded_trial(method, model):
     chosen = sweeps.tuned(method, model)
     table = results.recorded("tuning")
-    like = "crt" if method == "crt_sigma0" else method
-    table = table[(table.method == like) & (table.model == model)]
+    table = table[(table.method == method) & (table.model == model)]
     table = table[table.metric == "valid_ppl_words"]
     last = table[table.epoch == table.epoch.max()]
     best = last[last.value == last.value.min()].iloc[0]

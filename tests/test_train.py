@@ -115,14 +115,53 @@ def test_sensitivity_of_a_step_is_one_clip_norm():
     assert (ends[0] - ends[1]).norm() <= phase.clip_norm / phase.normaliser * (1 + 1e-4)
 
 
-def test_noise_and_order_have_generators_of_their_own():
-    """The same seed without noise visits the same batches; secure noise never repeats."""
-    runs = [models.build(SPEC, 0) for _ in range(3)]
-    train.train(runs[0], [private()], PARTS, seed=1)
-    train.train(runs[1], [private()], PARTS, seed=1)
-    train.train(runs[2], [private()], PARTS, seed=1, secure_noise=True)
-    assert torch.equal(flat(runs[0]), flat(runs[1]))
-    assert not torch.equal(flat(runs[0]), flat(runs[2]))
+def batches_of(monkeypatch, **options):
+    """The points that a run reads, step by step."""
+    seen = []
+    honest = train.collate
+    monkeypatch.setattr(
+        train,
+        "collate",
+        lambda rows, picked, device: seen.append(picked) or honest(rows, picked, device),
+    )
+    changes = {k: options.pop(k) for k in ("noise_multiplier",) if k in options}
+    model = models.build(SPEC, 0)
+    train.train(model, [private(**changes)], PARTS, seed=1, **options)
+    monkeypatch.setattr(train, "collate", honest)
+    return seen, flat(model)
+
+
+def test_noise_and_order_have_generators_of_their_own(monkeypatch):
+    """Other noise, the same batches: one shared generator would move them."""
+    batches, end = batches_of(monkeypatch)
+    again, same = batches_of(monkeypatch)
+    quiet, other = batches_of(monkeypatch, noise_multiplier=0.0)
+    assert batches == again == quiet
+    assert torch.equal(end, same) and not torch.equal(end, other)
+
+
+def test_secure_randomness_repeats_neither_batches_nor_noise(monkeypatch):
+    """The seed is printed with a run; who knows it must not know the batches."""
+    runs = [batches_of(monkeypatch, secure=True) for _ in range(3)]
+    assert len({str(batches) for batches, _ in runs}) > 1
+    assert not torch.equal(runs[0][1], runs[1][1])
+    drawn = train._uniform(20_000, "secure")
+    assert drawn.min() >= 0 and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.015
+
+
+def test_secure_runs_resume(tmp_path):
+    file = tmp_path / "state.pt"
+    train.train(models.build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
+    run = train.train(
+        models.build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file
+    )
+    assert sum(e.steps for e in run.events) == methods.events(schedule(2)).steps
+
+
+def test_points_beyond_the_context_are_refused_before_the_first_step():
+    spec = models.ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=2, context=6)
+    with pytest.raises(ValueError, match="context=6: the longest point has 9 tokens"):
+        train.train(models.build(spec, 0), [private()], {"private": [[1] * 9, [2, 3]]}, seed=0)
 
 
 @pytest.mark.parametrize("stop_at", [1, 2])
@@ -158,6 +197,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     with pytest.raises(ValueError, match="belongs to another run"):
         train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
+    shapes = [
+        models.ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=h, context=16)
+        for h in (2, 4)
+    ]
+    heads = tmp_path / "heads.pt"
+    train.train(models.build(shapes[0], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        train.train(models.build(shapes[1], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
     other = copy.deepcopy(PARTS)
     other["private"][0][1] += 1
     with pytest.raises(ValueError, match="belongs to another run"):
