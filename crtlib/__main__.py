@@ -130,6 +130,7 @@ def train(
         )
     )
     prepared = trials.data(experiment)  # refuses what can be refused before anything is written
+    prepared.tokenizer.save(out / "tokenizer.json")  # an unwritable folder shows now, not later
     device = "cuda" if torch.cuda.is_available() else "cpu"
     fitted = trials.fit(
         experiment,
