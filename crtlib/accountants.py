@@ -20,7 +20,7 @@ import numpy as np
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
 RELATIONS = ("add_or_remove", "replace")
-PRV_EPS_ERROR = 0.01  # Opacus' default; its epsilon is an upper bound that contains this much slack
+PRV_EPS_ERROR = 0.01  # Opacus' default; its epsilon contains this much slack, and is that of removal only
 FFT_SLACK = 1e-13  # allowance for the rounding of composition by Fourier transform, in delta
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
 
