@@ -4,8 +4,8 @@
 >>> round(curve(1e-5), 4), curve(1e-3) < curve(1e-5)
 (2.0, True)
 
-A profile maps delta in (0, 1) to the least epsilon that the accountant can show. All are upper
-bounds; the libraries are imported when they are first used.
+A profile maps delta in (0, 1) to the least epsilon that the accountant can show: upper bounds, "prv"
+for removal only. The libraries are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
 RELATIONS = ("add_or_remove", "replace")
-PRV_EPS_ERROR = 0.01  # Opacus' default; its epsilon contains this much slack, and is that of removal only
+PRV_EPS_ERROR = 0.01  # Opacus' default: the slack that its epsilon (of removal only) contains
 FFT_SLACK = 1e-13  # allowance for the rounding of composition by Fourier transform, in delta
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
 
