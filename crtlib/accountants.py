@@ -4,8 +4,9 @@
 >>> round(curve(1e-5), 4), curve(1e-3) < curve(1e-5)
 (2.0, True)
 
-A profile maps delta in (0, 1) to the least epsilon that the accountant can show: upper bounds, "prv"
-for removal only. The libraries are imported when they are first used.
+A profile maps delta in (0, 1) to the least epsilon that the accountant can show: an upper bound,
+"prv" that
+of removal only. The libraries are imported when they are first used.
 """
 
 from __future__ import annotations
