@@ -5,8 +5,7 @@
 (2.0, True)
 
 A profile maps delta in (0, 1) to the least epsilon that the accountant can show: an upper bound,
-"prv" that
-of removal only. The libraries are imported when they are first used.
+for "prv" of the removal direction only. The libraries are imported when they are first used.
 """
 
 from __future__ import annotations
