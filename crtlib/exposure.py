@@ -22,8 +22,9 @@ import torch
 from crtlib import canaries, models
 from crtlib.tokens import Bpe
 
-STATES_AT_ONCE = 10_000
-"""Prefix states that are expanded together: bounds memory (a transformer keeps a cache each)."""
+STATES_AT_ONCE = 500
+"""Prefix states that a CPU expands together: their keys and values stay in its cache, which makes
+GPT-2 more than twice as fast as blocks of 10,000. A GPU takes forty times as many."""
 NEAR = 1e-5
 """Scores this close to the secret's are compared again in float64; widened where not enough."""
 
@@ -54,7 +55,8 @@ def _expand(model, state, scores, letters, depth) -> torch.Tensor:
         return scores.flatten()
     states, width = scores.shape
     blocks = []
-    rows_at_once = max(1, STATES_AT_ONCE // width)
+    at_once = STATES_AT_ONCE * (1 if letters.device.type == "cpu" else 40)
+    rows_at_once = max(1, at_once // width)
     for first in range(0, states, rows_at_once):
         rows = torch.arange(first, min(first + rows_at_once, states), device=letters.device)
         parents = rows.repeat_interleave(width)
