@@ -114,15 +114,13 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
         )
         for relation in ledger.RELATIONS
     }
-    guarantee = ledger.Guarantee(
-        epsilon=amplified["replace"],
-        delta=8e-5,
-        unit="secret",
-        neighbours="replace",
-        accountant="pld",
-        kind="Bayesian confidentiality",
+    guarantee = ledger.crt_guarantee(
+        phase,
         gamma=ledger.MissRate(0.1),
         delta2=ledger.MissRate(0.0),
+        delta=8e-5,
+        unit="turn",
+        public="the number of private points, and which points are second occurrences",
     )
     assert str(guarantee) in page
     replaced = ledger.epsilon(phase, delta=8e-5, neighbouring_relation="replace")
