@@ -254,12 +254,13 @@ def account(
     guarantee = ledger.Guarantee(
         told["confidentiality_epsilon"],
         delta=delta,
-        unit=unit,
+        unit=f"one secret in one {unit}",
         neighbours=neighbouring,
         accountant=accountant,
         kind="Bayesian confidentiality",
         gamma=ledger.MissRate(gamma),
         delta2=ledger.MissRate(delta2),
+        public="the number of private points",
     )
     print(f"\n{guarantee}")
 
