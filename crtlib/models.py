@@ -232,7 +232,6 @@ def _logprobs(layer: Head, h: Tensor) -> Tensor:
     return torch.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
 
 
-@torch.no_grad()
 def token_logprobs(
     model: nn.Module,
     sequences: Sequence[Sequence[int]],
@@ -241,6 +240,22 @@ def token_logprobs(
     device: torch.device | str | None = None,
 ) -> list[np.ndarray]:
     """``log p(token_t | tokens before)`` for ``t = 1 .. L - 1`` of each sequence, float64.
+
+    The first half of :func:`token_scores`.
+    """
+    return token_scores(model, sequences, batch_tokens=batch_tokens, device=device)[0]
+
+
+@torch.no_grad()
+def token_scores(
+    model: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    *,
+    batch_tokens: int = 16_384,
+    device: torch.device | str | None = None,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """``log p(token_t | tokens before)`` (float64) and how many tokens the model holds likelier
+    than ``token_t`` (int64; 0: its top-1 guess was right), for ``t = 1 .. L - 1`` of each sequence.
 
     Sequences are batched by length (at most ``batch_tokens`` padded tokens at once) and returned
     in their own order. One longer than the model's context is read in windows that overlap by
@@ -257,6 +272,7 @@ def token_logprobs(
     training, layer = model.training, head(model)
     model.eval()
     out: list[np.ndarray] = [np.empty(0)] * len(sequences)
+    ranks: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * len(sequences)
     # Rows of logits at once: about 16 million numbers, so memory does not grow with the batch.
     rows = max(1, 2**24 // len(layer.weight))
     order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
@@ -272,20 +288,25 @@ def token_logprobs(
         real = (torch.arange(1, longest) < lengths[:, None]).to(_device(model))
         tokens = tokens.to(_device(model))
         h, targets = hidden(model, tokens[:, :-1])[real], tokens[:, 1:][real]
-        scores = [
-            _logprobs(layer, a).gather(1, b[:, None])[:, 0]
-            for a, b in zip(h.split(rows), targets.split(rows), strict=True)
-        ]
-        scores = torch.cat(scores).double().cpu().numpy()
-        for i, part in zip(
-            here, np.split(scores, np.cumsum(lengths.numpy() - 1)[:-1]), strict=True
+        scores, above = [], []
+        for a, b in zip(h.split(rows), targets.split(rows), strict=True):
+            logprobs = _logprobs(layer, a)
+            own = logprobs.gather(1, b[:, None])
+            scores.append(own[:, 0])
+            above.append((logprobs > own).sum(1))
+        cuts = np.cumsum(lengths.numpy() - 1)[:-1]
+        for i, part, rank in zip(
+            here,
+            np.split(torch.cat(scores).double().cpu().numpy(), cuts),
+            np.split(torch.cat(above).cpu().numpy(), cuts),
+            strict=True,
         ):
-            out[i] = part
+            out[i], ranks[i] = part, rank
     model.train(training)
-    return out
+    return out, ranks
 
 
-def _windowed(model, sequences, limit: int, batch_tokens: int) -> list[np.ndarray]:
+def _windowed(model, sequences, limit: int, batch_tokens: int):
     stride = max(1, limit // 2)
     windows, owners = [], []
     for i, s in enumerate(sequences):
@@ -294,11 +315,13 @@ def _windowed(model, sequences, limit: int, batch_tokens: int) -> list[np.ndarra
             windows.append(s[first : first + limit])
             owners.append((i, first))
     out = [np.empty(max(0, len(s) - 1)) for s in sequences]
-    scores = token_logprobs(model, windows, batch_tokens=batch_tokens)
+    ranks = [np.empty(len(x), dtype=np.int64) for x in out]
+    scores = token_scores(model, windows, batch_tokens=batch_tokens)
     # Backwards, so that a token keeps the score of the earliest window that holds it.
-    for (i, first), part in reversed(list(zip(owners, scores, strict=True))):
+    for (i, first), part, rank in reversed(list(zip(owners, *scores, strict=True))):
         out[i][first : first + len(part)] = part
-    return out
+        ranks[i][first : first + len(part)] = rank
+    return out, ranks
 
 
 @dataclass(frozen=True)

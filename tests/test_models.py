@@ -97,6 +97,21 @@ def test_scores_are_those_of_one_forward_pass_each_in_the_order_given(name):
     assert model.training
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_the_rank_of_a_token_counts_the_likelier_ones(name):
+    model = model_of(name)
+    sequences = [np.random.default_rng(k).integers(0, 31, n).tolist() for k, n in ((0, 9), (1, 4))]
+    sequences += [np.random.default_rng(2).integers(0, 31, 33).tolist()]  # beyond GPT-2's context
+    logprobs, ranks = models.token_scores(model, sequences)
+    again = models.token_logprobs(model, sequences)
+    for sequence, own, rank, scored in zip(sequences, logprobs, ranks, again, strict=True):
+        np.testing.assert_array_equal(own, scored)
+        assert rank.shape == own.shape and rank.dtype == np.int64
+        for t in range(1, min(len(sequence), 20)):
+            after = models.start(model.eval(), sequence[:t])[1][0]
+            assert rank[t - 1] == int((after > after[sequence[t]]).sum())
+
+
 def test_a_sequence_beyond_the_context_is_read_in_windows():
     model = model_of("gpt2")
     sequence = np.random.default_rng(1).integers(0, 31, 47).tolist()
