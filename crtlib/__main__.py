@@ -229,11 +229,11 @@ def account(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
-    from crtlib import ledger
+    from crtlib import confidentiality, ledger
 
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
-    told = ledger.account(
+    told = confidentiality.account(
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
         delta=delta,

@@ -187,7 +187,7 @@ class Fitted:
         gamma and delta2 are the misses counted on labels, as upper bounds of what was measured,
         not the rates that were hoped for; delta2 is 0 for the policy that flags everything.
         """
-        from crtlib import ledger
+        from crtlib import confidentiality, ledger
 
         event = methods.events(self.schedule)
         if event is None or event.noise_multiplier == 0:
@@ -206,7 +206,7 @@ class Fitted:
         if e.dedup != "none":
             known += ", and which points are second occurrences"
         certain = e.conservative == "everything"
-        return ledger.crt_guarantee(
+        return confidentiality.crt_guarantee(
             event,
             gamma=self.data.misses(self.data.pi),
             delta2=ledger.MissRate(0.0) if certain else self.data.misses(self.data.pi_c),

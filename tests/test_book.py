@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from crtlib import ledger
+from crtlib import confidentiality, ledger
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -109,12 +109,12 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     sigma = ledger.noise_multiplier(epsilon=1, delta=8e-5, sampling_probability=0.01, steps=1000)
     phase = ledger.SampledGaussian(sampling_probability=0.01, noise_multiplier=sigma, steps=1000)
     amplified = {
-        relation: ledger.bayes_at_fixed_delta(
+        relation: confidentiality.bayes_at_fixed_delta(
             phase, gamma=0.1, delta=8e-5, neighbouring_relation=relation
         )
         for relation in ledger.RELATIONS
     }
-    guarantee = ledger.crt_guarantee(
+    guarantee = confidentiality.crt_guarantee(
         phase,
         gamma=ledger.MissRate(0.1),
         delta2=ledger.MissRate(0.0),

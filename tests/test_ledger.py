@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from crtlib import accountants, ledger
+from crtlib import accountants, confidentiality, ledger
 from crtlib.ledger import SampledGaussian
 
 DELTA = 8e-5
@@ -61,7 +61,7 @@ def test_figure_6_cells(accountant, cells):
     for (q, steps, epsilon), (sigma, *expected) in cells.items():
         event = SampledGaussian(q, sigma, steps)  # sigma has seven digits, so a cell has five
         row = [
-            ledger.bayes_at_fixed_delta(event, gamma=g, delta=DELTA, accountant=accountant)
+            confidentiality.bayes_at_fixed_delta(event, gamma=g, delta=DELTA, accountant=accountant)
             for g in (1, 0, *GAMMAS)
         ]
         assert row == pytest.approx([epsilon, 0, *expected], rel=5e-5, abs=1e-6)
@@ -83,7 +83,9 @@ def test_the_authors_own_setting(accountant, sigma, amplified):
     found = sigma_for(0.1, 100, 2.0, accountant, delta=1e-5)
     assert found == pytest.approx(sigma, abs=1e-5)
     event = SampledGaussian(0.1, found, 100)
-    value = ledger.bayes_at_fixed_delta(event, gamma=0.1, delta=1e-5, accountant=accountant)
+    value = confidentiality.bayes_at_fixed_delta(
+        event, gamma=0.1, delta=1e-5, accountant=accountant
+    )
     assert value == pytest.approx(amplified, abs=1e-5)
 
 
@@ -105,17 +107,17 @@ def test_replacement(setting):
     assert ledger.epsilon(event, **replace) == pytest.approx(tight, abs=2e-5)
     curve = accountants.profile(((q, sigma, steps),), "pld", "add_or_remove")
     assert accountants.group_of_two(curve, DELTA) == pytest.approx(generic, abs=2e-5)
-    found = ledger.bayes_at_fixed_delta(event, gamma=0.1, **replace)
+    found = confidentiality.bayes_at_fixed_delta(event, gamma=0.1, **replace)
     assert found == pytest.approx(bayes, abs=2e-5)
 
 
 def test_group_table():
     naive = {2: (1.18225e-3, 2.97463e-4), 5: (5.93653e-2, 6.86328e-3), 10: (17.6212, 1.0254646)}
     for k, (paper, geometric) in naive.items():
-        assert ledger.crt_group(1, delta=DELTA, missed=k, tight=False)[0] == k
-        loose = ledger.crt_group(1, delta=DELTA, missed=k, tight=False)[1]
+        assert confidentiality.crt_group(1, delta=DELTA, missed=k, tight=False)[0] == k
+        loose = confidentiality.crt_group(1, delta=DELTA, missed=k, tight=False)[1]
         assert loose == pytest.approx(paper, rel=1e-5)
-        tight = ledger.crt_group(1, delta=DELTA, missed=k)[1]
+        tight = confidentiality.crt_group(1, delta=DELTA, missed=k)[1]
         assert tight == pytest.approx(geometric, rel=1e-5)
         assert tight == pytest.approx(DELTA * math.expm1(k) / math.expm1(1), rel=1e-12)
 
@@ -174,7 +176,7 @@ def test_proposition_6_is_an_equality_and_covers_the_reverse_direction(gamma):
     mixture = (1 - gamma) * p + gamma * q
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         both = max(divergence(q, p, epsilon), divergence(p, q, epsilon))
-        amplified, spent = ledger.bayes_amplify(epsilon, delta=both, gamma=gamma)
+        amplified, spent = confidentiality.bayes_amplify(epsilon, delta=both, gamma=gamma)
         forward = divergence(mixture, p, amplified)
         assert forward == pytest.approx(gamma * divergence(q, p, epsilon), abs=1e-12)
         assert max(forward, divergence(p, mixture, amplified)) <= spent + 1e-12
@@ -190,7 +192,7 @@ def test_theorem_8_3_holds_on_random_distributions_and_is_tight_one_way():
         pairs = ((q, p), (p, q))
         delta = max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in pairs)
         for one_directional in (False, True):
-            eps, spent = ledger.crt_bayesian(
+            eps, spent = confidentiality.crt_bayesian(
                 epsilon, delta=delta, gamma=gamma, delta2=delta2, one_directional=one_directional
             )
             assert np.maximum(mixture - math.exp(eps) * p, 0).sum() <= spent + 1e-12
@@ -264,7 +266,7 @@ def check_monotone(event, gammas, accountant):
         )
 
     low, high = (
-        ledger.bayes_at_fixed_delta(event, gamma=g, delta=DELTA, accountant=accountant)
+        confidentiality.bayes_at_fixed_delta(event, gamma=g, delta=DELTA, accountant=accountant)
         for g in gammas
     )
     full = spent(q, sigma, steps)
@@ -309,41 +311,56 @@ def test_edges_of_the_event(accountant):
 
 def test_edges_of_gamma():
     event = SampledGaussian(0.1, 2.0, 100)
-    assert ledger.bayes_at_fixed_delta(event, gamma=0, delta=DELTA) == 0
+    assert confidentiality.bayes_at_fixed_delta(event, gamma=0, delta=DELTA) == 0
     full = ledger.epsilon(event, delta=DELTA)
-    assert ledger.bayes_at_fixed_delta(event, gamma=1, delta=DELTA) == full
-    assert ledger.bayes_at_fixed_delta(event, gamma=DELTA, delta=DELTA) == 0  # delta / gamma = 1
+    assert confidentiality.bayes_at_fixed_delta(event, gamma=1, delta=DELTA) == full
+    assert (
+        confidentiality.bayes_at_fixed_delta(event, gamma=DELTA, delta=DELTA) == 0
+    )  # delta / gamma = 1
     total_variation = ledger.delta(event, epsilon=0)
     assert (
-        ledger.bayes_at_fixed_delta(event, gamma=0.999 * DELTA / total_variation, delta=DELTA) == 0
+        confidentiality.bayes_at_fixed_delta(
+            event, gamma=0.999 * DELTA / total_variation, delta=DELTA
+        )
+        == 0
     )
-    some = ledger.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=4e-5)
-    assert some == ledger.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA - 4e-5)
-    assert ledger.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=DELTA) == math.inf
+    some = confidentiality.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=4e-5)
+    assert some == confidentiality.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA - 4e-5)
+    assert (
+        confidentiality.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=DELTA)
+        == math.inf
+    )
 
 
 def test_single_secrets():
-    assert ledger.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
-    assert ledger.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (1.5, DELTA)
-    missed_by_both = ledger.crt_confidentiality(1.5, delta=DELTA, detected=False, caught=False)
+    assert confidentiality.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
+    assert confidentiality.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (
+        1.5,
+        DELTA,
+    )
+    missed_by_both = confidentiality.crt_confidentiality(
+        1.5, delta=DELTA, detected=False, caught=False
+    )
     assert missed_by_both[0] == math.inf
-    assert ledger.crt_group(1.5, delta=DELTA, missed=0) == (0, 0)
+    assert confidentiality.crt_group(1.5, delta=DELTA, missed=0) == (0, 0)
 
 
 def test_extreme_epsilons_do_not_overflow():
     for eps in (1e-12, 1.0, 699.0, 701.0, 1e5):
-        value, _ = ledger.bayes_amplify(eps, delta=DELTA, gamma=0.1)
+        value, _ = confidentiality.bayes_amplify(eps, delta=DELTA, gamma=0.1)
         expected = 0.1 * eps if eps < 1e-6 else eps + math.log(0.1 + 0.9 * math.exp(-eps))
         assert value == pytest.approx(expected, rel=1e-9)
-        tight, _ = ledger.crt_bayesian(
+        tight, _ = confidentiality.crt_bayesian(
             eps, delta=DELTA, gamma=0.1, delta2=1e-3, one_directional=True
         )
         assert 0 <= tight <= value
-    assert ledger.bayes_amplify(math.inf, delta=DELTA, gamma=0.1)[0] == math.inf
-    assert ledger.bayes_amplify(math.inf, delta=DELTA, gamma=0)[0] == 0
-    assert ledger.group_naive([1e4] * 3, delta=DELTA) == (3e4, math.inf)
+    assert confidentiality.bayes_amplify(math.inf, delta=DELTA, gamma=0.1)[0] == math.inf
+    assert confidentiality.bayes_amplify(math.inf, delta=DELTA, gamma=0)[0] == 0
+    assert confidentiality.group_naive([1e4] * 3, delta=DELTA) == (3e4, math.inf)
     # the order of the group does not matter, and the best one is taken
-    assert ledger.group_naive([3, 0, 1], delta=1e-6)[1] == pytest.approx(1e-6 * (2 + math.e))
+    assert confidentiality.group_naive([3, 0, 1], delta=1e-6)[1] == pytest.approx(
+        1e-6 * (2 + math.e)
+    )
 
 
 @pytest.mark.parametrize(
@@ -362,10 +379,18 @@ def test_extreme_epsilons_do_not_overflow():
         ),
         (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive"),
         (lambda: sigma_for(0.1, 10, 1e-9, "rdp"), "out of reach of 'rdp'"),
-        (lambda: ledger.bayes_amplify(1, delta=0.1, gamma=7), "gamma=7: must be in [0, 1]"),
-        (lambda: ledger.crt_group(1, delta=0.1, missed=0.5), "missed=0.5: must be a whole number"),
         (
-            lambda: ledger.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=0.2, one_directional=True),
+            lambda: confidentiality.bayes_amplify(1, delta=0.1, gamma=7),
+            "gamma=7: must be in [0, 1]",
+        ),
+        (
+            lambda: confidentiality.crt_group(1, delta=0.1, missed=0.5),
+            "missed=0.5: must be a whole number",
+        ),
+        (
+            lambda: confidentiality.crt_bayesian(
+                1, delta=0.1, gamma=0.1, delta2=0.2, one_directional=True
+            ),
             "delta2=0.2: must be at most gamma=0.1",
         ),
         (lambda: ledger.miss_rate_upper_bound(3, 2), "misses=3: must be in [0, 2]"),
