@@ -103,7 +103,7 @@ def train(
     """Screen and train on a corpus; write the model, its guarantee and the canary attack."""
     import torch
 
-    from crtlib import corpora, experiments, profiles, results, storage, trials
+    from crtlib import corpora, experiments, inputs, profiles, results, storage, trials
 
     profiles.check(epochs=epochs, neighbouring_relation=neighbouring, unit=unit)
     n = len(corpora.read_jsonl(corpus))
@@ -129,7 +129,7 @@ def train(
             canaries=canaries,
         )
     )
-    prepared = trials.data(experiment)  # refuses what can be refused before anything is written
+    prepared = inputs.data(experiment)  # refuses what can be refused before anything is written
     prepared.tokenizer.save(out / "tokenizer.json")  # an unwritable folder shows now, not later
     device = "cuda" if torch.cuda.is_available() else "cpu"
     fitted = trials.fit(
@@ -160,13 +160,17 @@ def train(
 
 @app.command()
 def sweep(
-    figure: Annotated[str, typer.Argument(help="canary (Figure 3) or tuning (its search).")],
+    figure: Annotated[str, typer.Argument(help="crt (Figures 2 to 5) or tuning (its search).")],
     profile: Annotated[str, typer.Option(help="quick, laptop or paper.")] = "quick",
     store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seeds: Annotated[int | None, typer.Option(help="Instead of the profile's.")] = None,
     gammas: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
+    corpora: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
+    methods: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
+    models: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
+    keep_models: Annotated[bool, typer.Option(help="Keep the trained models in the store.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
 ) -> None:
     """Run what a figure still lacks, and print the table. A killed sweep goes on where it was."""
@@ -175,20 +179,23 @@ def sweep(
     if figure not in sweeps.GRIDS:
         raise ValueError(f"figure={figure!r}: must be one of {', '.join(sweeps.GRIDS)}")
     asked = {"profile": profile, "workers": workers, "seeds": seeds, "gammas": gammas}
+    asked |= {"corpora": corpora, "methods": methods, "models": models}
     settings = profiles.parameters(asked, figure)
-    cells = results.Store(store)
+    finished = results.Store(store)
     table = sweeps.sweep(
         sweeps.GRIDS[figure](settings),
-        cells,
+        finished,
         profile=profile,
         workers=workers,
         device=device,
+        keep_models=keep_models,
     )
     if out:
         results.record(table, out)
     last = table[table.metric.isin(["test_ppl_words", "exposure"])]
-    groups = last.groupby(["model", "method", "gamma", "seed", "metric"]).value.max()
-    print(groups.unstack("metric").groupby(["model", "method", "gamma"]).mean().to_string())
+    cells = ["corpus", "model", "method", "gamma"]
+    groups = last.groupby([*cells, "seed", "metric"]).value.max()
+    print(groups.unstack("metric").groupby(cells).mean().to_string())
 
 
 @app.command()

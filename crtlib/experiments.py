@@ -11,15 +11,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 
-from crtlib import methods, models, results
+from crtlib import corpora, methods, models, results
 from crtlib.profiles import check
 from crtlib.train import Phase
 
 SIMULATED = "customersim"
-"""The corpus that is made, not read; anything else is the path of a JSONL file."""
+"""The corpus that is made, not read; others are named in ``corpora``, or the path of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,9 @@ class Experiment:
     what else is private. ``epsilon`` and ``delta`` are the target of DP-SGD (epsilon' of the
     paper), from which ``noise_multiplier`` is calibrated before the run: see :func:`calibrate`.
     ``sampling_probability``, ``epochs`` and ``normaliser`` are public constants.
+
+    ``labelled`` dialogues, apart from all others, teach the policy "tagger". ``init`` is "random",
+    or the name of a public corpus on which the model is trained first, ``init_epochs`` times.
     """
 
     method: str
@@ -44,6 +47,7 @@ class Experiment:
     unit: str = "turn"
     policy: str = "regex"
     conservative: str = "regex"
+    labelled: int = 0
     per: str = "occurrence"
     duplicates: str = "drop"
     dedup: str = "all"
@@ -56,6 +60,8 @@ class Experiment:
     layers: int = 1
     heads: int = 4
     context: int = 256
+    init: str = "random"
+    init_epochs: int = 0
     # training
     epochs: int = 8
     batch_size: int = 32
@@ -76,6 +82,7 @@ class Experiment:
         names = ("method", "model", "gamma", "seed", "epsilon", "delta", "dialogues", "heldout")
         names += ("variety", "unit", "policy", "conservative", "per", "duplicates", "dedup")
         names += ("canaries", "copies", "epochs", "accountant", "neighbouring_relation")
+        names += ("labelled", "init_epochs")
         check(**{name: getattr(self, name) for name in names})
         for f in fields(self):  # 3 and 3.0 are one experiment, so they must be one key
             value = getattr(self, f.name)
@@ -85,7 +92,22 @@ class Experiment:
     @property
     def private(self) -> bool:
         """True where a part of the training is DP-SGD."""
-        return self.method in ("dpsgd", "crt", "crt_sigma0")
+        return self.method in ("dpsgd", "selective", "crt", "crt_sigma0")
+
+    @property
+    def reads_raw(self) -> bool:
+        """True where training text keeps its secrets, and the model never sees ``<MASK>``."""
+        return self.method in ("dpsgd", "selective")
+
+    @property
+    def deduplicates(self) -> bool:
+        """True where second occurrences are taken out before training."""
+        return self.method in ("dedup", "crt", "crt_sigma0")
+
+    @property
+    def learned(self) -> bool:
+        """True where a policy learned from labels: it is judged on held-out ones."""
+        return "tagger" in (self.policy, self.conservative)
 
     def canonical(self) -> Experiment:
         """The same run with the fields that it does not read set to fixed values.
@@ -100,21 +122,29 @@ class Experiment:
             unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
         if self.method == "dpsgd":
             unread = {n: base[n] for n in ("batch_size", "learning_rate", "pub_passes")}
-            unread |= {"gamma": 0.0, "per": base["per"], "duplicates": base["duplicates"]}
-            unread |= {"policy": base["policy"]}
+            unread |= {"gamma": 0.0, "per": base["per"]}
+            if not self.learned:
+                unread["policy"] = base["policy"]
+        if self.method == "selective":
+            unread = {n: base[n] for n in ("batch_size", "pub_passes")}
         if self.method == "crt_sigma0":
             names = ("epsilon", "delta", "accountant", "neighbouring_relation")
             unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
-        if self.method in ("sgd", "dpsgd"):
-            unread["dedup"] = "none"
+        if not self.deduplicates:
+            unread |= {"dedup": "none", "duplicates": base["duplicates"]}
+        if not self.learned:
+            unread["labelled"] = 0
+        if self.init == "random":
+            unread["init_epochs"] = 0
         return replace(self, **unread)
 
     @property
     def key(self) -> str:
         """Hash that names the result: equal for equal runs, whatever the order of the fields."""
         told = json.dumps([results.STORE_VERSION, asdict(self.canonical())], sort_keys=True)
-        if self.corpus != SIMULATED:  # a file is known by its content, not by its name
-            told += hashlib.sha256(Path(self.corpus).read_bytes()).hexdigest()
+        for name in (self.corpus, self.init):  # files are known by their content
+            if name not in (SIMULATED, "random"):
+                told += corpora.fingerprint(name)
         return hashlib.sha256(told.encode()).hexdigest()[:24]
 
     def shape(self) -> models.ModelSpec:
@@ -149,7 +179,8 @@ def calibrate(experiment: Experiment) -> Experiment:
     sigma = _sigma(
         e.epsilon, e.delta, e.sampling_probability, steps, e.accountant, e.neighbouring_relation
     )
-    return replace(experiment, noise_multiplier=sigma)
+    # Rounded up: a little more noise than needed, and a name that survives a finer accountant.
+    return replace(experiment, noise_multiplier=math.ceil(sigma * 1e4) / 1e4)
 
 
 def schedule(e: Experiment, *, has_public: bool = True) -> list[Phase]:

@@ -270,6 +270,61 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
     return fig
 
 
+MODEL_NAME = {"lstm": "LSTM", "gpt2": "GPT-2 (from scratch)"}
+CORPUS_NAME = {
+    "customersim": "CustomerSim",
+    "schema_guided": "Schema-Guided Dialogue",
+    "multiwoz": "MultiWOZ 2.2",
+    "wikitext2": "WikiText-2",
+}
+
+
+def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
+    """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
+
+    ``curves`` is :func:`crtlib.utility.curve` at one gamma for each method; ``value`` is "ppl"
+    (perplexity, lower is better) or "acc" (top-1 accuracy). A method without a finite epsilon is a
+    line across: it reached that utility, and promises nothing for it.
+    """
+    panels = list(dict.fromkeys(zip(curves.corpus, curves.model, strict=True)))
+    with theme():
+        fig, axes = plt.subplots(
+            len(panels), 1, figsize=(5.4, 1.0 + 2.7 * len(panels)), squeeze=False
+        )
+        for ax, (corpus, model) in zip(axes[:, 0], panels, strict=True):
+            rows = curves[(curves.corpus == corpus) & (curves.model == model)]
+            for method in [m for m in METHOD_STYLE if m in set(rows.method)]:
+                line, style = rows[rows.method == method].sort_values("epoch"), METHOD_STYLE[method]
+                mean, std = line[f"{value}_mean"], line[f"{value}_std"].fillna(0)
+                if np.isfinite(line.epsilon).all():
+                    ax.errorbar(
+                        line.epsilon,
+                        mean,
+                        yerr=std,
+                        marker=MODEL_MARKER[model],
+                        elinewidth=1.2,
+                        capsize=2.5,
+                        **style,
+                    )
+                else:
+                    ax.axhline(mean.iloc[-1], **style | {"label": f"{style['label']} (no ε)"})
+            ax.set_title(f"{CORPUS_NAME.get(corpus, corpus)}, {MODEL_NAME.get(model, model)}")
+            ax.set_ylabel("perplexity" if value == "ppl" else "top-1 accuracy")
+            if value == "ppl":
+                ax.set_yscale("log")
+                low, high = ax.get_ylim()
+                ticks = [t for t in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200) if low <= t <= high]
+                ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
+                ax.minorticks_off()
+        axes[-1, 0].set_xlabel("ε so far")
+        unique = {}
+        for ax in axes[:, 0]:
+            unique |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
+        fig.legend(unique.values(), unique.keys(), loc="outside upper center", ncols=2)
+        plt.close(fig)
+    return fig
+
+
 def figure_3(summary: pd.DataFrame, band: Band) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
@@ -298,7 +353,7 @@ def figure_3(summary: pd.DataFrame, band: Band) -> Figure:
                     capsize=2.5,
                     **METHOD_STYLE[method],
                 )
-            ax.set_title({"lstm": "LSTM", "gpt2": "GPT-2 (from scratch)"}.get(kind, kind))
+            ax.set_title(MODEL_NAME.get(kind, kind))
             ax.set_ylabel("highest exposure (bits)")
             ax.set_ylim(0, 21)
         axes[-1, 0].set_xlabel("miss rate γ of the redaction policy")

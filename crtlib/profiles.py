@@ -23,8 +23,9 @@ from types import SimpleNamespace
 
 # Beside the package: the library is installed from a checkout (pip install -e).
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "profiles"
-METHODS = ("sgd", "dedup", "dpsgd", "crt", "crt_sigma0")
+METHODS = ("sgd", "dedup", "dpsgd", "selective", "crt", "crt_sigma0")
 MODELS = ("lstm", "gpt2")
+CORPORA = ("customersim", "schema_guided", "multiwoz", "wikitext2")
 
 
 class ParameterError(ValueError):
@@ -55,6 +56,12 @@ def _one_of(*allowed: str) -> tuple[Callable[[object], bool], str]:
     return (lambda v: v in allowed, "one of " + ", ".join(allowed))
 
 
+def _policy(v: object) -> bool:
+    named = ("regex", "oracle", "everything", "tagger", "presidio")
+    return isinstance(v, str) and (v in named or v.startswith(("ner:", "flair:")))
+
+
+POLICIES = "one of regex, oracle, everything, tagger, presidio, ner:NAME, flair:NAME"
 _unit, _positive = _number(0, 1), _number(0, float("inf"), open_ends=True)
 ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "gamma": (_unit, "a number in [0, 1]"),
@@ -84,8 +91,11 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "heldout": (_whole(1, 10**7), "a whole number of at least 1"),
     "canaries": (_whole(0, 10**6), "a whole number of at least 0"),
     "copies": (_whole(0, 10**6), "a whole number of at least 0"),
-    "policy": _one_of("regex", "oracle", "everything"),
-    "conservative": _one_of("regex", "oracle", "everything"),
+    "policy": (_policy, POLICIES),
+    "conservative": (_policy, POLICIES),
+    "labelled": (_whole(0, 10**7), "a whole number of at least 0"),
+    "init_epochs": (_whole(0, 10**5), "a whole number of at least 0"),
+    "corpora": (_some(lambda v: v in CORPORA), "a list of some of " + ", ".join(CORPORA)),
     "per": _one_of("occurrence", "value"),
     "dedup": _one_of("all", "flagged", "none"),
     "duplicates": _one_of("mask", "drop"),

@@ -1,7 +1,9 @@
 """One file for each finished run, one long table of all of them.
 
 A store is a folder of JSON files named by the hash of their experiment. A file is written
-atomically, so it is there whole or not at all, and what is there need not be run again.
+atomically, so it is there whole or not at all, and what is there need not be run again. The model
+that was trained is kept beside it: when the list of measurements grows, it is scored again, not
+trained again.
 
 >>> import tempfile
 >>> store = Store(tempfile.mkdtemp())
@@ -12,11 +14,13 @@ atomically, so it is there whole or not at all, and what is there need not be ru
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -24,8 +28,11 @@ import pandas as pd
 
 from crtlib import __version__, storage
 
-STORE_VERSION = "1"
-"""Raised whenever the same experiment would give other numbers than before."""
+STORE_VERSION = "2"
+"""Raised whenever the same experiment would train another model than before."""
+
+MEASUREMENTS = 1
+"""Raised whenever a trained model is measured otherwise than before."""
 
 Row = tuple[str, int, int, float]
 """``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
@@ -57,13 +64,28 @@ class Store:
         """Where an unfinished run keeps its state."""
         return self.folder / "unfinished" / f"{key}.pt"
 
+    def model(self, key: str) -> Path:
+        """The folder of the trained model (:func:`crtlib.trials.save`)."""
+        return self.folder / "models" / key
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other sweep fills this store: two notebooks may ask for the same runs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder ends
+            yield
+
     def has(self, key: str) -> bool:
-        """True where the run is finished."""
-        return self.path(key).exists()
+        """True where the run is finished, with today's measurements."""
+        if not self.path(key).exists():
+            return False
+        return json.loads(self.path(key).read_text(encoding="utf-8"))["measured"] == MEASUREMENTS
 
     def write(self, key: str, experiment: dict, provenance: dict, rows: Iterable[Row]) -> None:
         """Record a finished run atomically."""
         cell = {"experiment": experiment, "provenance": provenance, "rows": list(rows)}
+        cell["measured"] = MEASUREMENTS
         storage.write_text(self.path(key), json.dumps(cell))
 
     def table(self, keys: Sequence[str]) -> pd.DataFrame:

@@ -1,9 +1,9 @@
 """Sweeps: run the experiments that the store does not hold yet, and return the table of all.
 
 >>> from crtlib import profiles
->>> settings = profiles.parameters({"methods": ["sgd"], "models": ["lstm"], "seeds": 1}, "canary")
+>>> settings = profiles.parameters({"methods": ["sgd"], "models": ["lstm"], "seeds": 1}, "crt")
 >>> settings.ablations = []
->>> [e.gamma for e in canary_grid(settings, hyperparameters=lambda method, model: {})]
+>>> [e.gamma for e in crt_grid(settings, hyperparameters=lambda method, model, corpus: {})]
 [0.0, 0.1, 0.5]
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -20,10 +20,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import qmc
 from tqdm.auto import tqdm
 
 from crtlib import results, trials
-from crtlib.experiments import Experiment, calibrate
+from crtlib.experiments import SIMULATED, Experiment, calibrate
 
 
 def _leave_with_parent() -> None:
@@ -36,9 +37,13 @@ def _leave_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _cell(experiment: Experiment, checkpoint: str | None, device: str, profile: str):
+def _cell(experiment: Experiment, checkpoint: str, kept: str | None, device: str, profile: str):
     torch.set_num_threads(1)  # two processes beat two threads at these sizes
-    fitted = trials.fit(experiment, checkpoint=checkpoint, device=device)
+    fitted = trials.restore(experiment, kept) if kept else None
+    if fitted is None:
+        fitted = trials.fit(experiment, checkpoint=checkpoint, device=device)
+        if kept:
+            trials.save(fitted, kept)
     rows = trials.measure(experiment, fitted)
     seconds = fitted.run.seconds
     return rows, results.provenance(profile=profile, device=device, seconds=seconds)
@@ -52,40 +57,48 @@ def sweep(
     workers: int = 2,
     executor: Executor | None = None,
     device: str = "cpu",
+    keep_models: bool = True,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Run what the store does not hold yet, then return the table of all of ``experiments``.
 
     Each finished run is written atomically by this process, whatever the executor, so a kill
-    loses at most the runs in flight, and those go on from their checkpoints. Any
+    loses at most the runs in flight, and those go on from their checkpoints. ``keep_models``
+    keeps what was trained in the store, so that a new measurement needs no training. Any
     ``concurrent.futures.Executor`` serves (a Dask client's too); by default ``workers`` processes.
     """
     wanted = {e.key: e for e in map(calibrate, experiments)}
-    missing = {key: e for key, e in wanted.items() if not store.has(key)}
-    if missing:
-        own = None
-        if executor is None:
-            context = multiprocessing.get_context("spawn")
-            executor = own = ProcessPoolExecutor(
-                workers, mp_context=context, initializer=_leave_with_parent
-            )
-        bar = tqdm(total=len(missing), desc="runs", unit="run", disable=not progress)
-        try:
-            futures = {}
-            for key, e in sorted(missing.items(), key=lambda item: -_cost(item[1])):
-                checkpoint = str(store.checkpoint(key))
-                futures[executor.submit(_cell, e, checkpoint, device, profile)] = key
-            for future in as_completed(futures):
-                key = futures[future]
-                rows, provenance = future.result()
-                store.write(key, asdict(missing[key]), provenance, rows)
-                store.checkpoint(key).unlink(missing_ok=True)
-                bar.update()
-        finally:
-            bar.close()
-            if own:
-                own.shutdown(cancel_futures=True)
+    with store.alone():
+        missing = {key: e for key, e in wanted.items() if not store.has(key)}
+        if missing:
+            _run(missing, store, profile, workers, executor, device, keep_models, progress)
     return store.table(list(wanted))
+
+
+def _run(missing, store, profile, workers, executor, device, keep_models, progress) -> None:
+    own = None
+    if executor is None:
+        context = multiprocessing.get_context("spawn")
+        executor = own = ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_leave_with_parent
+        )
+    bar = tqdm(total=len(missing), desc="runs", unit="run", disable=not progress)
+    try:
+        futures = {}
+        for key, e in sorted(missing.items(), key=lambda item: -_cost(item[1])):
+            checkpoint = str(store.checkpoint(key))
+            kept = str(store.model(key)) if keep_models else None
+            futures[executor.submit(_cell, e, checkpoint, kept, device, profile)] = key
+        for future in as_completed(futures):
+            key = futures[future]
+            rows, provenance = future.result()
+            store.write(key, asdict(missing[key]), provenance, rows)
+            store.checkpoint(key).unlink(missing_ok=True)
+            bar.update()
+    finally:
+        bar.close()
+        if own:
+            own.shutdown(cancel_futures=True)
 
 
 def _cost(e: Experiment) -> float:
@@ -95,62 +108,101 @@ def _cost(e: Experiment) -> float:
 
 # --- grids --------------------------------------------------------------------------------------
 
-SEARCHED = ("learning_rate", "batch_size", "pub_passes")
-SEARCHED_PRIVATE = ("private_learning_rate", "sampling_probability")
+SEARCHED = {
+    "learning_rate": lambda u, _: float(f"{10 ** (-2.7 + 1.2 * u):.2g}"),
+    "batch_size": lambda u, _: (16, 32, 64)[int(3 * u)],
+    "pub_passes": lambda u, passes: passes[int(len(passes) * u)],
+    "private_learning_rate": lambda u, _: float(f"{10 ** (-2.5 + 1.5 * u):.2g}"),
+    "sampling_probability": lambda u, _: (0.05, 0.1, 0.2, 0.4)[int(4 * u)],
+}
+"""What is searched, and its value at a uniform ``u`` of [0, 1)."""
+PRIVATE = ("private_learning_rate", "sampling_probability")
+READ = {
+    "sgd": ("learning_rate", "batch_size"),
+    "dedup": ("learning_rate", "batch_size"),
+    "dpsgd": PRIVATE,
+    "selective": ("learning_rate", *PRIVATE),
+    "crt": tuple(SEARCHED),
+    "crt_sigma0": tuple(SEARCHED),
+}
+"""What each method reads of it."""
 TUNING_SEED = 1000
 """Corpus, canaries and initialisation of the search: a seed that no figure uses."""
 
 
-def canary_grid(
-    settings: SimpleNamespace, hyperparameters: Callable[[str, str], dict] | None = None
+def crt_grid(
+    settings: SimpleNamespace, hyperparameters: Callable[[str, str, str], dict] | None = None
 ) -> list[Experiment]:
-    """The runs of Figure 3: methods at ``gammas``, ablations at ``ablation_gammas``, all seeds.
+    """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
+    seeds, on each corpus.
 
-    ``hyperparameters(method, model)`` are by default those of the recorded search.
+    ``hyperparameters(method, model, corpus)`` are by default those of the recorded search.
     """
     chosen = hyperparameters or tuned
-    grid = [(m, g) for m in settings.methods for g in settings.gammas]
-    grid += [(m, g) for m in settings.ablations for g in settings.ablation_gammas]
-    return [
-        _experiment(settings, method, model, gamma, seed, chosen(method, model))
-        for model in settings.models
-        for method, gamma in grid
-        for seed in range(settings.seeds)
-    ]
+    made = []
+    for corpus, model, methods_, ablations in _cells(settings):
+        grid = [(m, g) for m in methods_ for g in settings.gammas]
+        grid += [(m, g) for m in ablations for g in settings.ablation_gammas]
+        made += [
+            _experiment(settings, corpus, method, model, gamma, seed, chosen(method, model, corpus))
+            for method, gamma in grid
+            for seed in range(settings.seeds)
+        ]
+    return made
 
 
 def tuning_grid(settings: SimpleNamespace) -> list[Experiment]:
-    """The recorded search: ``trials`` random draws for every method and model, the same number.
+    """The recorded search: ``trials`` draws for every method, model and corpus, the same number.
 
-    Each method draws only what it reads, from the same ranges, at one gamma and on a seed of its
-    own; the choice is by perplexity on validation texts (:func:`tuned`).
+    Draws are a Latin hypercube, the same for all. Each method reads of a draw only what it uses,
+    at one gamma and on a seed of its own; the choice is by perplexity on validation texts
+    (:func:`tuned`).
     """
-    methods_ = [*settings.methods, *settings.ablations]
+    made = []
+    for corpus, model, methods_, ablations in _cells(settings):
+        passes = settings.data[corpus]["pub_passes"]
+        made += [
+            _experiment(settings, corpus, method, model, settings.gamma, TUNING_SEED, drawn)
+            for method in [*methods_, *ablations]
+            for drawn in _draws(method, settings.trials, passes)
+        ]
+    return made
+
+
+def _cells(settings: SimpleNamespace) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Corpus, model, methods, ablations: what the settings ask for and the corpus allows."""
+    for corpus in settings.corpora:
+        allowed = settings.data[corpus]
+        for model in settings.models:
+            if model in allowed["models"]:
+                recurrent = model == "lstm"  # S-DP hands a noisy hidden state on
+                methods_ = [m for m in settings.methods if recurrent or m != "selective"]
+                yield (
+                    corpus,
+                    model,
+                    methods_,
+                    [m for m in settings.ablations if m in allowed["ablations"]],
+                )
+
+
+def _draws(method: str, trials: int, passes: list[int]) -> list[dict]:
+    cube = qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(11)).random(trials)
     return [
-        _experiment(settings, method, model, settings.gamma, TUNING_SEED, _draw(method, trial))
-        for model in settings.models
-        for method in methods_
-        for trial in range(settings.trials)
+        {
+            name: value(u, passes)
+            for u, (name, value) in zip(row, SEARCHED.items(), strict=True)
+            if name in READ[method]
+        }
+        for row in cube
     ]
 
 
-def _draw(method: str, trial: int) -> dict:
-    rng = np.random.default_rng([trial, 11])  # the same draws for every method
-    draw = {
-        "learning_rate": float(f"{10 ** rng.uniform(-2.7, -1.5):.2g}"),
-        "batch_size": int(rng.choice([16, 32, 64])),
-        "private_learning_rate": float(f"{10 ** rng.uniform(-2.7, -1.5):.2g}"),
-        "sampling_probability": float(rng.choice([0.05, 0.1, 0.2, 0.4])),
-        "pub_passes": int(rng.choice([1, 3, 10])),
-    }
-    unread = {"sgd": (*SEARCHED_PRIVATE, "pub_passes"), "dpsgd": SEARCHED}
-    unread["dedup"] = unread["sgd"]
-    return {name: value for name, value in draw.items() if name not in unread.get(method, ())}
-
-
-def _experiment(settings, method, model, gamma, seed, hyperparameters) -> Experiment:
-    epochs = settings.shapes[model]["epochs"]
+def _experiment(settings, corpus, method, model, gamma, seed, hyperparameters) -> Experiment:
+    shape = settings.shapes[model]
+    data = {k: v for k, v in settings.data[corpus].items() if k in Experiment.__dataclass_fields__}
+    given = data | shape | {"epochs": shape["epochs"][method]} | hyperparameters
     return Experiment(
+        corpus=corpus,
         method=method,
         model=model,
         gamma=float(gamma),
@@ -158,27 +210,26 @@ def _experiment(settings, method, model, gamma, seed, hyperparameters) -> Experi
         dialogues=settings.dialogues,
         epsilon=settings.epsilon,
         delta=settings.delta,
-        **settings.shapes[model] | {"epochs": epochs[method]},
-        **hyperparameters,
+        **given,
     )
 
 
-def tuned(method: str, model: str) -> dict:
+def tuned(method: str, model: str, corpus: str = SIMULATED) -> dict:
     """What the recorded search chose: the trial of least validation perplexity at its last epoch.
 
     Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one that
     compares a method trained on raw text with the others.
     """
     table = results.recorded("tuning")
-    table = table[(table.method == method) & (table.model == model)]
-    table = table[table.metric == "valid_ppl_words"]
+    same = (table.method == method) & (table.model == model) & (table.corpus == corpus)
+    table = table[same & (table.metric == "valid_ppl_words")]
     if table.empty:
-        raise ValueError(f"method={method!r}, model={model!r}: not in the recorded search")
+        raise ValueError(
+            f"method={method!r}, model={model!r}, corpus={corpus!r}: not in the recorded search"
+        )
     best = table[table.epoch == table.epoch.max()].sort_values("value").iloc[0]
-    names = (*SEARCHED, *SEARCHED_PRIVATE)
-    read = _draw(method, 0)
-    return {n: best[n].item() for n in names if n in read}
+    return {name: best[name].item() for name in READ[method]}
 
 
-GRIDS = {"canary": canary_grid, "tuning": tuning_grid}
+GRIDS = {"crt": crt_grid, "tuning": tuning_grid}
 """The sweeps that the command line knows, by the profile's section they read."""

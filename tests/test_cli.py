@@ -79,7 +79,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     result = json.loads((tmp_path / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
     model, tokenizer = trials.load(tmp_path)
-    assert trials.perplexity(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
+    assert trials.utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert not (tmp_path / "unfinished.pt").exists()
 
 

@@ -5,6 +5,7 @@ import pytest
 from crtlib import profiles, sweeps
 
 SIZES = {"dialogues", "gammas", "ablation_gammas", "seeds", "shapes", "trials", "models"}
+SIZES |= {"corpora", "data"}
 
 
 def test_profiles_differ_in_sizes_only():
@@ -17,12 +18,15 @@ def test_profiles_differ_in_sizes_only():
             assert set(section) == set(quick[notebook])
             for key in set(section) - SIZES:
                 assert section[key] == quick[notebook][key], (name, notebook, key)
+            for corpus, data in section.get("data", {}).items():
+                for key in ("policy", "conservative"):
+                    assert data[key] == quick[notebook]["data"][corpus][key]
 
 
 def test_every_grid_of_every_profile_is_made_of_valid_experiments():
     for name in profiles.profile_names():
-        settings = profiles.parameters({"profile": name}, "canary")
-        grid = sweeps.canary_grid(settings, hyperparameters=lambda *_: {})
+        settings = profiles.parameters({"profile": name}, "crt")
+        grid = sweeps.crt_grid(settings, hyperparameters=lambda *_: {})
         assert {e.method for e in grid} == set(profiles.METHODS)
         assert {e.seed for e in grid} == set(range(settings.seeds))
 
@@ -45,9 +49,9 @@ def test_every_grid_of_every_profile_is_made_of_valid_experiments():
 )
 def test_bad_parameters_are_named(given, message):
     with pytest.raises(profiles.ParameterError, match=message):
-        profiles.parameters(given, "canary")
+        profiles.parameters(given, "crt")
 
 
 def test_strings_from_papermill_are_read_as_json():
-    settings = profiles.parameters({"gammas": "[0.05]", "seeds": "3", "store": "x"}, "canary")
+    settings = profiles.parameters({"gammas": "[0.05]", "seeds": "3", "store": "x"}, "crt")
     assert (settings.gammas, settings.seeds, settings.store) == ([0.05], 3, "x")

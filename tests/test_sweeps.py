@@ -13,7 +13,17 @@ import pandas as pd
 import psutil
 import pytest
 
-from crtlib import corpora, customersim, experiments, profiles, results, screen, sweeps, trials
+from crtlib import (
+    corpora,
+    customersim,
+    experiments,
+    inputs,
+    profiles,
+    results,
+    screen,
+    sweeps,
+    trials,
+)
 
 TINY = experiments.Experiment(
     method="sgd",
@@ -100,7 +110,7 @@ def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     e = experiments.calibrate(replace(TINY, epochs=3, method="crt"))
     want = trials.measure(e, trials.fit(e))
     calls = []
-    honest = trials.perplexity
+    honest = trials.utility
 
     def dies(*args):
         calls.append(1)
@@ -108,10 +118,10 @@ def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return honest(*args)
 
-    monkeypatch.setattr(trials, "perplexity", dies)
+    monkeypatch.setattr(trials, "utility", dies)
     with pytest.raises(KeyboardInterrupt):
         trials.fit(e, checkpoint=tmp_path / "c.pt")
-    monkeypatch.setattr(trials, "perplexity", honest)
+    monkeypatch.setattr(trials, "utility", honest)
     assert trials.measure(e, trials.fit(e, checkpoint=tmp_path / "c.pt")) == want
 
 
@@ -152,11 +162,11 @@ def test_the_guarantee_says_what_it_rests_on():
 
 
 def test_planted_canaries_are_no_labels_of_the_corpus():
-    d = trials.data(replace(TINY, gamma=1.0, canaries=10, copies=20))
+    d = inputs.data(replace(TINY, gamma=1.0, canaries=10, copies=20))
     labelled = sum(
-        len(t.secrets) for t in trials.splits("customersim", "paper", 20, 10, 0)[0].turns()
+        len(t.secrets) for t in inputs.splits("customersim", "paper", 20, 10, 0).train.turns()
     )
-    assert d.misses(d.pi).labelled == d.misses(d.pi).misses == labelled
+    assert d.misses("pi").labelled == d.misses("pi").misses == labelled
 
 
 def unlabelled(tmp_path):
@@ -179,7 +189,7 @@ def test_without_labels_nothing_is_known(tmp_path):
     guarantee = trials.fit(experiments.calibrate(e)).guarantee(e)
     assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0
     with pytest.raises(ValueError, match="policy='oracle': needs labelled secrets"):
-        trials.data(replace(e, policy="oracle"))
+        inputs.data(replace(e, policy="oracle"))
 
 
 def test_a_corpus_file_is_known_by_its_content(tmp_path):
@@ -208,7 +218,7 @@ def test_neighbours_share_tokenizer_and_public_part(k):
     dialogues[i] = replace(dialogues[i], turns=tuple(turns))
     other = replace(base, dialogues=tuple(dialogues))
     regex = screen.policy_by_name("regex")
-    ours, theirs = (trials._tokenizer(c, regex, 512) for c in (base, other))
+    ours, theirs = (inputs._tokenizer(c, regex, 512) for c in (base, other))
     assert ours.json == theirs.json
 
 
@@ -217,7 +227,7 @@ def test_a_saved_model_scores_as_before(tmp_path):
     trials.save(fitted, tmp_path)
     model, tokenizer = trials.load(tmp_path)
     texts = fitted.data.test
-    assert trials.perplexity(model, tokenizer, texts) == trials.perplexity(
+    assert trials.utility(model, tokenizer, texts) == trials.utility(
         fitted.run.model, fitted.data.tokenizer, texts
     )
 

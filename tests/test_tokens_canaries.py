@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from crtlib import canaries, corpora, customersim, screen, tokens, trials
+from crtlib import canaries, corpora, customersim, inputs, screen, tokens
 from crtlib.records import MASK, Corpus
 
 CORPUS = customersim.simulate(40, 0, "paper")
@@ -39,7 +39,7 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     dialogues = tuple(replace(d, turns=tuple(map(backwards, d.turns))) for d in CORPUS.dialogues)
     other = replace(CORPUS, dialogues=dialogues)
     assert other != CORPUS
-    ours, theirs = (trials._tokenizer(c, screen.oracle(), 512) for c in (CORPUS, other))
+    ours, theirs = (inputs._tokenizer(c, screen.oracle(), 512) for c in (CORPUS, other))
     assert ours.json == theirs.json
 
 
