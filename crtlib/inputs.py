@@ -172,7 +172,7 @@ def _splits(e: Experiment) -> Splits:
 
 def policies(e: Experiment) -> tuple[screen.Policy, screen.Policy]:
     """The policies pi (before the dial) and pi_c of an experiment."""
-    named = (e.corpus,) if e.corpus != SIMULATED and e.corpus in corpora.NAMED else ()
+    named = (e.corpus,) if e.corpus != SIMULATED and e.corpus in corpora.HOMES else ()
     made = [
         _tagger(e.corpus, e.variety, e.labelled, e.unit)[k]
         if name == "tagger"
