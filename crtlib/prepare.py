@@ -13,11 +13,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from crtlib import dedup as duplication
 from crtlib.records import MASK, Point, Secret
 
 Policy = Callable[[Sequence[Point]], "list[tuple[Secret, ...]]"]
@@ -31,8 +31,10 @@ Duplicates = Literal["mask", "drop"]
 class Prepared:
     """The two parts that training sees, and what was done to make them.
 
-    ``secrets`` of a prepared point are the labelled secrets that are STILL in its text (those
-    that the policy missed), with their spans in the new text.
+    ``secrets`` of a prepared point are the labelled characters that are STILL in its text, with
+    their spans in the new text: whole secrets that the policy missed, and what its masks left of
+    others. ``missed_secrets`` counts the secrets of which anything is left, as
+    :func:`crtlib.screen.recall` does, in the points that were not dropped or masked as duplicates.
     """
 
     public: tuple[Point, ...]
@@ -49,47 +51,39 @@ class Prepared:
         return self.public + self.private
 
 
-def sha1(text: str) -> bytes:
-    """SHA-1 of a text (the paper's hash, Section 4): 20 bytes, so exact for our purpose."""
-    return hashlib.sha1(text.encode()).digest()
+def _clear(point: Point, flagged: Sequence[Secret]) -> list[tuple[int, int, int]]:
+    """What the masks leave of the text: ``(start, end, by how much it moves)``, in order.
 
-
-def duplicate_pattern(points: Sequence[Point]) -> list[bool]:
-    """True from the second occurrence of a text onwards (Section 3.2)."""
-    seen: set[bytes] = set()
-    pattern = []
-    for point in points:
-        digest = sha1(point.text)
-        pattern.append(digest in seen)
-        seen.add(digest)
-    return pattern
+    Spans that touch or overlap become one mask, so a piece is empty at most at either end.
+    """
+    kept, at, shift = [], 0, 0
+    for s in sorted(flagged, key=lambda s: s.start):
+        if kept and s.start <= at:  # touches or overlaps the mask before it
+            shift -= max(s.end - at, 0)
+        else:
+            kept.append((at, s.start, shift))
+            shift += len(MASK) - (s.end - s.start)
+        at = max(at, s.end)
+    return [*kept, (at, len(point.text), shift)]
 
 
 def redact(point: Point, flagged: Sequence[Secret]) -> Point:
     """Replace each flagged span by one ``<MASK>``; what remains of its labels moves along.
 
-    Spans that touch or overlap become one mask. A label that a mask covers even partly is gone
-    from the result's ``secrets``: no complete copy of it is left.
+    Spans that touch or overlap become one mask. Of a label that masks cover only in part, each
+    piece still in clear keeps the label: half a telephone number is a leak.
     """
-    merged: list[list[int]] = []
-    for s in sorted(flagged, key=lambda s: s.start):
-        if merged and s.start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], s.end)
-        else:
-            merged.append([s.start, s.end])
-    if not merged:
+    if not flagged:
         return point
-    pieces, at = [], 0
-    for start, end in merged:
-        pieces += [point.text[at:start], MASK]
-        at = end
-    pieces.append(point.text[at:])
-    left = []
-    for s in point.secrets:
-        if all(end <= s.start or s.end <= start for start, end in merged):
-            shift = sum(len(MASK) - (end - start) for start, end in merged if end <= s.start)
-            left.append(Secret(s.kind, s.start + shift, s.end + shift))
-    return replace(point, text="".join(pieces), secrets=tuple(left))
+    kept = _clear(point, flagged)
+    left = tuple(
+        Secret(s.kind, max(s.start, start) + shift, min(s.end, end) + shift)
+        for s in point.secrets
+        for start, end, shift in kept
+        if max(s.start, start) < min(s.end, end)
+    )
+    text = MASK.join(point.text[start:end] for start, end, _ in kept)
+    return replace(point, text=text, secrets=left)
 
 
 def prepare(
@@ -114,9 +108,9 @@ def prepare(
     ``duplicates`` says what becomes of a second occurrence: ``"mask"`` replaces it by a
     ``<MASK>``-only private point (Algorithm 1), ``"drop"`` removes it (Section 4, "remove
     identical sequences"). The ``pattern`` of duplicates is computed once, on the raw points
-    (:func:`duplicate_pattern`), and is treated as public: computed anew on the neighbouring
+    (:func:`crtlib.dedup.pattern`), and is treated as public: computed anew on the neighbouring
     dataset it can differ, one secret then changes several prepared points, and Proposition 7 fails
-    on templated text (the two-line counterexample is a test).
+    on templated text (the two-line counterexample is a test). None is the exact one.
 
     The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
     labels cannot depend on what deduplication did elsewhere.
@@ -135,7 +129,7 @@ def prepare(
     cautious = pi_c(points) if pi_c else nothing
     if dedup == "none":
         pattern = [False] * len(points)
-    repeated = list(duplicate_pattern(points) if pattern is None else pattern)
+    repeated = list(duplication.pattern(points) if pattern is None else pattern)
     if len(repeated) != len(points):
         raise ValueError(f"pattern: has {len(repeated)} entries for {len(points)} points")
     if dedup == "flagged":
@@ -145,7 +139,7 @@ def prepare(
 
     public: list[Point] = []
     private: list[Point] = []
-    spans = touched = 0
+    spans = touched = missed = 0
     for point, marks, careful, duplicate in zip(points, flagged, cautious, repeated, strict=True):
         if duplicate:
             if duplicates == "mask":
@@ -154,6 +148,8 @@ def prepare(
         done = redact(point, marks)
         spans += len(marks)
         touched += bool(marks)
+        kept = _clear(point, marks) if point.secrets else []
+        missed += sum(any(s.start < z and a < s.end for a, z, _ in kept) for s in point.secrets)
         (private if marks or careful or MASK in done.text else public).append(done)
     return Prepared(
         public=tuple(public),
@@ -162,5 +158,5 @@ def prepare(
         duplicates=sum(repeated),
         redacted_spans=spans,
         redacted_points=touched,
-        missed_secrets=sum(len(p.secrets) for p in public + private),
+        missed_secrets=missed,
     )
