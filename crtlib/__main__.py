@@ -1,4 +1,4 @@
-"""The command line: ``crtlib simulate | screen | account | train | sweep``.
+"""The command line: ``crtlib simulate | convert | screen | account | train | sweep``.
 
 Every command refuses bad input in one line on standard error, exits with 2 and writes nothing.
 """
@@ -216,6 +216,33 @@ def simulate(
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
     corpora.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)
     print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
+
+
+@app.command()
+def convert(
+    name: Annotated[str, typer.Argument(help="multiwoz, schema_guided, ..., or hub:owner/name.")],
+    out: Annotated[Path, typer.Option(help="The JSONL file to write; .jsonl.gz packs it.")],
+    split: Annotated[str, typer.Option(help="As the corpus names it.")] = "train",
+    folder: Annotated[
+        Path | None, typer.Option(help="Instead of the corpus' own under $CRTLIB_DATA.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many dialogues.")] = None,
+) -> None:
+    """Write a known corpus as JSONL, the form that every other command reads."""
+    from collections import Counter
+
+    from crtlib import corpora
+
+    corpus = corpora.load(name, split, folder=folder, limit=limit)
+    corpora.write_jsonl(corpus, out)
+    turns = list(corpus.turns())
+    private = sum(bool(turn.secrets) for turn in turns)
+    print(f"{out}: {len(corpus)} dialogues, {len(turns)} turns, {private} of them with a secret")
+    kinds = Counter(secret.kind for turn in turns for secret in turn.secrets)
+    for kind, count in sorted(kinds.items()):
+        print(f"{kind:>12} {count}")
+    for reason, count in corpus.skipped:
+        print(f"left out: {count} ({reason})")
 
 
 @app.command()

@@ -71,10 +71,11 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A named list of dialogues."""
+    """A named list of dialogues; ``skipped`` says what its loader left out: (reason, count)."""
 
     name: str
     dialogues: tuple[Dialogue, ...]
+    skipped: tuple[tuple[str, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.dialogues)

@@ -10,10 +10,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextlib.contextmanager
@@ -42,3 +45,17 @@ def write_text(path: str | os.PathLike, text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` atomically."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged."""
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: no such file")
+    with Path(path).open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        try:
+            yield gzip.GzipFile(fileobj=raw) if packed else raw
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise ValueError(f"{path}: damaged gzip file") from None

@@ -102,7 +102,7 @@ def test_bad_files(tmp_path):
         (tmp_path / "no.jsonl", "no such file"),
         (tmp_path, "no such file"),
         (empty, "is empty, at least one dialogue is needed"),
-        (packed, r"line \d+: damaged gzip file"),
+        (packed, r"damaged gzip file"),
         (text, "line 1: is not JSON"),
     ):
         with pytest.raises(ValueError, match=message) as error:
