@@ -188,7 +188,7 @@ def annotate(corpus: Corpus, policy: Policy) -> Corpus:
     for d in corpus.dialogues:
         turns = []
         for turn in d.turns:
-            shift = len(turn.speaker) + 2  # the spans are those of the point "USR: text"
+            shift = len(corpora.prefix(turn))  # the spans are those of the point "USR: text"
             moved = [Secret(s.kind, max(s.start - shift, 0), s.end - shift) for s in next(labels)]
             turns.append(replace(turn, secrets=tuple(s for s in moved if s.end > 0)))
         dialogues.append(replace(d, turns=tuple(turns)))
