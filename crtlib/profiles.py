@@ -99,6 +99,8 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "per": _one_of("occurrence", "value"),
     "dedup": _one_of("all", "flagged", "none"),
     "duplicates": _one_of("mask", "drop"),
+    "public": _one_of(*CORPORA),
+    "public_epochs": (_whole(1, 10**5), "a whole number of at least 1"),
     "device": _one_of("cpu", "cuda"),
     "store": (lambda v: isinstance(v, str) and bool(v), "a folder"),
 }

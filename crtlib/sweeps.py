@@ -151,6 +151,53 @@ def crt_grid(
     return made
 
 
+CHOICES = {
+    "as tuned": {},
+    "one public pass": {"pub_passes": 1},
+    "ten public passes": {"pub_passes": 10},
+    "duplicates kept as <MASK>": {"duplicates": "mask"},
+    "dedup where pi_c speaks": {"dedup": "flagged"},
+    "dialogues as points": {"unit": "dialogue"},
+}
+"""What CRT leaves open, one choice changed at a time."""
+
+
+def choices_grid(
+    settings: SimpleNamespace, hyperparameters: Callable[[str, str, str], dict] | None = None
+) -> dict[str, list[Experiment]]:
+    """CRT at one gamma with each of ``CHOICES``, all seeds: LSTM on CustomerSim."""
+    chosen = (hyperparameters or tuned)("crt", "lstm", SIMULATED)
+    return {
+        name: [
+            _experiment(settings, SIMULATED, "crt", "lstm", settings.gamma, seed, chosen | change)
+            for seed in range(settings.seeds)
+        ]
+        for name, change in CHOICES.items()
+    }
+
+
+def public_start_grid(
+    settings: SimpleNamespace, hyperparameters: Callable[[str, str, str], dict] | None = None
+) -> list[Experiment]:
+    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues."""
+    chosen = hyperparameters or tuned
+    starts = ({}, {"init": settings.public, "init_epochs": settings.public_epochs})
+    return [
+        _experiment(
+            settings,
+            SIMULATED,
+            method,
+            "gpt2",
+            settings.gamma,
+            seed,
+            chosen(method, "gpt2", SIMULATED) | start,
+        )
+        for method in ("sgd", "dpsgd", "crt")
+        for start in starts
+        for seed in range(settings.seeds)
+    ]
+
+
 def tuning_grid(settings: SimpleNamespace) -> list[Experiment]:
     """The recorded search: ``trials`` draws for every method, model and corpus, the same number.
 
