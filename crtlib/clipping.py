@@ -362,10 +362,11 @@ def add_noise(
         # On a CPU in pieces that stay in the cache.
         flat = p.grad.view(-1)
         for piece in flat.split(2**16 if flat.device.type == "cpu" else max(1, flat.numel())):
-            piece.add_(_normals(piece, generator), alpha=std)
+            piece.add_(normals(piece, generator), alpha=std)
 
 
-def _normals(like: Tensor, generator: torch.Generator | Literal["secure"]) -> Tensor:
+def normals(like: Tensor, generator: torch.Generator | Literal["secure"]) -> Tensor:
+    """Independent ``N(0, 1)`` of the shape, type and device of ``like``: see :func:`add_noise`."""
     if generator != SECURE:
         return torch.empty_like(like).normal_(generator=generator)
     # Box and Muller's transform of 53-bit uniforms in (0, 1].

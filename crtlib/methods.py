@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crtlib.ledger import SampledGaussian
+from crtlib.selective import SelectivePhase
 from crtlib.train import Phase, PrivatePhase, PublicPhase
 
 
@@ -58,6 +59,31 @@ def sgd(*, epochs: int, batch_size: int, learning_rate: float) -> list[Phase]:
 def dpsgd(*, epochs: int, private: Private) -> list[Phase]:
     """DP-SGD on every point (all of them in the part "private")."""
     return [private.phase(e) for e in _epochs(epochs)]
+
+
+def selective(
+    *,
+    epochs: int,
+    batch_size: int,
+    private_segments: int,
+    noise_multiplier: float,
+    clip_norm: float,
+    hidden_clip: float | None,
+    public_learning_rate: float,
+    private_learning_rate: float,
+) -> list[Phase]:
+    """S-DP (Shi et al. 2022), raw text with flags: :class:`crtlib.selective.SelectivePhase`."""
+    phase = SelectivePhase(
+        epoch=1,
+        batch_size=batch_size,
+        private_segments=private_segments,
+        noise_multiplier=noise_multiplier,
+        clip_norm=clip_norm,
+        hidden_clip=hidden_clip,
+        public_learning_rate=public_learning_rate,
+        private_learning_rate=private_learning_rate,
+    )
+    return [replace(phase, epoch=e) for e in _epochs(epochs)]
 
 
 def crt(

@@ -12,6 +12,9 @@ True
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,7 +33,9 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, cell, sink, x, *weights):
         with torch.no_grad():
-            out, _, saved = cell.scan(x, None)
+            out, _, saved = cell.scan(x, cell.initial)
+        if cell.initial is not None:
+            cell.saved = saved
         ctx.cell, ctx.sink, ctx.saved = cell, sink, saved
         ctx.save_for_backward(x, *weights)
         return out
@@ -55,10 +60,24 @@ class Recurrent(nn.Module):
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.inputs, self.size, self.sink = inputs, hidden, None
+        self.initial, self.saved = None, None
 
     def weights(self) -> list[nn.Parameter]:
         """(weight, bias) of each linear map, in the order of the pairs of ``scan_backward``."""
         raise NotImplementedError
+
+    @contextlib.contextmanager
+    def carrying(self, state: tuple[Tensor, ...]) -> Iterator[None]:
+        """While active, ``forward`` starts from ``state``, each (batch, hidden), instead of zeros.
+
+        No gradient flows into it. Rows are those of the forward pass: :mod:`crtlib.clipping` puts
+        the longest example first.
+        """
+        self.initial = tuple(x.detach() for x in state)
+        try:
+            yield
+        finally:
+            self.initial = self.saved = None
 
     def _reset(self) -> None:
         for p in self.parameters():
@@ -116,6 +135,13 @@ class Lstm(Recurrent):
             torch.tanh(cell[t + 1], out=tanh)
             torch.mul(o, tanh, out=outs[t + 1])
         return out[1:].transpose(0, 1), (out[-1], cells[-1]), (gates, cells, tanhs, out)
+
+    def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs, in
+        the last forward pass; only inside :meth:`carrying`."""
+        _, cells, _, out = self.saved  # [t] is before step t
+        rows = torch.arange(len(lengths), device=out.device)
+        return out[lengths, rows], cells[lengths, rows]
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, cells, tanhs, out = saved

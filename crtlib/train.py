@@ -20,10 +20,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from crtlib import clipping, models, storage
 from crtlib.ledger import SampledGaussian
 
 Part = Literal["public", "private", "all"]
+Kind = Literal["public", "private"]
 TOKENS_AT_ONCE = 4096
 """Padded tokens of one forward pass: larger logical batches are cut, which changes no result."""
 
@@ -68,6 +70,8 @@ class PublicPhase:
     batch_size: int
     learning_rate: float
 
+    order, reads_flags = "public order", False
+
     def __post_init__(self) -> None:
         _positive(passes=self.passes, batch_size=self.batch_size, learning_rate=self.learning_rate)
 
@@ -96,6 +100,15 @@ class PublicPhase:
         for p in _trainable(model):
             p.grad.div_(max(count, 1))
 
+    def rates(self) -> dict[Kind, float]:
+        """The learning rate of each kind of update."""
+        return {"public": self.learning_rate}
+
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
+        """One :meth:`step`."""
+        self.step(model, batch, noise)
+        yield "public"
+
 
 @dataclass(frozen=True)
 class PrivatePhase:
@@ -114,6 +127,8 @@ class PrivatePhase:
     normaliser: float
     learning_rate: float
     part: Part = "private"
+
+    order, reads_flags = "poisson", False
 
     def __post_init__(self) -> None:
         if not 0 < self.sampling_probability <= 1:
@@ -148,20 +163,54 @@ class PrivatePhase:
         for p in parameters:
             p.grad.div_(self.normaliser)
 
+    def rates(self) -> dict[Kind, float]:
+        """The learning rate of each kind of update."""
+        return {"private": self.learning_rate}
 
-Phase = PublicPhase | PrivatePhase
-Batch = list[tuple[Tensor, Tensor]]
-"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points."""
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
+        """One :meth:`step`."""
+        self.step(model, batch, noise)
+        yield "private"
+
+
+Batch = list[tuple[Tensor, ...]]
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
+phase that reads flags, ``(tokens, lengths, flags (B, L))``."""
+
+
+class Phase(Protocol):
+    """What :func:`train` asks of a phase; here public and private ones, and
+    :class:`crtlib.selective.SelectivePhase`."""
+
+    epoch: int
+    part: Part
+    order: str
+    """The generator of its batches: "public order", or "poisson" where they are secret."""
+    reads_flags: bool
+    """Whether its points come with a flag for each token; it then has ``check`` as well."""
+
+    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
+        """Indices of the points of each batch."""
+
+    def event(self) -> SampledGaussian | None:
+        """What an accountant has to know."""
+
+    def rates(self) -> dict[Kind, float]:
+        """The learning rate of each kind of update; each kind has an optimizer of its own."""
+
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
+        """Set ``.grad`` and yield the kind, once for each update that ``batch`` gives."""
 
 
 @dataclass
 class Run:
     """What training leaves: the model, what was done to private points (``events``), what
-    ``on_epoch`` measured (``history``), and the seconds of training."""
+    ``on_epoch`` measured (``history``), the ``updates`` of each kind, the seconds of training."""
 
     model: nn.Module
     events: list[SampledGaussian] = field(default_factory=list)
     history: list[dict[str, float]] = field(default_factory=list)
+    updates: Counter[Kind] = field(default_factory=Counter)
     seconds: float = 0.0
 
 
@@ -171,6 +220,7 @@ def train(
     parts: Mapping[str, Sequence[Sequence[int]]],
     *,
     seed: int,
+    flags: Mapping[str, Sequence[Sequence[bool]]] | None = None,
     secure: bool = False,
     optimizer: Literal["adam", "sgd"] = "adam",
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
@@ -179,13 +229,16 @@ def train(
 ) -> Run:
     """Run ``phases`` in order on ``model`` (changed in place).
 
-    ``parts`` maps "public" and "private" to token sequences; "all" is both. Public and private
-    phases keep an optimizer each, so that Adam's moments of one never scale the other's steps.
+    ``parts`` maps "public" and "private" to token sequences; "all" is both. ``flags``, in the same
+    shape, marks the private tokens for phases that read them. Public and private updates have an
+    optimizer each, so that Adam's moments of one never scale the other's steps.
 
     Poisson draws and noise have generators of their own. By default they follow from ``seed``, so
     a run can be repeated: right for experiments, WRONG for a release, because who knows the seed
     knows the batches and can subtract the noise. ``secure=True`` takes both from the operating
-    system's cryptographic generator.
+    system's cryptographic generator. A phase that was cut short is then run again with fresh draws,
+    and as somebody may have seen what the first ones led to, with a ``checkpoint`` its event is
+    counted each time that it begins: ``Run.events`` can hold more than the schedule.
 
     ``on_epoch(epoch, model)`` is called after the last phase of each epoch and returns what it
     measured, on data of its own: the loss on private points is itself private and is not kept.
@@ -197,10 +250,15 @@ def train(
 
     Raises ``ValueError`` for a phase whose part is missing or empty.
     """
-    parts = {**parts, "all": [*parts.get("public", ()), *parts.get("private", ())]}
+    parts, flags = (
+        {**rows, "all": [*rows.get("public", ()), *rows.get("private", ())]}
+        for rows in (parts, flags or {})
+    )
     for phase in phases:
         if not parts.get(phase.part):
             raise ValueError(f"part={phase.part!r}: {type(phase).__name__} has no points to read")
+        if phase.reads_flags:
+            phase.check(model, parts[phase.part], flags.get(phase.part, ()))
     longest, limit = max(len(s) for p in phases for s in parts[p.part]), models.context(model)
     if limit is not None and longest - 1 > limit:
         raise ValueError(
@@ -217,29 +275,36 @@ def train(
     if secure:
         generators |= {"poisson": clipping.SECURE, "noise": clipping.SECURE}
     make = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer]
-    optimizers = {kind: make(_trainable(model), lr=1.0) for kind in (PublicPhase, PrivatePhase)}
+    optimizers = {kind: make(_trainable(model), lr=1.0) for kind in ("public", "private")}
     run = Run(model)
-    identity = _identity(model, phases, parts, seed, secure, optimizer)
+    identity = _identity(model, phases, parts, flags, seed, secure, optimizer)
     done = _restore(checkpoint, identity, run, optimizers, generators)
 
     model.train()
     bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
     for k, phase in enumerate(phases[done:], start=done):
         started = time.perf_counter()
-        private = isinstance(phase, PrivatePhase)
-        update = optimizers[type(phase)]
-        for group in update.param_groups:
-            group["lr"] = phase.learning_rate
+        for kind, rate in phase.rates().items():
+            for group in optimizers[kind].param_groups:
+                group["lr"] = rate
+        event = phase.event()
+        if event is not None:
+            run.events.append(event)
+            if secure and checkpoint:  # charged before it runs: see above
+                _save(checkpoint, identity, k, run, optimizers, generators)
         sequences = parts[phase.part]
-        order = generators["poisson" if private else "public order"]
         lengths = torch.tensor([len(s) for s in sequences])
-        for indices in phase.batches(lengths, order):
+        for indices in phase.batches(lengths, generators[phase.order]):
+            picked = indices.tolist()
+            batch = collate(sequences, picked, device)
+            if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
+                marks = collate(flags[phase.part], picked, device)
+                batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
             for p in _trainable(model):
                 p.grad = torch.zeros_like(p)
-            phase.step(model, collate(sequences, indices.tolist(), device), generators["noise"])
-            update.step()
-        if private:
-            run.events.append(phase.event())
+            for kind in phase.updates(model, batch, generators["noise"]):
+                optimizers[kind].step()
+                run.updates[kind] += 1
         run.seconds += time.perf_counter() - started
         if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
             run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
@@ -282,13 +347,13 @@ def _seed(seed: int, stream: int) -> int:
     return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _identity(model, phases, parts, seed, secure, optimizer) -> str:
+def _identity(model, phases, parts, flags, seed, secure, optimizer) -> str:
     told = [[type(p).__name__, asdict(p)] for p in phases]
     shape = getattr(model, "config", model)  # a transformer's heads show in its config alone
     digest = hashlib.sha256(repr([str(shape), told, seed, secure, optimizer]).encode())
     for name, tensor in model.state_dict().items():  # as it was before training
         digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
-    for name, rows in parts.items():
+    for name, rows in [*parts.items(), *flags.items()]:
         digest.update(f"{name} {len(rows)}".encode())
         for row in rows:
             digest.update(np.asarray(row, dtype=np.int64).tobytes() + b".")
@@ -306,6 +371,7 @@ def _save(path, identity, done, run, optimizers, generators) -> None:
         ],
         "events": [asdict(e) for e in run.events],
         "history": run.history,
+        "updates": dict(run.updates),
         "seconds": run.seconds,
     }
     with storage.replacing(path) as part:
@@ -329,4 +395,5 @@ def _restore(path, identity, run, optimizers, generators) -> int:
             generator.set_state(saved)
     run.events = [SampledGaussian(**e) for e in state["events"]]
     run.history, run.seconds = state["history"], state["seconds"]
+    run.updates = Counter(state["updates"])
     return state["done"]

@@ -158,6 +158,28 @@ def test_secure_runs_resume(tmp_path):
     assert sum(e.steps for e in run.events) == methods.events(schedule(2)).steps
 
 
+def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
+    """Its second draws are fresh, and what the first ones led to may have been seen."""
+
+    def dies(epoch, model):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    for secure, times in ((True, 2), (False, 1)):
+        options = {"seed": 0, "secure": secure, "checkpoint": tmp_path / f"{secure}.pt"}
+        with pytest.raises(KeyboardInterrupt):
+            train.train(models.build(SPEC, 0), schedule(2), PARTS, on_epoch=dies, **options)
+        run = train.train(models.build(SPEC, 0), schedule(2), PARTS, **options)
+        one = schedule(1)[1].event()
+        assert run.events == [one] * (1 + times)
+
+
+def test_updates_are_counted_by_kind():
+    run = train.train(models.build(SPEC, 0), schedule(2), PARTS, seed=0)
+    assert run.updates == {"public": 2 * 2 * 3, "private": methods.events(schedule(2)).steps}
+
+
 def test_points_beyond_the_context_are_refused_before_the_first_step():
     spec = models.ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=2, context=6)
     with pytest.raises(ValueError, match="context=6: the longest point has 9 tokens"):
