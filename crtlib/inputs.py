@@ -93,7 +93,9 @@ class Data:
     """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
 
     ``points`` are raw, with the spans ``pi`` and ``pi_c`` flag in them; ``checked`` is where the
-    policies are judged: points with labels, and the spans of both policies.
+    policies are judged: points with labels, and the spans of both policies. ``read`` are the
+    points as the method saw them without noise or with it, redacted where it redacts; ``others``
+    are points of people whom no run read.
     """
 
     points: tuple[Point, ...]
@@ -105,6 +107,8 @@ class Data:
     canaries: tuple[str, ...]
     valid: dict[Point, int]
     test: dict[Point, int]
+    read: tuple[Point, ...]
+    others: tuple[Point, ...]
 
     def misses(self, policy: Literal["pi", "pi_c"]) -> ledger.MissRate:
         """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
@@ -146,13 +150,16 @@ def data(e: Experiment) -> Data:
     else:
         own = [k for k, p in enumerate(points) if not p.user.startswith(canaries.USER)]
         checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))
-    if e.method == "dpsgd":  # raw text, all of it private
+    if e.reads_raw:  # raw text, all of it private
         prepared = prepare(points, None, screen.everything(), dedup="none")
     else:
         dedup = e.dedup if e.deduplicates else "none"
         prepared = prepare(
             points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=e.duplicates
         )
+    read = prepared.all
+    if e.method == "selective":  # what pi finds is read with noise only
+        read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
     return Data(
         points=points,
         pi=flagged,
@@ -163,6 +170,8 @@ def data(e: Experiment) -> Data:
         canaries=secrets,
         valid=_heldout(split.valid, e),
         test=_heldout(split.test, e),
+        read=read,
+        others=corpora.points(split.others, unit=e.unit),
     )
 
 

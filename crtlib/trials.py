@@ -20,7 +20,17 @@ import numpy as np
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from crtlib import corpora, exposure, inputs, methods, models, results, storage, tokens
+from crtlib import (
+    corpora,
+    exposure,
+    inputs,
+    membership,
+    methods,
+    models,
+    results,
+    storage,
+    tokens,
+)
 from crtlib.experiments import Experiment, schedule
 from crtlib.inputs import Data
 from crtlib.ledger import SampledGaussian
@@ -163,7 +173,7 @@ def fit(
 
 
 def measure(e: Experiment, fitted: Fitted) -> list[results.Row]:
-    """Utility, sizes and the canary attack: rows of the long table."""
+    """Utility, sizes, membership inference and the canary attack: rows of the long table."""
     d, model = fitted.data, fitted.run.model
     rows: list[results.Row] = [
         (f"valid_{name}", int(h["epoch"]), 0, h[name])
@@ -178,6 +188,9 @@ def measure(e: Experiment, fitted: Fitted) -> list[results.Row]:
         rate = d.misses(policy)
         facts |= {f"{policy}_misses": rate.misses or 0, f"{policy}_labelled": rate.labelled or 0}
     rows += [(name, e.epochs, 0, float(value)) for name, value in facts.items()]
+    attacked = membership.probe(d.points, d.read, d.others, seed=e.seed)
+    inferred = membership.measure(model, d.tokenizer, attacked, seed=e.seed)
+    rows += [(name, e.epochs, 0, value) for name, value in inferred]
     if d.canaries:
         exposed = exposure.canary_exposure(model, d.tokenizer, d.canaries)
         rows += [("exposure", e.epochs, k, float(x)) for k, x in enumerate(exposed)]
