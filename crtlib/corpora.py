@@ -432,17 +432,17 @@ def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     return tuple(made)
 
 
-_END = re.compile(r"(?<=\s[.!?]|\w[!?])\s+(?![a-z])|(?<=[a-z]{4}\.)\s+(?![a-z])|\n")
+_END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]\s*$)|\n")
 
 
 def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
     """Each point cut after its sentences, for paragraphs longer than a model's context.
 
     Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or closes a word of
-    four letters or more, and before a lower-case letter never: a cut that is missed leaves a longer
-    point, one too many would cut a sentence in two (CRT, A.6.3). The cuts are made as if each
-    labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with the
-    secret masked are cut alike (A.6.2; neither holds for a secret without a label).
+    four letters or more, never before a lower-case letter or a last quotation mark: a missed cut
+    leaves a longer point, one too many cuts a sentence in two (CRT, A.6.3). The cuts are made as if
+    each labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with
+    the secret masked are cut alike (A.6.2; neither holds for a secret without a label).
     """
     made = []
     for p in points:
