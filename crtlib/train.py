@@ -205,13 +205,13 @@ class Phase(Protocol):
 @dataclass
 class Run:
     """What training leaves: the model, what was done to private points (``events``), what
-    ``on_epoch`` measured (``history``), the ``updates`` of each kind, the seconds of training."""
+    ``on_epoch`` measured (``history``), the seconds of training, and the ``updates`` of each kind."""
 
     model: nn.Module
     events: list[SampledGaussian] = field(default_factory=list)
     history: list[dict[str, float]] = field(default_factory=list)
-    updates: Counter[Kind] = field(default_factory=Counter)
     seconds: float = 0.0
+    updates: Counter[Kind] = field(default_factory=Counter)
 
 
 def train(
