@@ -43,7 +43,13 @@ from crtlib.exposure import Band
 from crtlib.records import Point, Secret
 from crtlib.tokens import Bpe
 
-ACCURACIES = ("mia_accuracy", "mia_missed_accuracy", "mia_redacted_accuracy", "group_accuracy")
+ACCURACIES = (
+    "mia_accuracy",
+    "mia_missed_accuracy",
+    "mia_redacted_accuracy",
+    "group_accuracy",
+    "group_nll_accuracy",
+)
 """Metrics of :func:`measure` that are one half by chance; ``NAME_null`` is their null deviation."""
 
 
@@ -122,8 +128,13 @@ def score(model, tokenizer: Bpe, probe: Probe) -> tuple[np.ndarray, np.ndarray]:
 
 
 def calibrated(scores: np.ndarray, reference_scores: np.ndarray) -> np.ndarray:
-    """Scores less those of a model that never read the values (a run at gamma = 0): what is hard
-    for every model, such as a rare name, cancels out (Carlini et al. 2021; Watson et al. 2022)."""
+    """Scores less those of a model that never read these values: what is hard for every model,
+    such as a rare name, cancels out (Carlini et al. 2021; Watson et al. 2022).
+
+    The reference must know what such values look like: a run with another seed, of equal gamma.
+    One at gamma = 0 has read nothing but masks; its scores of secrets are noise, and so is the
+    difference.
+    """
     return np.asarray(scores) - reference_scores
 
 
@@ -182,7 +193,8 @@ def group_accuracy(
     members: np.ndarray, nonmembers: np.ndarray, *, groups: int = 2000, size: int = 20, seed: int
 ) -> float:
     """Group membership (A.5): ``accuracy`` of the sum of scores of ``size`` sentences, over
-    ``groups`` groups, half of them of members; give perplexities, as the paper does.
+    ``groups`` groups, half of them of members. The paper sums perplexities, which a few rare names
+    decide; sums of their logarithms see more.
 
     Each group is drawn with replacement from all sentences of its side. 20,000 draws use the same
     n sentences again and again, so that luck in those counts: with 1,000 the null deviation is
@@ -277,8 +289,10 @@ def metrics(
     group = partial(group_accuracy, seed=seed)
     perplexities = np.exp(members), np.exp(nonmembers)
     views = [(members[v], nonmembers[v]) for v in (np.ones_like(missed), missed, ~missed)]
-    statistics = (accuracy, accuracy, accuracy, group)
-    for name, scores, statistic in zip(ACCURACIES, (*views, perplexities), statistics, strict=True):
+    statistics = (accuracy, accuracy, accuracy, group, group)
+    for name, scores, statistic in zip(
+        ACCURACIES, (*views, perplexities, views[0]), statistics, strict=True
+    ):
         if len(scores[0]):
             rows.append((name, statistic(*scores)))
             rows.append((f"{name}_null", null_sd(*scores, statistic=statistic)))
