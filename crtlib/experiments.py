@@ -22,6 +22,13 @@ SIMULATED = "customersim"
 """The corpus that is made, not read; others are named in ``corpora``, or the path of a file."""
 
 
+SELECTIVE_NOISE = 0.7
+"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
+misses there is no epsilon that one could calibrate it to."""
+PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
+"""The most private segments that a point may have (S-DP)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One training run and its measurements; every field is JSON-safe and part of its hash.
@@ -126,7 +133,9 @@ class Experiment:
             if not self.learned:
                 unread["policy"] = base["policy"]
         if self.method == "selective":
-            unread = {n: base[n] for n in ("batch_size", "pub_passes")}
+            names = ("sampling_probability", "normaliser", "epsilon", "delta", "accountant")
+            names += ("neighbouring_relation", "pub_passes")
+            unread = {n: base[n] for n in names} | {"noise_multiplier": SELECTIVE_NOISE}
         if self.method == "crt_sigma0":
             names = ("epsilon", "delta", "accountant", "neighbouring_relation")
             unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
@@ -136,6 +145,8 @@ class Experiment:
             unread["labelled"] = 0
         if self.init == "random":
             unread["init_epochs"] = 0
+        if self.method == "selective" and self.model != "lstm":
+            raise ValueError(f"model={self.model!r}: S-DP protects the state of an lstm, only")
         return replace(self, **unread)
 
     @property
@@ -187,6 +198,17 @@ def schedule(e: Experiment, *, has_public: bool = True) -> list[Phase]:
     """The phases of an experiment: public constants only."""
     if not e.private:
         return methods.sgd(epochs=e.epochs, batch_size=e.batch_size, learning_rate=e.learning_rate)
+    if e.method == "selective":
+        return methods.selective(
+            epochs=e.epochs,
+            batch_size=e.batch_size,
+            private_segments=PRIVATE_SEGMENTS[e.unit],
+            noise_multiplier=e.noise_multiplier,
+            clip_norm=e.clip_norm,
+            hidden_clip=e.clip_norm,
+            public_learning_rate=e.learning_rate,
+            private_learning_rate=e.private_learning_rate,
+        )
     private = methods.Private(
         sampling_probability=e.sampling_probability,
         noise_multiplier=e.noise_multiplier,

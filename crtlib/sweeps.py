@@ -121,7 +121,7 @@ READ = {
     "sgd": ("learning_rate", "batch_size"),
     "dedup": ("learning_rate", "batch_size"),
     "dpsgd": PRIVATE,
-    "selective": ("learning_rate", *PRIVATE),
+    "selective": ("learning_rate", "batch_size", "private_learning_rate"),
     "crt": tuple(SEARCHED),
     "crt_sigma0": tuple(SEARCHED),
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from crtlib import (
     methods,
     models,
     results,
+    selective,
     storage,
     tokens,
 )
@@ -85,6 +87,10 @@ class Fitted:
         event = methods.events(self.schedule)
         if event is None or event.noise_multiplier == 0:
             return None
+        if e.method == "selective":
+            return selective.guarantee(
+                event, gamma=self.data.misses("pi"), delta=e.delta, unit=e.unit
+            )
         known = "the number of private points"
         options = {"accountant": e.accountant, "neighbouring_relation": e.neighbouring_relation}
         if e.method == "dpsgd":
@@ -156,6 +162,10 @@ def fit(
         "public": d.tokenizer.encode(p.text for p in d.prepared.public),
         "private": d.tokenizer.encode(p.text for p in d.prepared.private),
     }
+    flags = None
+    if e.method == "selective":  # what pi finds is private, token by token; the text stays raw
+        found = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
+        flags = {"private": d.tokenizer.encode_marked(found)[1]}
     shape = replace(e.shape(), vocab_size=d.tokenizer.vocab_size)
     model = _initial(e, shape, d.tokenizer)
     phases = schedule(e, has_public=bool(parts["public"]))
@@ -163,6 +173,7 @@ def fit(
         model.to(device),
         phases,
         parts,
+        flags=flags,
         seed=e.seed,
         secure=secure,
         progress=progress,
@@ -184,6 +195,7 @@ def measure(e: Experiment, fitted: Fitted) -> list[results.Row]:
     facts |= {"n_public": len(d.prepared.public), "n_private": len(d.prepared.private)}
     facts |= {"duplicates": d.prepared.duplicates, "missed_secrets": d.prepared.missed_secrets}
     facts |= {"steps": sum(event.steps for event in fitted.run.events)}
+    facts |= {"private_updates": fitted.run.updates["private"]}
     for policy in ("pi", "pi_c"):
         rate = d.misses(policy)
         facts |= {f"{policy}_misses": rate.misses or 0, f"{policy}_labelled": rate.labelled or 0}
@@ -206,7 +218,8 @@ def save(fitted: Fitted, folder: str | os.PathLike) -> None:
     fitted.data.tokenizer.save(folder / "tokenizer.json")
     storage.write_text(folder / "model.json", json.dumps(asdict(fitted.shape), indent=1) + "\n")
     done = {"events": [asdict(e) for e in run.events], "history": run.history}
-    storage.write_text(folder / "run.json", json.dumps(done | {"seconds": run.seconds}) + "\n")
+    done |= {"updates": dict(run.updates), "seconds": run.seconds}
+    storage.write_text(folder / "run.json", json.dumps(done) + "\n")
 
 
 def load(folder: str | os.PathLike) -> tuple[nn.Module, tokens.Bpe]:
@@ -229,6 +242,6 @@ def restore(e: Experiment, folder: str | os.PathLike) -> Fitted | None:
     if tokenizer.fingerprint != d.tokenizer.fingerprint:
         raise ValueError(f"{folder}: its tokenizer is not the one of this experiment's data")
     events = [SampledGaussian(**event) for event in done["events"]]
-    run = Run(model, events, done["history"], done["seconds"])
+    run = Run(model, events, done["history"], Counter(done["updates"]), done["seconds"])
     phases = schedule(e, has_public=bool(d.prepared.public))
     return Fitted(run, d, phases, replace(e.shape(), vocab_size=tokenizer.vocab_size))
