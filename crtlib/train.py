@@ -205,7 +205,7 @@ class Phase(Protocol):
 @dataclass
 class Run:
     """What training leaves: the model, what was done to private points (``events``), what
-    ``on_epoch`` measured (``history``), the seconds of training, and the ``updates`` of each kind."""
+    ``on_epoch`` measured (``history``), the seconds of training, the ``updates`` by kind."""
 
     model: nn.Module
     events: list[SampledGaussian] = field(default_factory=list)
