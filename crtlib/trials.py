@@ -84,8 +84,8 @@ class Fitted:
         """
         from crtlib import confidentiality, ledger
 
-        event = methods.events(self.schedule)
-        if event is None or event.noise_multiplier == 0:
+        event = self.run.events  # what ran: a secure phase that was run again counts twice
+        if not event or not all(x.noise_multiplier for x in event):
             return None
         if e.method == "selective":
             return selective.guarantee(
