@@ -213,8 +213,10 @@ class Composed:
         """The hockey-stick divergence of P from Q at e^epsilon."""
         gain = -np.expm1(np.minimum(epsilon - self.losses, 0))
         upper = self.infinity + float(self.mass @ gain) + self.error
-        lower = self.power - np.exp(np.minimum(epsilon - self.tests, 700)) * self.tilted
-        return max(0.0, float(lower.max()) - 2 * self.error), min(1.0, upper)
+        excess = epsilon - self.tests
+        lower = self.power - np.exp(np.minimum(excess, 700)) * self.tilted
+        lower = float(lower.max(where=excess < 700, initial=0.0))  # elsewhere e^excess is cut off
+        return max(0.0, lower - 2 * self.error), min(1.0, upper)
 
     def epsilon(self, delta: float) -> Bracket:
         """The least epsilon >= 0 at ``delta``; infinite where the window does not reach it."""

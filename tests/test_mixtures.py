@@ -271,3 +271,10 @@ def test_a_tilted_sum_is_not_one_in_dp_accounting():
 def test_refusals(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_epsilons_beyond_the_range_of_exp_keep_their_order():
+    loud = composed([0.5] * 400, 3.0, 20)
+    assert loud.delta(30_000)[0] > 0.99 and loud.delta(53_000)[0] == 0
+    low, high = loud.epsilon(8e-5)
+    assert low <= high <= low * 1.001
