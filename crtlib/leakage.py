@@ -34,6 +34,7 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -98,20 +100,20 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
         raise ValueError(
             f"{folder}: holds {holds}, it needs a safetensors file (model.save_pretrained)"
         )
-    if (folder / "model.json").is_file():
-        from crtlib import trials
+    try:
+        if (folder / "model.json").is_file():
+            from crtlib import trials
 
-        model, tokenizer = trials.load(folder)
-    else:
-        from transformers import AutoTokenizer
+            model, tokenizer = trials.load(folder)
+        else:
+            from transformers import AutoTokenizer
 
-        try:
             model = models.load(folder)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-        except (OSError, KeyError) as error:
-            raise ValueError(f"{folder}: no transformers model with its tokenizer") from error
-        if not tokenizer.is_fast:
-            raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
+    except (OSError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise ValueError(f"{folder}: holds no model with its tokenizer that can be read") from error
+    if not (isinstance(tokenizer, Bpe) or tokenizer.is_fast):
+        raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
     check_vocabulary(model, tokenizer)
     return model, tokenizer
 
@@ -125,6 +127,11 @@ def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase)
     padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
     if size != rows and not padded:
         raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
+
+
+def fingerprint(tokenizer: Bpe | PreTrainedTokenizerBase) -> str:
+    """Two tokenizers with the same one read text in the same way."""
+    return hashlib.sha256(_backend(tokenizer).to_str().encode()).hexdigest()
 
 
 def _backend(tokenizer: Bpe | PreTrainedTokenizerBase) -> Tokenizer:

@@ -1,0 +1,676 @@
+"""The leakage report as one web page that needs no network, with Parquet and JSON beside it.
+
+Text is left out unless it is asked for: sequences are bars of their length, users and documents
+numbers. (A hash would not do: whoever guesses a short secret can hash the guess.)
+
+>>> import numpy as np
+>>> from crtlib.leakage import Document, Leakage, Scores, features, find_runs
+>>> said = (Document("ann", "a", [0, 1, 2]),)
+>>> scores = Scores([np.log([1, 0.5, 0.5])], [np.array([9, 0, 0])])
+>>> runs = find_runs(said, scores, k=1)
+>>> found = Leakage(said, scores, runs, features(runs, said), 1, True, 1, 0, 0, False)
+>>> told = Told(model="demo", corpus="demo.jsonl", unit="turn")
+>>> "<title>Leakage report: demo</title>" in page(found, told)
+True
+>>> sequences(found, None).columns[:3].tolist()
+['sequence', 'length', 'total_in_s']
+"""
+
+from __future__ import annotations
+
+import datetime
+import html
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from string import Template
+
+import numpy as np
+import pandas as pd
+
+from crtlib import corpora, leakage, storage
+from crtlib.leakage import Leakage
+from crtlib.records import Corpus
+
+Decode = Callable[[Sequence[int]], str]
+ROWS = 2000
+"""Sequences on the page, the most worrying ones; the Parquet files hold all of them."""
+SHOWN = 5
+"""Contexts of one sequence on the page."""
+CONTEXT = 240
+"""Characters of a context on the page: the nearest ones."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What stands at the head of a report: the names of model, corpus and public model, what one
+    document is, the threshold of metric 2, and whether anything but lengths may be shown."""
+
+    model: str
+    corpus: str
+    unit: str
+    public: str | None = None
+    threshold: float | None = None
+    lengths_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not self.threshold > 0:
+            raise ValueError(f"threshold={self.threshold}: must be positive")
+        if self.threshold is not None and self.public is None:
+            raise ValueError("threshold: compares with a public model, give one")
+
+
+def read_corpus(path: str | Path) -> Corpus:
+    """A JSONL corpus; where users are missing the error says what to do about it."""
+    try:
+        return corpora.read_jsonl(path)
+    except ValueError as error:
+        if "needs 'user'" in str(error):
+            raise ValueError(f"{path}: {leakage.NO_USER}") from None
+        raise
+
+
+# --------------------------------------------------------------------------- tables
+def sequences(
+    report: Leakage, decode: Decode | None, *, lengths_only: bool = False
+) -> pd.DataFrame:
+    """One row a distinct sequence, the most worrying first. Without ``decode`` nothing in it is
+    text: users are numbers. With it there are ``text``, ``contexts`` and the users' ids."""
+    if lengths_only:
+        table = leakage.lengths_only(report)[1]
+        table.insert(0, "sequence", np.arange(1, len(table) + 1))
+        return table
+    found = report.sequences
+    people = _numbers(report)
+    table = found.drop(columns=["tokens", "contexts", "kinds"])
+    table.insert(0, "sequence", np.arange(1, len(table) + 1))
+    table["context_lengths"] = [[n for _, n in row] for row in found.contexts]
+    table["kinds"] = [list(kinds) for kinds in found.kinds]
+    owners = [list(dict.fromkeys(report.documents[i].user for i, _ in row))
+              for row in found.contexts]  # fmt: skip
+    table["users"] = [[people[u] for u in row] for row in owners]
+    if decode:
+        table.insert(1, "text", [decode(w) for w in found.tokens])
+        table["contexts"] = [
+            [decode(report.documents[i].tokens[:n]) for i, n in row[: 4 * SHOWN]]
+            for row in found.contexts
+        ]
+        table["users"] = owners
+    return table
+
+
+def runs(report: Leakage, decode: Decode | None, *, lengths_only: bool = False) -> pd.DataFrame:
+    """The long table: one row a run, ``sequence`` as in :func:`sequences`."""
+    if lengths_only:
+        table = leakage.lengths_only(report)[0]
+        table["sequence"] += 1
+        return table
+    place = {w: i + 1 for i, w in enumerate(report.sequences.tokens)}
+    people = _numbers(report)
+    table = report.runs.drop(columns=["tokens", "kinds", "index", "user", "document"])
+    table = table.rename(columns={"start": "context_length"})
+    table.insert(0, "sequence", [place[w] for w in report.runs.tokens])
+    table.insert(1, "user", report.runs.user if decode else report.runs.user.map(people))
+    table.insert(2, "document", report.runs.document if decode else report.runs["index"] + 1)
+    if decode:
+        table["text"] = [decode(w) for w in report.runs.tokens]
+    return table
+
+
+def _numbers(report: Leakage) -> dict[str, int]:
+    """Users as numbers, in the order of the corpus."""
+    return {u: n for n, u in enumerate(dict.fromkeys(d.user for d in report.documents), 1)}
+
+
+def summary(report: Leakage, told: Told) -> dict:
+    """What was read and the metrics: JSON-safe, and without any text of the corpus."""
+    return {
+        **asdict(told),
+        "top_k": report.k,
+        "min_length": report.min_length,
+        "runs_at_the_end": "kept" if report.flush else "dropped, as Algorithm 1 is printed",
+        "documents": len(report.documents),
+        "users": len({d.user for d in report.documents}),
+        "tokens": sum(len(d.tokens) for d in report.documents),
+        "empty_texts_left_out": report.empty,
+        "texts_beyond_the_context_read_in_windows": report.windowed,
+        "accuracy": _json(report.accuracy),
+        "runs": len(report.runs),
+        "sequences": len(report.sequences),
+        **{k: _json(v) for k, v in leakage.metrics(report.sequences, told.threshold).items()},
+        "leakage_epsilon_is": "a ratio of perplexities, not a differential-privacy epsilon",
+        "date": datetime.date.today().isoformat(),
+        "crtlib": metadata.version("crtlib"),
+    }
+
+
+def _json(value):
+    """Four digits (never a long run of digits that could be taken for a secret); NaN is null."""
+    if isinstance(value, list | tuple):
+        return [_json(v) for v in value]
+    if isinstance(value, float | np.floating):
+        if math.isnan(value):
+            return None
+        return "infinite" if math.isinf(value) else float(f"{value:.4g}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _records(table: pd.DataFrame) -> list[dict]:
+    """Rows for JSON; of contexts and their numbers the first few."""
+    out = []
+    for row in table.to_dict("records"):
+        shortest = min(row["context_lengths"])
+        row["perplexity"] = _json(min(row["perplexities"]))
+        row["public"] = _json(min(row["public_perplexities"]))
+        for name in ("perplexities", "public_perplexities", "context_lengths", "users", "contexts"):
+            if name in row:
+                row[name] = row[name][:SHOWN]
+        if "contexts" in row:
+            row["contexts"] = [text[-CONTEXT:] for text in row["contexts"]]
+        out.append({k: _json(v) for k, v in row.items()} | {"context": shortest})
+    return out
+
+
+def write(
+    report: Leakage,
+    folder: str | Path,
+    told: Told,
+    *,
+    decode: Decode | None = None,
+    rows: int = ROWS,
+) -> Path:
+    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``, atomically.
+
+    Returns the path of the page.
+    ``decode`` (the tokenizer's) writes text in clear, into all four; without it there is none.
+    """
+    if decode and told.lengths_only:
+        raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
+    folder = Path(folder)
+    table = sequences(report, decode, lengths_only=told.lengths_only)
+    long = runs(report, decode, lengths_only=told.lengths_only)
+    for name, frame in (("sequences", table), ("runs", long)):
+        with storage.replacing(folder / f"{name}.parquet") as part:
+            frame.to_parquet(part, index=False)
+    said = {"summary": summary(report, told), "shown": min(rows, len(table))}
+    said["sequences"] = _records(table.head(rows))
+    storage.write_text(folder / "report.json", json.dumps(said, indent=1, allow_nan=False) + "\n")
+    storage.write_text(folder / "report.html", page(report, told, decode=decode, rows=rows))
+    return folder / "report.html"
+
+
+def make(
+    model: str | Path,
+    corpus: str | Path,
+    folder: str | Path,
+    *,
+    top_k: int = 3,
+    public: str | Path | None = None,
+    unit: str | None = None,
+    reveal: bool = False,
+    lengths_only: bool = False,
+    min_length: int = 1,
+    threshold: float | None = None,
+    verbatim: bool = False,
+    device: str = "cpu",
+) -> tuple[Path, dict]:
+    """From folders and files to the written report: its page and its summary.
+
+    ``unit`` says what one document is; by default what the run was trained on, where it says so
+    (``experiment.json``), else a turn. Raises ``ValueError`` for bad input, before it writes.
+    """
+    if reveal and lengths_only:
+        raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
+    for name, value in (("top_k", top_k), ("min_length", min_length)):
+        if value < 1:
+            raise ValueError(f"{name}={value}: must be at least 1")
+    recorded = Path(model) / "experiment.json"
+    if unit is None and recorded.is_file():
+        unit = json.loads(recorded.read_text(encoding="utf-8")).get("unit")
+    told = Told(
+        model=Path(model).resolve().name,
+        corpus=Path(corpus).name,
+        unit=unit or "turn",
+        public=None if public is None else Path(public).resolve().name,
+        threshold=threshold,
+        lengths_only=lengths_only,
+    )
+    points = corpora.points(read_corpus(corpus), unit=told.unit)
+    network, tokenizer = leakage.load(model)
+    other = None
+    if public is not None:
+        other, its = leakage.load(public)
+        if leakage.fingerprint(its) != leakage.fingerprint(tokenizer):
+            raise ValueError(f"public={told.public!r}: must read the tokenizer of the model")
+    report = leakage.leakage(
+        network,
+        tokenizer,
+        points,
+        k=top_k,
+        public=other,
+        flush=not verbatim,
+        min_length=min_length,
+        device=device,
+    )
+    written = write(report, folder, told, decode=tokenizer.decode if reveal else None)
+    return written, summary(report, told)
+
+
+# --------------------------------------------------------------------------- the page
+def page(report: Leakage, told: Told, *, decode: Decode | None = None, rows: int = ROWS) -> str:
+    """The whole page as text: style, script, data and figures are inside."""
+    table = sequences(report, decode, lengths_only=told.lengths_only)
+    facts = summary(report, told)
+    alone = table[table.users_in_d == 1]
+    data = json.dumps(_records(table.head(rows)), allow_nan=False, separators=(",", ":"))
+    limits = [
+        f"Runs of one token or more count; the shortest kept here has {report.min_length}.",
+        "Only the contexts of the training text were tried: another prompt may reveal more.",
+        "A sequence that one person alone has is not always a secret, and a secret that two share "
+        "is not counted as unique.",
+    ]
+    if not report.flush:
+        limits.append("Runs at the end of a text are left out, as Algorithm 1 is printed.")
+    if report.empty:
+        limits.append(f"{report.empty:,} empty texts were left out.")
+    if report.windowed:
+        limits.append(f"{report.windowed:,} texts beyond the model's context were read in windows.")
+    if len(table) > rows:
+        limits.append(f"The table holds the {rows:,} most worrying of {len(table):,} sequences; "
+                      "sequences.parquet has all.")  # fmt: skip
+    shown = "text in clear: keep it as safe as the training data" if decode else (
+        "lengths only" if told.lengths_only else "text redacted")  # fmt: skip
+    return Template(_PAGE).substitute(
+        title=html.escape(f"Leakage report: {told.model}"),
+        model=html.escape(told.model),
+        shown=shown,
+        warn=" warn" if decode else "",
+        about=html.escape(
+            f"What the model's top {report.k} guesses complete of {told.corpus}: "
+            f"{facts['documents']:,} texts (one {told.unit} each) of {facts['users']:,} users, "
+            f"{facts['tokens']:,} tokens."
+            + (f" Compared with the public model {told.public}." if told.public else "")
+        ),
+        cards="".join(_cards(report, facts)),
+        plots=_lengths(table) + _certainty(alone) + _compared(alone, told.threshold),
+        limits="".join(f"<li>{html.escape(x)}</li>" for x in limits),
+        longest=max(1, int(table.length.max()) if len(table) else 1),
+        textual="true" if decode else "false",
+        compared="true" if report.compared else "false",
+        labelled="true" if "kinds" in table and any(len(k) for k in table.kinds) else "false",
+        made=f"{facts['date']}, crtlib {facts['crtlib']}",
+        data=data.replace("<", "\\u003c").replace("\u2028", " ").replace("\u2029", " "),
+    )
+
+
+def _cards(report: Leakage, facts: dict) -> list[str]:
+    def card(value, name: str, why: str, strong: bool = False) -> str:
+        shown = "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        return (f'<div class="card{" strong" if strong else ""}"><b>{shown}</b>'
+                f"<span>{name}</span><small>{html.escape(why)}</small></div>")  # fmt: skip
+
+    k, t = report.k, facts["threshold"]
+    epsilon = facts["leakage_epsilon"]
+    none = "no unique sequence" if report.compared else "needs a public model"
+    return [
+        card(f"{report.accuracy:.1%}", f"top-{k} accuracy", "of all tokens with a context"),
+        card(facts["runs"], "runs", f"{facts['sequences']:,} distinct sequences"),
+        card(facts["unique"], "unique", "metric 1: sequences of one user alone", True),
+        card(facts["unique_above"], "unique and surprising",
+             f"metric 2: ratio of at least {t:g}" if t is not None else
+             "metric 2: needs a public model and a threshold", True),
+        card(epsilon, "worst-case leakage ratio",
+             none if epsilon is None else "the paper's leakage epsilon: a ratio of perplexities, "
+             "not a differential-privacy epsilon"),
+    ]  # fmt: skip
+
+
+_W, _H, _LEFT, _BOTTOM, _TOP = 360, 200, 40, 34, 10
+
+
+def _figure(title: str, note: str, body: str, empty: str | None = None) -> str:
+    drawn = f'<svg viewBox="0 0 {_W} {_H}" role="img" aria-label="{title}">{body}</svg>'
+    inner = f'<p class="none">{empty}</p>' if empty else drawn
+    return f"<figure><h2>{title}</h2>{inner}<figcaption>{note}</figcaption></figure>"
+
+
+def _axes(top: float, ticks: Sequence[tuple[float, str]], label: str) -> str:
+    """Grid lines with their counts, and ticks ``(place in 0..1, text)`` along the bottom."""
+    step = next(s for n in range(12) for s in (10**n, 2 * 10**n, 5 * 10**n) if top / s <= 4)
+    out = []
+    for value in range(0, int(top) + 1, step):
+        y = _y(value / top)
+        out.append(f'<line class="grid" x1="{_LEFT}" x2="{_W}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        out.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" class="end">{value:,}</text>')
+    out += [f'<text x="{_x(at):.1f}" y="{_H - 18}" class="mid">{text}</text>' for at, text in ticks]
+    out.append(f'<text x="{(_LEFT + _W) / 2}" y="{_H - 3}" class="mid muted">{label}</text>')
+    return "".join(out)
+
+
+def _x(share: float) -> float:
+    return _LEFT + share * (_W - _LEFT)
+
+
+def _y(share: float) -> float:
+    return _H - _BOTTOM - share * (_H - _BOTTOM - _TOP)
+
+
+def _bar(a: float, b: float, low: float, high: float, style: str, told: str) -> str:
+    gap = min(1.5, (_x(b) - _x(a)) * 0.1)
+    width, y = max(1, _x(b) - _x(a) - 2 * gap), _y(high)
+    box = f'x="{_x(a) + gap:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_y(low) - y:.1f}"'
+    return f'<rect class="{style}" {box}><title>{told}</title></rect>'
+
+
+def _lengths(table: pd.DataFrame) -> str:
+    name = "How long they are"
+    note = ('<i class="key one"></i> one user alone <i class="key many"></i> several users; '
+            "distinct sequences by tokens")  # fmt: skip
+    if not len(table):
+        return _figure(name, note, "", "No run was found.")
+    width = max(1, -(-int(table.length.max()) // 24))  # at most 24 bars
+    place = (table.length.to_numpy() - 1) // width
+    bars = int(place.max()) + 1
+    alone = np.bincount(place[table.users_in_d == 1], minlength=bars)
+    many = np.bincount(place[table.users_in_d > 1], minlength=bars)
+    top = max(1, int((alone + many).max()))
+    body = []
+    for i in range(bars):
+        span = f"{i * width + 1}" if width == 1 else f"{i * width + 1} to {(i + 1) * width}"
+        low, high = alone[i] / top, (alone[i] + many[i]) / top
+        told = f"{span} tokens: {alone[i]:,} of one user, {many[i]:,} of several"
+        body.append(_bar(i / bars, (i + 1) / bars, low, high, "many", told))
+        body.append(_bar(i / bars, (i + 1) / bars, 0, low, "one", told))
+    every = max(1, bars // 8)
+    ticks = [((i + 0.5) / bars, str(i * width + 1)) for i in range(0, bars, every)]
+    return _figure(name, note, _axes(top, ticks, "tokens") + "".join(body))
+
+
+def _certainty(alone: pd.DataFrame) -> str:
+    name = "How sure the model is of them"
+    note = "unique sequences by their lowest perplexity; 1 is certain"
+    if not len(alone):
+        return _figure(name, note, "", "No sequence belongs to one user alone.")
+    values = np.log2([max(1.0, min(row)) for row in alone.perplexities])
+    edge = max(1, math.ceil(values.max() + 1e-9))
+    bars = edge * max(1, 16 // edge)
+    counts = np.histogram(values, bins=bars, range=(0, edge))[0]
+    top = int(counts.max())
+    body = [
+        _bar(i / bars, (i + 1) / bars, 0, n / top, "one",
+             f"{2 ** (i * edge / bars):.3g} to {2 ** ((i + 1) * edge / bars):.3g}: {n:,}")
+        for i, n in enumerate(counts)
+    ]  # fmt: skip
+    every = max(1, edge // 6)
+    ticks = [(i / edge, f"{2**i:,}") for i in range(0, edge + 1, every) if i < edge or edge < 7]
+    ticks = [(min(at, 0.98), text) for at, text in ticks]
+    return _figure(name, note, _axes(top, ticks, "perplexity") + "".join(body))
+
+
+def _compared(alone: pd.DataFrame, threshold: float | None) -> str:
+    """Metric 2 for every threshold at once: how many unique sequences have at least that ratio."""
+    name = "How surprising they are to a public model"
+    note = "unique sequences whose ratio (public perplexity / perplexity) is at least t: metric 2"
+    ratios = np.sort(alone.ratio.dropna().to_numpy())
+    if not len(ratios):
+        told = "No public model was given." if len(alone) else "No sequence belongs to one user."
+        return _figure(name, note, "", told)
+    finite = ratios[np.isfinite(ratios)]
+    high = max(2.0, 2.0 ** math.ceil(math.log2(finite.max() * 1.1))) if len(finite) else 2.0
+    low = min(0.5, 2.0 ** math.floor(math.log2(finite.min()))) if len(finite) else 0.5
+    span = math.log2(high / low)
+    grid = np.linspace(0, 1, 161)
+    left = len(ratios) - np.searchsorted(ratios, low * 2 ** (grid * span), side="left")
+    top = len(ratios)
+    points = [(_x(a), _y(n / top)) for a, n in zip(grid, left, strict=True)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    base, left_end, right_end = f"{_y(0):.1f}", f"{_x(0):.1f}", f"{_x(1):.1f}"
+    body = f'<polygon class="under" points="{left_end},{base} {line} {right_end},{base}"/>'
+    body += f'<polyline class="line" points="{line}"/>'
+    if threshold is not None and low <= threshold <= high:
+        x = _x(math.log2(threshold / low) / span)
+        n = int((ratios >= threshold).sum())
+        place = f'x="{x + 5:.1f}"' if x < _W - 90 else f'x="{x - 5:.1f}" class="end"'
+        body += f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{base}"/>'
+        body += f'<text {place} y="{_TOP + 12}">t = {threshold:g}: {n:,}</text>'
+    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
+    every = max(1, -(-len(powers) // 7))
+    ticks = [((p - math.log2(low)) / span, f"{2.0**p:g}") for p in powers if p % every == 0]
+    ticks = [(min(max(at, 0.02), 0.97), text) for at, text in ticks]
+    return _figure(name, note, _axes(top, ticks, "threshold t") + body)
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<title>$title</title>
+<style>
+:root { --ink: #1d2733; --muted: #5b6673; --faint: #e3e7ec; --page: #f5f7f9; --card: #fff;
+  --one: #d55e00; --many: #9fb4c7; --accent: #0072b2; --warn: #8a3d00; --warnback: #fff1e6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf0; --muted: #9aa7b4; --faint: #2b3540;
+  --page: #11171d; --card: #19212a; --one: #ff8c3a; --many: #52687c; --accent: #5db8f0;
+  --warn: #ffc299; --warnback: #3a2415; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 1180px; margin: 0 auto; padding: 32px 20px 60px; }
+h1 { font-size: 26px; line-height: 1.2; margin: 0 0 6px; overflow-wrap: anywhere; }
+h2 { font-size: 15px; margin: 0 0 8px; }
+p { margin: 0 0 8px; } .about { color: var(--muted); max-width: 75ch; }
+.badge { display: inline-block; font-size: 12px; font-weight: 600; padding: 2px 10px;
+  border-radius: 99px; background: var(--faint); color: var(--muted); margin-bottom: 10px; }
+.badge.warn { background: var(--warnback); color: var(--warn); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: 12px;
+  margin: 20px 0; }
+.card, figure, .panel { background: var(--card); border: 1px solid var(--faint);
+  border-radius: 10px; }
+.card { padding: 14px 16px; display: flex; flex-direction: column; }
+.card b { font-size: 26px; line-height: 1.2; font-variant-numeric: tabular-nums; }
+.card.strong b { color: var(--one); }
+.card span { font-weight: 600; } .card small { color: var(--muted); line-height: 1.35; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 12px; }
+figure { margin: 0; padding: 14px 16px; display: flex; flex-direction: column; }
+figure svg { width: 100%; height: auto; overflow: visible; }
+figcaption { color: var(--muted); font-size: 12.5px; margin-top: auto; padding-top: 6px; }
+.none { color: var(--muted); margin: auto; padding: 50px 0; }
+svg text { font-size: 11px; fill: var(--ink); font-variant-numeric: tabular-nums; }
+svg .end { text-anchor: end; } svg .mid { text-anchor: middle; } svg .muted { fill: var(--muted); }
+svg .grid { stroke: var(--faint); } svg .one { fill: var(--one); } svg .many { fill: var(--many); }
+svg .under { fill: var(--accent); opacity: .15; }
+svg .line { fill: none; stroke: var(--accent); stroke-width: 2; }
+svg .mark { stroke: var(--one); stroke-width: 1.5; stroke-dasharray: 4 3; }
+.key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 3px; }
+.key.one { background: var(--one); } .key.many { background: var(--many); margin-left: 8px; }
+.panel { margin-top: 12px; padding: 14px 16px 16px; }
+.filters { display: flex; flex-wrap: wrap; gap: 10px 16px; align-items: end; margin-bottom: 10px; }
+.filters label { display: flex; flex-direction: column; font-size: 12px; color: var(--muted); }
+.filters .check { flex-direction: row; align-items: center; gap: 6px; min-height: 34px; }
+input, select, button { font: inherit; font-size: 14px; color: var(--ink); min-height: 34px;
+  background: var(--page); border: 1px solid var(--faint); border-radius: 7px; padding: 4px 9px; }
+input[type=number] { width: 84px; } input[type=search] { width: 210px; }
+input[type=checkbox] { min-height: 0; }
+button { cursor: pointer; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
+#count { margin-left: auto; color: var(--muted); font-size: 13px; min-height: 28px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 7px 10px; border-bottom: 1px solid var(--faint);
+  vertical-align: top; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; padding-left: 0; }
+th { font-size: 12px; color: var(--muted); font-weight: 600; vertical-align: bottom; }
+th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid; }
+th[aria-sort] button::after { content: " \\2193"; }
+th[aria-sort=ascending] button::after { content: " \\2191"; }
+th[aria-sort] { color: var(--ink); }
+td.alone { color: var(--one); font-weight: 600; }
+.text { font: 13px/1.45 ui-monospace, "SF Mono", Consolas, monospace; overflow-wrap: anywhere;
+  white-space: pre-wrap; }
+.context { color: var(--muted); } .text b { background: var(--warnback); font-weight: 600; }
+.bar { display: inline-block; height: 12px; border-radius: 2px; vertical-align: -1px;
+  min-width: 6px;
+  background: repeating-linear-gradient(90deg, var(--bar) 0 5px, transparent 5px 7px); }
+.bar.one { --bar: var(--one); } .bar.many { --bar: var(--many); }
+.kind { font-size: 11px; border: 1px solid var(--one); color: var(--one); border-radius: 99px;
+  padding: 0 7px; margin-left: 6px; white-space: nowrap; }
+details { font-size: 12.5px; color: var(--muted); margin-top: 2px; }
+summary { cursor: pointer; width: max-content; }
+details ul { margin: 4px 0 2px; padding-left: 18px; }
+.limits { color: var(--muted); font-size: 13px; margin: 20px 0 0; padding-left: 18px; }
+footer { color: var(--muted); font-size: 12px; margin-top: 14px; }
+.more { margin-top: 12px; }
+@media (max-width: 640px) {
+  main { padding: 20px 12px 40px; } h1 { font-size: 22px; }
+  .cards { grid-template-columns: 1fr 1fr; gap: 8px; } .card { padding: 10px 12px; }
+  .card b { font-size: 21px; } .card:first-child { grid-column: 1 / -1; }
+  .filters label, input[type=search], input[type=number], select { width: 100%; }
+  .filters label { flex: 1 1 44%; } .filters label.wide { flex-basis: 100%; }
+  thead { display: none; } tbody, tr { display: block; }
+  tr { padding: 10px 0; border-bottom: 1px solid var(--faint);
+    display: grid; grid-template-columns: 1fr 1fr 1fr; gap: 2px 12px; }
+  td { border: 0; padding: 0; text-align: left; } td:first-child { grid-column: 1 / -1; }
+  td:not(:first-child)::before { content: attr(data-name); display: block; font-size: 11px;
+    font-weight: 400; color: var(--muted); }
+}
+</style>
+</head>
+<body><main>
+<span class="badge$warn">$shown</span>
+<h1>Leakage report: $model</h1>
+<p class="about">$about</p>
+<div class="cards">$cards</div>
+<div class="plots">$plots</div>
+<section class="panel">
+<h2>Sequences</h2>
+<div class="filters">
+<label class="wide" id="searching">Search <input type="search" id="q" placeholder="text"></label>
+<label>Users who have it <select id="users"><option value="">any number</option>
+<option value="1">one alone</option><option value="2">at most 2</option>
+<option value="5">at most 5</option></select></label>
+<label>Tokens, at least <input type="number" id="length" min="1" value="1"></label>
+<label id="rating">Ratio, at least <input type="number" id="ratio" min="0" step="0.1"></label>
+<label>Sort by <select id="sort"></select></label>
+<label class="check" id="labels"><input type="checkbox" id="secret"> holds a labelled secret</label>
+<span id="count" role="status"></span>
+</div>
+<noscript><p>The table needs JavaScript; report.json beside this page holds the same rows.</p>
+</noscript>
+<div class="scroll"><table><thead><tr id="head"></tr></thead><tbody id="rows"></tbody></table></div>
+<button class="more" id="more" hidden>Show more</button>
+</section>
+<ul class="limits">$limits</ul>
+<footer>Algorithm 1 and the metrics of Inan et al. (2021). Made $made.</footer>
+</main>
+<script type="application/json" id="data">$data</script>
+<script>
+"use strict";
+const rows = JSON.parse(document.getElementById("data").textContent);
+const textual = $textual, compared = $compared, labelled = $labelled, longest = $longest;
+const get = id => document.getElementById(id);
+const make = (tag, name, text) => {
+  const e = document.createElement(tag);
+  if (name) e.className = name;
+  if (text !== undefined) e.textContent = text;
+  return e;
+};
+const number = v => v === "infinite" ? Infinity : v;
+const show = v => v === null || v === undefined ? "\\u2013" : v === "infinite" ? "\\u221e"
+  : typeof v === "number" && !Number.isInteger(v) ? v.toPrecision(3) : v.toLocaleString("en");
+const columns = [["sequence", "sequence"], ["length", "tokens"], ["total_in_s", "guessed"],
+  ["users_in_s", "guessed, users"], ["total_in_d", "in the text"],
+  ["users_in_d", "in the text, users"],
+  ["context", "shortest context"], ["perplexity", "perplexity"],
+  ...(compared ? [["public", "public perplexity"], ["ratio", "ratio"]] : [])];
+const state = {by: "sequence", down: false, shown: 100};
+for (const [key, name] of columns) {
+  const th = make("th"), b = make("button", "", name);
+  th.dataset.key = key; th.scope = "col"; b.type = "button";
+  b.onclick = () => { state.down = state.by === key ? !state.down : key !== "sequence";
+    state.by = key; get("sort").value = key; draw(); };
+  th.append(b); get("head").append(th);
+  const o = make("option", "", key === "sequence" ? "most worrying" : name);
+  o.value = key; get("sort").append(o);
+}
+for (const [id, used] of [["searching", textual], ["rating", compared], ["labels", labelled]])
+  if (!used) get(id).remove();
+const value = id => get(id) ? get(id).value : "";
+function chosen() {
+  const q = value("q").toLowerCase(), users = +value("users") || Infinity;
+  const least = +value("length") || 1, ratio = value("ratio") === "" ? -1 : +value("ratio");
+  const secret = get("secret") && get("secret").checked;
+  const kept = rows.filter(r => r.users_in_d <= users && r.length >= least
+    && (ratio < 0 || (r.ratio !== null && number(r.ratio) >= ratio))
+    && (!secret || (r.kinds || []).length > 0)
+    && (!q || r.text.toLowerCase().includes(q)
+        || (r.contexts || []).some(c => c.toLowerCase().includes(q))));
+  const sign = state.down ? -1 : 1, key = state.by;
+  return kept.sort((a, b) => {
+    const x = number(a[key]), y = number(b[key]);
+    if (x === null || y === null) return (x === null) - (y === null);
+    return sign * (x < y ? -1 : x > y ? 1 : 0) || a.sequence - b.sequence;
+  });
+}
+function label(r) {
+  const td = make("td");
+  if (textual) {
+    const line = make("div", "text");
+    const c = r.contexts[0] || "";
+    const near = c.length > 60 ? "\\u2026" + c.slice(-60) : c;
+    line.append(make("span", "context", near), make("b", "", r.text));
+    td.append(line);
+  } else {
+    const bar = make("span", "bar " + (r.users_in_d === 1 ? "one" : "many"));
+    bar.style.width = Math.min(r.length * 7, 240) + "px"; bar.title = r.length + " tokens";
+    td.append(make("span", "context", "#" + r.sequence + " "), bar);
+  }
+  for (const k of r.kinds || []) td.append(make("span", "kind", k));
+  const d = make("details"), ul = make("ul");
+  d.append(make("summary", "", r.total_in_s === 1 ? "1 context" : r.total_in_s + " contexts"));
+  r.context_lengths.forEach((n, i) => {
+    const who = r.users && r.users.length === 1 ? "user " + r.users[0] + ": " : "";
+    const li = make("li", "", who + "after " + n + (n === 1 ? " token" : " tokens")
+      + ", perplexity " + show(r.perplexities[i])
+      + (compared ? ", public " + show(r.public_perplexities[i]) : ""));
+    if (textual) li.append(make("div", "text", r.contexts[i]));
+    ul.append(li);
+  });
+  if (r.total_in_s > r.context_lengths.length)
+    ul.append(make("li", "", "and " + show(r.total_in_s - r.context_lengths.length) + " more"));
+  d.append(ul); td.append(d);
+  return td;
+}
+function draw() {
+  const kept = chosen();
+  get("rows").replaceChildren(...kept.slice(0, state.shown).map(r => {
+    const tr = make("tr");
+    tr.append(label(r), ...columns.slice(1).map(([key, name]) => {
+      const td = make("td", key === "users_in_d" && r[key] === 1 ? "alone" : "", show(r[key]));
+      td.dataset.name = name;
+      return td;
+    }));
+    return tr;
+  }));
+  for (const th of get("head").children) {
+    const way = state.down ? "descending" : "ascending";
+    if (th.dataset.key === state.by) th.setAttribute("aria-sort", way);
+    else th.removeAttribute("aria-sort");
+  }
+  get("count").textContent = show(kept.length) + " of " + show(rows.length);
+  get("more").hidden = kept.length <= state.shown;
+}
+for (const id of ["q", "users", "length", "ratio", "secret"])
+  if (get(id)) get(id).addEventListener("input", () => { state.shown = 100; draw(); });
+get("sort").addEventListener("input", () => {
+  state.by = get("sort").value; state.down = state.by !== "sequence"; draw(); });
+get("more").onclick = () => { state.shown += 200; draw(); };
+draw();
+</script>
+</body></html>
+"""
