@@ -34,7 +34,6 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -129,9 +128,18 @@ def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase)
         raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
 
 
-def fingerprint(tokenizer: Bpe | PreTrainedTokenizerBase) -> str:
-    """Two tokenizers with the same one read text in the same way."""
-    return hashlib.sha256(_backend(tokenizer).to_str().encode()).hexdigest()
+def same_tokenizer(
+    a: Bpe | PreTrainedTokenizerBase, b: Bpe | PreTrainedTokenizerBase, texts: Sequence[str]
+) -> bool:
+    """Whether both have the same vocabulary and read these texts alike."""
+    ours, theirs = _backend(a), _backend(b)
+    if ours.get_vocab() != theirs.get_vocab():
+        return False
+    read = [
+        [e.ids for e in t.encode_batch(list(texts), add_special_tokens=False)]
+        for t in (ours, theirs)
+    ]
+    return read[0] == read[1]
 
 
 def _backend(tokenizer: Bpe | PreTrainedTokenizerBase) -> Tokenizer:

@@ -243,7 +243,7 @@ def make(
     other = None
     if public is not None:
         other, its = leakage.load(public)
-        if leakage.fingerprint(its) != leakage.fingerprint(tokenizer):
+        if not leakage.same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
             raise ValueError(f"public={told.public!r}: must read the tokenizer of the model")
     report = leakage.leakage(
         network,
@@ -267,7 +267,7 @@ def page(report: Leakage, told: Told, *, decode: Decode | None = None, rows: int
     alone = table[table.users_in_d == 1]
     data = json.dumps(_records(table.head(rows)), allow_nan=False, separators=(",", ":"))
     limits = [
-        f"Runs of one token or more count; the shortest kept here has {report.min_length}.",
+        f"Runs of at least {report.min_length} token{'s' * (report.min_length > 1)} count.",
         "Only the contexts of the training text were tried: another prompt may reveal more.",
         "A sequence that one person alone has is not always a secret, and a secret that two share "
         "is not counted as unique.",
@@ -300,7 +300,7 @@ def page(report: Leakage, told: Told, *, decode: Decode | None = None, rows: int
         longest=max(1, int(table.length.max()) if len(table) else 1),
         textual="true" if decode else "false",
         compared="true" if report.compared else "false",
-        labelled="true" if "kinds" in table and any(len(k) for k in table.kinds) else "false",
+        labelled="true" if "kinds" in table and table.secret_tokens.any() else "false",
         made=f"{facts['date']}, crtlib {facts['crtlib']}",
         data=data.replace("<", "\\u003c").replace("\u2028", " ").replace("\u2029", " "),
     )
@@ -308,7 +308,7 @@ def page(report: Leakage, told: Told, *, decode: Decode | None = None, rows: int
 
 def _cards(report: Leakage, facts: dict) -> list[str]:
     def card(value, name: str, why: str, strong: bool = False) -> str:
-        shown = "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        shown = "–" if value is None else value if isinstance(value, str) else f"{value:,g}"
         return (f'<div class="card{" strong" if strong else ""}"><b>{shown}</b>'
                 f"<span>{name}</span><small>{html.escape(why)}</small></div>")  # fmt: skip
 
@@ -412,7 +412,7 @@ def _certainty(alone: pd.DataFrame) -> str:
 
 def _compared(alone: pd.DataFrame, threshold: float | None) -> str:
     """Metric 2 for every threshold at once: how many unique sequences have at least that ratio."""
-    name = "How surprising they are to a public model"
+    name = "How surprising to a public model"
     note = "unique sequences whose ratio (public perplexity / perplexity) is at least t: metric 2"
     ratios = np.sort(alone.ratio.dropna().to_numpy())
     if not len(ratios):
@@ -435,7 +435,7 @@ def _compared(alone: pd.DataFrame, threshold: float | None) -> str:
         n = int((ratios >= threshold).sum())
         place = f'x="{x + 5:.1f}"' if x < _W - 90 else f'x="{x - 5:.1f}" class="end"'
         body += f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{base}"/>'
-        body += f'<text {place} y="{_TOP + 12}">t = {threshold:g}: {n:,}</text>'
+        body += f'<text {place} y="{_y(0) - 8:.1f}">t = {threshold:g}: {n:,}</text>'
     powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
     every = max(1, -(-len(powers) // 7))
     ticks = [((p - math.log2(low)) / span, f"{2.0**p:g}") for p in powers if p % every == 0]
@@ -503,8 +503,9 @@ button { cursor: pointer; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 7px 10px; border-bottom: 1px solid var(--faint);
-  vertical-align: top; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; padding-left: 0; }
+  vertical-align: top; }
+th:first-child { width: 36%; min-width: 200px; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
 th { font-size: 12px; color: var(--muted); font-weight: 600; vertical-align: bottom; }
 th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid; }
 th[aria-sort] button::after { content: " \\2193"; }
@@ -520,6 +521,7 @@ td.alone { color: var(--one); font-weight: 600; }
 .bar.one { --bar: var(--one); } .bar.many { --bar: var(--many); }
 .kind { font-size: 11px; border: 1px solid var(--one); color: var(--one); border-radius: 99px;
   padding: 0 7px; margin-left: 6px; white-space: nowrap; }
+.kind.part { border-color: var(--muted); color: var(--muted); }
 details { font-size: 12.5px; color: var(--muted); margin-top: 2px; }
 summary { cursor: pointer; width: max-content; }
 details ul { margin: 4px 0 2px; padding-left: 18px; }
@@ -557,7 +559,8 @@ footer { color: var(--muted); font-size: 12px; margin-top: 14px; }
 <label>Tokens, at least <input type="number" id="length" min="1" value="1"></label>
 <label id="rating">Ratio, at least <input type="number" id="ratio" min="0" step="0.1"></label>
 <label>Sort by <select id="sort"></select></label>
-<label class="check" id="labels"><input type="checkbox" id="secret"> holds a labelled secret</label>
+<label class="check" id="labels"><input type="checkbox" id="secret"> touches a labelled secret
+</label>
 <span id="count" role="status"></span>
 </div>
 <noscript><p>The table needs JavaScript; report.json beside this page holds the same rows.</p>
@@ -607,7 +610,7 @@ function chosen() {
   const secret = get("secret") && get("secret").checked;
   const kept = rows.filter(r => r.users_in_d <= users && r.length >= least
     && (ratio < 0 || (r.ratio !== null && number(r.ratio) >= ratio))
-    && (!secret || (r.kinds || []).length > 0)
+    && (!secret || r.secret_tokens > 0)
     && (!q || r.text.toLowerCase().includes(q)
         || (r.contexts || []).some(c => c.toLowerCase().includes(q))));
   const sign = state.down ? -1 : 1, key = state.by;
@@ -631,6 +634,7 @@ function label(r) {
     td.append(make("span", "context", "#" + r.sequence + " "), bar);
   }
   for (const k of r.kinds || []) td.append(make("span", "kind", k));
+  if (r.secret_tokens && !r.kinds.length) td.append(make("span", "kind part", "part of a secret"));
   const d = make("details"), ul = make("ul");
   d.append(make("summary", "", r.total_in_s === 1 ? "1 context" : r.total_in_s + " contexts"));
   r.context_lengths.forEach((n, i) => {
