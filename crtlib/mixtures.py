@@ -419,8 +419,8 @@ def _reach(law: np.ndarray, steps: int) -> tuple[int, int]:
             t = math.exp(log_t)
             return (steps * special.logsumexp(side * t * index, b=weights) - math.log(WRAP)) / t
 
-        best = optimize.minimize_scalar(
-            bound, bounds=(-25, 3), args=(few, where), method="bounded", options={"maxiter": 40}
-        )
+        options = {"bounds": (-25, 3), "method": "bounded", "options": {"maxiter": 40}}
+        with np.errstate(over="ignore"):  # infinite there, and not the least
+            best = optimize.minimize_scalar(bound, args=(few, where), **options)
         ends.append(side * math.ceil(bound(best.x, weights, keep)))
     return max(ends[0], 0), min(ends[1], steps * (len(law) - 1))
