@@ -222,8 +222,10 @@ def _cells(settings: SimpleNamespace) -> Iterator[tuple[str, str, list[str], lis
         allowed = settings.data[corpus]
         for model in settings.models:
             if model in allowed["models"]:
-                recurrent = model == "lstm"  # S-DP hands a noisy hidden state on
-                methods_ = [m for m in settings.methods if recurrent or m != "selective"]
+                allows = set(allowed["methods"])
+                if model != "lstm":
+                    allows.discard("selective")  # it hands a noisy hidden state on
+                methods_ = [m for m in settings.methods if m in allows]
                 yield (
                     corpus,
                     model,

@@ -242,6 +242,7 @@ def restore(e: Experiment, folder: str | os.PathLike) -> Fitted | None:
     if tokenizer.fingerprint != d.tokenizer.fingerprint:
         raise ValueError(f"{folder}: its tokenizer is not the one of this experiment's data")
     events = [SampledGaussian(**event) for event in done["events"]]
-    run = Run(model, events, done["history"], Counter(done["updates"]), done["seconds"])
+    kept = {"history": done["history"], "seconds": done["seconds"]}
+    run = Run(model, events, updates=Counter(done["updates"]), **kept)
     phases = schedule(e, has_public=bool(d.prepared.public))
     return Fitted(run, d, phases, replace(e.shape(), vocab_size=tokenizer.vocab_size))

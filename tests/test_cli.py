@@ -152,9 +152,9 @@ def test_bad_input_is_one_line_and_writes_nothing(run, dialogues, tmp_path, name
         ([*ACCOUNT, "--epsilon", 1, "--delta", 1e-5, "--gamma", 2], "gamma=2.0: must be"),
         ([*ACCOUNT, "--delta", 1e-5], "exactly one"),
         (["sweep", "figure9"], "figure='figure9': must be one of"),
-        (["sweep", "canary", "--profile", "huge"], "profile='huge': must be one of"),
-        (["sweep", "canary", "--gammas", "[7]"], "gammas=[7]: must be a list"),
-        (["sweep", "canary", "--store", "OTHER"], "has version '0'"),
+        (["sweep", "crt", "--profile", "huge"], "profile='huge': must be one of"),
+        (["sweep", "crt", "--gammas", "[7]"], "gammas=[7]: must be a list"),
+        (["sweep", "crt", "--store", "OTHER"], "has version '0'"),
         (["nonsense"], "nonsense"),
     ],
 )

@@ -256,3 +256,38 @@ def test_the_choice_is_the_best_recorded_trial(method, model):
     best = last[last.value == last.value.min()].iloc[0]
     assert all(best[name] == value for name, value in chosen.items())
     assert json.dumps(chosen)  # plain numbers, so that they can name a run
+
+
+def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, monkeypatch):
+    store = results.Store(tmp_path)
+    with ThreadPoolExecutor(1) as executor:
+        first = sweeps.sweep(GRID[2:3], store, executor=executor, progress=False)
+        monkeypatch.setattr(results, "MEASUREMENTS", results.MEASUREMENTS + 1)
+        monkeypatch.setattr(trials, "train", lambda *_, **__: pytest.fail("trained again"))
+        assert not store.has(GRID[2].key) or not store.has(first.run[0])
+        again = sweeps.sweep(GRID[2:3], store, executor=executor, progress=False)
+    same(first, again)
+
+
+def test_sweeps_of_one_store_take_turns(tmp_path):
+    store = results.Store(tmp_path)
+    with ThreadPoolExecutor(1) as outer, ThreadPoolExecutor(1) as executor:
+        with store.alone():
+            waiting = outer.submit(sweeps.sweep, GRID[:1], store, executor=executor, progress=False)
+            time.sleep(0.3)
+            assert not waiting.done() and not list(tmp_path.glob("*.json"))
+        assert len(waiting.result(60))
+    assert len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_selective_reads_raw_text_with_flags_of_the_policy():
+    e = experiments.calibrate(replace(TINY, method="selective", gamma=1.0, policy="oracle"))
+    fitted = trials.fit(e)
+    assert fitted.run.updates["private"] == 0  # nothing is found, so nothing is private
+    found = trials.fit(replace(e, gamma=0.0))
+    assert found.run.updates["private"] > 0
+    assert "<MASK>" not in "".join(p.text for p in found.data.prepared.all)
+    said = trials.fit(e).guarantee(e)
+    assert said.epsilon == float("inf")
+    with pytest.raises(ValueError, match="model='gpt2': S-DP protects the state of an lstm"):
+        replace(e, model="gpt2").canonical()

@@ -1,0 +1,77 @@
+"""Claims are judged by what was measured: a planted result must change the verdict."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crtlib import claims, utility
+from crtlib.experiments import Experiment
+
+SEEDS = 5
+PPL = {"sgd": 2.0, "dpsgd": 6.0, "selective": 5.0, "crt": 2.1}
+
+
+def run(method, gamma, seed, *, ppl, exposed, accuracy):
+    e = Experiment(
+        method=method, model="lstm", gamma=gamma, seed=seed, epochs=2, noise_multiplier=2.0
+    )
+    rng = np.random.default_rng([seed, int(10 * gamma), len(method)])
+    rows = [("valid_ppl_words", k, 0, ppl * (3 - k)) for k in (1, 2)]
+    rows += [("valid_acc_words", k, 0, 0.5) for k in (1, 2)]
+    rows += [("test_ppl_words", 2, 0, ppl * rng.uniform(0.99, 1.01)), ("steps", 2, 0, 20.0)]
+    rows += [("exposure", 2, k, exposed) for k in range(10)]
+    for name in ("mia_accuracy", "group_accuracy"):
+        rows += [(name, 2, 0, accuracy), (f"{name}_null", 2, 0, 0.01)]
+    table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"])
+    return table.assign(run=f"{method}{gamma}{seed}", **asdict(e))
+
+
+def results(ppl=PPL, leaky=("sgd", "selective")):
+    runs = []
+    for method in ppl:
+        for gamma in (0.0,) if method == "dpsgd" else (0.0, 0.1):
+            leaks = method in leaky and gamma > 0
+            seen = {"exposed": 18.0 if leaks else 1.4, "accuracy": 0.7 if leaks else 0.5}
+            runs += [run(method, gamma, s, ppl=ppl[method], **seen) for s in range(SEEDS)]
+    return pd.concat(runs, ignore_index=True)
+
+
+def verdicts(table):
+    return claims.claims(table).set_index("claim").verdict
+
+
+def test_a_table_that_bears_the_paper_out_agrees_everywhere():
+    assert set(verdicts(results())) == {"agrees"}
+
+
+@pytest.mark.parametrize(
+    ("change", "claim"),
+    [
+        ({"ppl": PPL | {"crt": 3.0}}, "CRT's perplexity is close to non-private"),
+        ({"ppl": PPL | {"dpsgd": 1.5}}, "CRT's perplexity is no worse than DP-SGD's"),
+        ({"leaky": ("sgd", "selective", "crt")}, "CRT at every γ: highest canary exposure"),
+        ({"leaky": ("sgd", "selective", "crt")}, "CRT at every γ: membership accuracy"),
+        ({"leaky": ("selective",)}, "Non-private at γ > 0: group membership accuracy"),
+        ({"leaky": ("sgd",)}, "S-DP at γ > 0: highest canary exposure"),
+    ],
+)
+def test_a_planted_result_changes_the_verdict(change, claim):
+    found = verdicts(results(**change))
+    (verdict,) = found[found.index.str.startswith(claim)]
+    assert verdict == ("agrees in part" if claim.startswith("CRT at every") else "differs")
+
+
+def test_two_seeds_tell_nothing_about_perplexity():
+    table = results()
+    found = verdicts(table[table.seed < 2])
+    assert found["CRT's perplexity is no worse than DP-SGD's"] == claims.UNTOLD
+
+
+def test_epsilon_grows_with_the_epochs_and_shrinks_with_gamma():
+    curve = utility.curve(results()).set_index(["method", "gamma", "epoch"]).epsilon
+    assert curve["dpsgd", 0.0, 1] < curve["dpsgd", 0.0, 2]
+    assert 0 == curve["crt", 0.0, 2] < curve["crt", 0.1, 1] < curve["crt", 0.1, 2]
+    assert curve["crt", 0.1, 2] < curve["dpsgd", 0.0, 2]
+    assert np.isinf(curve["sgd", 0.0, 2]) and np.isinf(curve["selective", 0.1, 1])
