@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -167,7 +168,9 @@ def test_everything_and_names():
         (lambda: screen.miss(screen.oracle(), float("nan"), 0), "gamma=nan"),
         (lambda: screen.miss(screen.oracle(), 0.1, 0, "turn"), "per='turn': must be one of"),
         (lambda: screen.policy_by_name("ner"), "must be one of regex, oracle, everything"),
-        (lambda: screen.regex("sgd"), "corpus='sgd': must be one of customersim"),
+        (lambda: screen.regex("sgd"), "corpus='sgd': must be one of customersim, schema_guided"),
+        (lambda: screen.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
+        (lambda: screen.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
         (lambda: screen.miss_rate_upper(3, 2), r"misses=3: must be in \[0, 2\]"),
         (lambda: screen.miss_rate_upper(0, 9, confidence=1.0), "confidence=1.0"),
     ],
@@ -195,6 +198,103 @@ def test_recall_counts_whole_secrets():
     assert table["precision"].tolist() == [1, 1, 0, 0.75]
     assert table.loc["all", "recall"] == 0.5 and table["recall"].isna()["c"]
     assert table.loc["c", "miss_upper"] == 1
+    assert table.loc["all", "precision_lower"] == pytest.approx(1 - screen.miss_rate_upper(1, 4))
+    assert table.loc["c", "precision_lower"] == 0
+
+
+def test_half_a_secret_in_clear_is_missed():
+    """Also where a mask covers the other half, or two masks leave a gap."""
+    point = Point("p", "u", "call 555 1234", (Secret("phone", 5, 13),))
+    for spans in ((), (Secret("x", 5, 8),), (Secret("x", 5, 8), Secret("x", 9, 13))):
+        assert screen.missed(point, spans) == point.secrets
+        left = redact(point, spans)
+        assert any(c.isdigit() for c in left.text) or left.text.count(MASK) == 2
+    for spans in ((Secret("x", 5, 9), Secret("x", 9, 13)), (Secret("x", 0, 13),)):
+        assert screen.missed(point, spans) == ()
+        assert redact(point, spans).text.count(MASK) == 1
+
+
+SHAPES = {
+    "schema_guided": [
+        ("SYS: It's at 7277 Valjean Avenue, Van Nuys. Call 408-971-8523.",
+         [("address", "7277 Valjean Avenue, Van Nuys"), ("phone", "408-971-8523")]),
+        ("SYS: +44 20 8563 8692 or +1 562-599-5555",
+         [("phone", "+44 20 8563 8692"), ("phone", "+1 562-599-5555")]),
+        ("USR: Send $1,630.50 to Amir from my savings.",
+         [("amount", "$1,630.50"), ("name", "Amir")]),
+        ("USR: one thousand and twenty bucks", [("amount", "one thousand and twenty bucks")]),
+        ("SYS: Dr. Andrew Doan or Lance Gibson, MD",
+         [("name", "Dr. Andrew Doan"), ("name", "Lance Gibson, MD")]),
+        ("SYS: At 7:30 pm at the Plaza, 4 tickets.", []),
+        (f"SYS: {MASK} and {MASK}.", []),
+    ],
+    "multiwoz": [
+        ("SYS: It is on 106 Regent Street City Centre, cb21dp.",
+         [("address", "106 Regent Street City Centre"), ("postcode", "cb21dp")]),
+        ("SYS: 01223 351880, reference F1NTKWZO.",
+         [("phone", "01223 351880"), ("reference", "F1NTKWZO")]),
+        ("USR: My ID is: 341752 at 19:45", [("id", "341752")]),
+    ],
+    "wikitext2": [(": In 1999 , 4 @.@ 5 km", [("number", n) for n in ("1999", "4", "5")])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("corpus", "text", "expected"), [(c, *case) for c, cases in SHAPES.items() for case in cases]
+)
+def test_shapes_of_other_corpora(corpus, text, expected):
+    assert spans(text, screen.regex(corpus)) == expected
+
+
+@pytest.mark.parametrize("corpus", ["customersim", *SHAPES])
+def test_no_text_makes_the_expressions_slow(corpus):
+    """A pattern that backtracks exponentially takes hours on each of these."""
+    worst = [
+        "Internationalisationisms" * 3,
+        "Aa " * 300,
+        "1 " * 300,
+        "one hundred " * 100,
+        "A" * 900,
+    ]
+    started = time.process_time()
+    screen.regex(corpus)([Point(str(i), "u", f"USR: {t}!") for i, t in enumerate(worst)])
+    assert time.process_time() - started < 2
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A policy that makes the mistake it is told."""
+
+    answer: object
+    name: str = "broken"
+
+    def __call__(self, points):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (RuntimeError("Ada Lovelace"), "policy='broken': failed with RuntimeError"),
+        (ValueError("Ada Lovelace"), "policy='broken': failed with ValueError"),
+        (None, "policy='broken': failed with TypeError"),
+        ([()], "policy='broken': gave 1 labels for 2 points"),
+        ([(), (Secret("name", 5, 99),)], "policy='broken': point '1': secret 'name' at"),
+        ([(Secret("a", 5, 8), Secret("b", 2, 4)), ()], "point '0': .* must be sorted"),
+        ([(Secret("a", 5, 8), Secret("b", 6, 9)), ()], "point '0': .* must not overlap"),
+        ([((5, 8),), ()], "point '0': its spans are no Secrets"),
+    ],
+)
+def test_a_broken_policy_is_named_and_no_secret_shown(answer, message):
+    points = [Point(str(i), "u", "USR: Ada Lovelace") for i in range(2)]
+    with pytest.raises(ValueError, match=message) as error:
+        screen.checked(Broken(answer))(points)
+    assert "Ada" not in str(error.value) and "\n" not in str(error.value)
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+    with pytest.raises(ValueError, match="policy='broken'"):
+        screen.annotate(CORPORA["paper"], Broken(answer))
 
 
 def test_annotate_gives_the_gold_spans_back():
