@@ -30,26 +30,37 @@ def screen(
     unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
     policy: Annotated[str, typer.Option(help="Redaction policy pi.")] = "regex",
     conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "everything",
+    shapes: Annotated[
+        str, typer.Option(help="Whose secrets regex knows: customersim, schema_guided, multiwoz.")
+    ] = "customersim",
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
     dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",
     duplicates: Annotated[str, typer.Option(help="Second occurrences: mask or drop.")] = "mask",
 ) -> None:
-    """Deduplicate, redact and split a corpus into public and private points (Algorithm 1)."""
+    """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
+
+    Policies: regex, oracle, everything, presidio, tagger:FOLDER (from crtlib tagger), ner:NAME and
+    flair:NAME (a model or folder); tagger, ner and flair also as tagger_conservative:FOLDER, which
+    flags all that is not surely plain. The defaults here are the cautious ones (everything is
+    private, duplicates become masks, as in Algorithm 1), as the files are for any use; crtlib train
+    is about the trade-off, so it uses pi as pi_c too and drops duplicates.
+    """
     from crtlib import corpora, prepare, profiles, screen, storage
 
     profiles.check(gamma=gamma, unit=unit)
-    pi = screen.miss(screen.policy_by_name(policy), gamma, seed)
-    pi_c = screen.policy_by_name(conservative)
+    pi = screen.miss(screen.policy_by_name(policy, shapes), gamma, seed)
+    pi_c = screen.policy_by_name(conservative, shapes)
     points = corpora.points(corpora.read_jsonl(corpus), unit=unit)
     flagged, cautious = pi(points), pi_c(points)
     prepared = prepare.prepare(
         points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=duplicates
     )
     measured = {
-        name: screen.recall(points, spans) for name, spans in (("pi", flagged), ("pi_c", cautious))
+        name: screen.recall(points, spans, confidence=0.975)
+        for name, spans in (("pi", flagged), ("pi_c", cautious))
     }
-    labelled = any(p.secrets for p in points)
+    labelled = sum(len(p.secrets) for p in points)
     summary = {
         "corpus": corpus.name,
         "unit": unit,
@@ -66,6 +77,7 @@ def screen(
         "public": len(prepared.public),
         "private": len(prepared.private),
         "missed_secrets": prepared.missed_secrets if labelled else None,
+        "secrets_in_public": sum(len(p.secrets) for p in prepared.public) if labelled else None,
     }
     for name, part in (("public", prepared.public), ("private", prepared.private)):
         lines = (json.dumps({"id": p.id, "user": p.user, "text": p.text}) + "\n" for p in part)
@@ -78,6 +90,56 @@ def screen(
     for name, table in measured.items() if labelled else ():
         print(f"\nrecall of {name} ({policy if name == 'pi' else conservative}) on the labels")
         print(table.to_string(float_format=lambda x: f"{x:.4g}"))
+    if labelled:
+        print("\nmiss_upper and precision_lower are bounds at 97.5 %, for independent secrets")
+    if not prepared.redacted_spans:
+        print("note: pi flagged nothing, so nothing was redacted")
+    if not prepared.public:
+        print("note: no point is public, so CRT is DP-SGD on redacted text")
+
+
+@app.command()
+def tagger(
+    corpus: Annotated[Path, typer.Argument(help="Labelled dialogues, one JSON object a line.")],
+    out: Annotated[Path, typer.Option(help="Folder for the tagger and summary.json.")],
+    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
+    heldout: Annotated[float, typer.Option(help="Share of dialogues to judge it on.")] = 0.3,
+    epochs: Annotated[int, typer.Option(help="Epochs.")] = 14,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of training.")] = 0,
+) -> None:
+    """Train a screening policy on labelled dialogues, and say what it misses on held-out ones."""
+    import numpy as np
+
+    from crtlib import corpora, profiles, screen, storage, tagger
+
+    profiles.check(unit=unit, epochs=epochs, seed=seed)
+    if not 0 < heldout < 1:
+        raise ValueError(f"heldout={heldout}: must be in (0, 1)")
+    points = corpora.points(corpora.read_jsonl(corpus), unit=unit)
+    users = sorted({p.user for p in points})  # nobody is on both sides
+    drawn = np.random.default_rng(seed).permutation(users)[: round(heldout * len(users))]
+    judges = set(drawn.tolist())
+    taught = [p for p in points if p.user not in judges]
+    judged = [p for p in points if p.user in judges]
+    made = tagger.fit(taught, seed=seed, epochs=epochs, progress=sys.stderr.isatty())
+    tagger.save(made, out)
+    told: dict = {"corpus": corpus.name, "unit": unit, "seed": seed, "epochs": epochs}
+    told |= {"taught_points": len(taught), "judged_points": len(judged)}
+    for name, policy in (("pi", tagger.redacting(made)), ("pi_c", tagger.conservative(made))):
+        labels = policy(judged)
+        table = screen.recall(judged, labels, confidence=0.975)
+        changed, secrets = tagger.label_stability(policy, judged)
+        told[name] = {
+            "recall": json.loads(table.to_json(orient="index")),
+            "flagged_points": sum(map(bool, labels)),
+            "labels_changed_by_a_mask": changed,
+            "secrets": secrets,
+        }
+        print(f"{name} ({policy.name}) on {len(judged)} held-out points, bounds at 97.5 %")
+        print(table.to_string(float_format=lambda x: f"{x:.4g}"))
+        print(f"flagged points: {sum(map(bool, labels))} of {len(judged)}")
+        print(f"secrets whose mask changes other labels: {changed} of {secrets}\n")
+    storage.write_text(out / "summary.json", json.dumps(told, indent=1) + "\n")
 
 
 @app.command()
