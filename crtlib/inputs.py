@@ -73,6 +73,11 @@ def splits(
     return Splits(*(replace(whole, dialogues=part) for part in parts))
 
 
+def available(corpus: str) -> bool:
+    """Whether runs on this corpus can be made here: it is simulated, or its files are found."""
+    return corpus == SIMULATED or corpora.available(corpus)
+
+
 @functools.lru_cache(maxsize=1)
 def _loaded(corpus: str) -> Corpus:
     return corpora.load(corpus)
