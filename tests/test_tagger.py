@@ -1,10 +1,13 @@
 """The learned policy: it finds what it never saw, pi_c flags what pi flags, and files are whole."""
 
+import json
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from crtlib import __main__ as cli
 from crtlib import canaries, corpora, customersim, screen, tagger
 from crtlib.records import MASK, Point, Secret
 
@@ -164,3 +167,32 @@ def test_canaries_are_learned_beside_the_rest():
 def test_bad_arguments(learned, call, message):
     with pytest.raises(ValueError, match=message):
         call(learned)
+
+
+def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, capsys.readouterr()
+
+    file = tmp_path / "d.jsonl"
+    corpora.write_jsonl(customersim.simulate(30, 5, "paper"), file)
+    code, said = run("tagger", file, "--epochs", 2, "--out", tmp_path / "t")
+    assert code == 0 and "pi_c (tagger_conservative)" in said.out
+    summary = json.loads((tmp_path / "t" / "summary.json").read_text())
+    assert 0 <= summary["pi"]["labels_changed_by_a_mask"] <= summary["pi"]["secrets"]
+    options = ["--policy", f"tagger:{tmp_path / 't'}", "--out", tmp_path / "s"]
+    careful = ["--conservative", f"tagger_conservative:{tmp_path / 't'}", "--unit", "turn"]
+    assert run("screen", file, *options, *careful)[0] == 0
+    told = json.loads((tmp_path / "s" / "summary.json").read_text())
+    assert told["public"] + told["private"] == told["points"]
+    bare = screen.annotate(corpora.read_jsonl(file), screen.miss(screen.oracle(), 1.0, 0))
+    corpora.write_jsonl(bare, file)
+    code, said = run("tagger", file, "--out", tmp_path / "none")
+    assert code == 2 and "none holds a labelled secret" in said.err and said.err.count("\n") == 1
+    assert not (tmp_path / "none").exists()
+    code, said = run(
+        "screen", file, "--policy", "oracle", "--unit", "turn", "--out", tmp_path / "n"
+    )
+    assert code == 0 and "no labels" in said.out and "pi flagged nothing" in said.out
