@@ -407,6 +407,56 @@ def report(
     print(page)
 
 
+@app.command()
+def protect(
+    incidence: Annotated[Path, typer.Argument(help="CSV or Parquet: example,secret[,p][,r].")],
+    rounds: Annotated[int, typer.Option(help="Steps of training.")],
+    batch_size: Annotated[float, typer.Option(help="Expected size of a Poisson batch.")],
+    prior: Annotated[
+        float | None, typer.Option(help="Chance of a guess without the model, if no column p.")
+    ] = None,
+    posterior: Annotated[
+        float | None, typer.Option(help="What training may raise it to, if no column r.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights, secrets, plan.")] = None,
+    targets: Annotated[str, typer.Option(help="sqrt (ours) or linear (the paper's).")] = "sqrt",
+    scale: Annotated[float, typer.Option(help="C: more keeps more, at more noise.")] = 5.0,
+    accounting: Annotated[str, typer.Option(help="kl, or tight (slower, less noise).")] = "kl",
+    mode: Annotated[str, typer.Option(help="reference, symmetric or replace.")] = "reference",
+    show_secrets: Annotated[bool, typer.Option(help="Print names instead of numbers.")] = False,
+) -> None:
+    """Weights of examples, and the noise with which no secret is guessed more than promised."""
+    from crtlib import incidence as incidences
+    from crtlib import protect, storage
+
+    held = incidences.read(incidence, prior=prior, posterior=posterior)
+    made = protect.plan(
+        held.matrix,
+        held.prior,
+        held.posterior,
+        steps=rounds,
+        batch_size=batch_size,
+        scale=scale,
+        targets=targets,
+        accounting=accounting,
+        mode=mode,
+    )
+    summary = made.summary() | {"incidence": incidence.name}
+    if out:
+        for name, table in made.tables(held.examples, held.secrets).items():
+            with storage.replacing(out / f"{name}{incidence.suffix}") as part:
+                save = table.to_csv if incidence.suffix == ".csv" else table.to_parquet
+                save(part, index=False)
+        storage.write_text(out / "plan.json", json.dumps(summary, indent=1) + "\n")
+    for name, value in summary.items():
+        print(f"{name:>20}  {value:.6g}" if isinstance(value, float) else f"{name:>20}  {value}")
+    print(f"\nbinding, {len(made.binding)} of {len(held.secrets)}:")
+    names = held.secrets if show_secrets else None
+    tight = accounting == "tight"
+    for said in made.guarantees(made.binding[:5], names=names, tight=tight):
+        print(said)
+
+
 def main() -> None:
     """Run the command line; user mistakes become one line and exit code 2."""
     try:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import sparse, special
 
 from crtlib import mixtures, secret_lp
@@ -317,6 +318,43 @@ class Plan:
     def gap(self) -> float:
         """At most this share of the weight could be gained within the same budgets."""
         return max(0.0, 1 - float(self.weights.sum()) / self.bound)
+
+    def summary(self) -> dict[str, object]:
+        """The plan in plain values."""
+        return {
+            "secrets": len(self.prior),
+            "examples": len(self.weights),
+            "rounds": self.steps,
+            "batch_size": self.batch_size,
+            "targets": self.targets,
+            "scale": self.scale,
+            "mode": self.mode,
+            "accounting": self.accounting,
+            "noise_multiplier": self.noise_multiplier,
+            "kept_weight": float(self.weights.sum()),
+            "kept": self.kept,
+            "certified_gap": self.gap,
+            "in_every_batch": self.certain,
+        }
+
+    def tables(self, examples: Sequence, secrets: Sequence) -> dict[str, pd.DataFrame]:
+        """``weights``, one row an example, and ``secrets``, with what KL accounts for each."""
+        held = self.incidence
+        spent = self.steps * kl(held, self.probabilities, self.noise_multiplier, mode=self.mode)
+        weights = {
+            "example": examples,
+            "weight": self.weights,
+            "sampling_probability": self.probabilities,
+        }
+        rows = {
+            "secret": secrets,
+            "examples": np.diff(held.indptr),
+            "load": held @ self.probabilities,
+            "prior": self.prior,
+            "promised": self.promised,
+            "posterior_kl": posterior(spent, self.prior),
+        }
+        return {"weights": pd.DataFrame(weights), "secrets": pd.DataFrame(rows)}
 
     def guarantees(
         self, secrets: Sequence[int], *, names: Sequence[object] | None = None, tight: bool = False
