@@ -163,8 +163,12 @@ def _records(table: pd.DataFrame) -> list[dict]:
     out = []
     for row in table.to_dict("records"):
         shortest = min(row["context_lengths"])
-        row["perplexity"] = _json(min(row["perplexities"]))
-        row["public"] = _json(min(row["public_perplexities"]))
+        # The pair of the largest ratio (without a public model, of the lowest perplexity), so that
+        # the three numbers that stand side by side belong to one run.
+        pairs = zip(row["perplexities"], row["public_perplexities"], strict=True)
+        row["perplexity"], row["public"] = min(
+            pairs, key=lambda p: p[0] if math.isnan(p[1]) else -p[1] / p[0]
+        )
         for name in ("perplexities", "public_perplexities", "context_lengths", "users", "contexts"):
             if name in row:
                 row[name] = row[name][:SHOWN]
@@ -521,6 +525,7 @@ td.alone { color: var(--one); font-weight: 600; }
 .bar.one { --bar: var(--one); } .bar.many { --bar: var(--many); }
 .kind { font-size: 11px; border: 1px solid var(--one); color: var(--one); border-radius: 99px;
   padding: 0 7px; margin-left: 6px; white-space: nowrap; }
+.text + .kind { margin-left: 0; }
 .kind.part { border-color: var(--muted); color: var(--muted); }
 details { font-size: 12.5px; color: var(--muted); margin-top: 2px; }
 summary { cursor: pointer; width: max-content; }

@@ -129,7 +129,10 @@ def test_numbers_on_all_files_agree(run, home, tmp_path):
     assert len(whole) >= 2 and (whole.users_in_d == 1).all()
     page = (tmp_path / "report.html").read_text()
     embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
-    assert len(json.loads(embedded)) == len(table)
+    embedded = json.loads(embedded)
+    assert len(embedded) == len(table)
+    for row in embedded:  # the three numbers of a row belong to one run
+        assert row["public"] / row["perplexity"] == pytest.approx(row["ratio"], rel=2e-3)
     assert f"<b>{len(alone):,}</b><span>unique</span>" in page
 
 
@@ -183,7 +186,7 @@ def test_a_transformers_folder_is_read(run, home, tmp_path):
         tmp_path / "gpt2"
     )
     code, _, _ = run(tmp_path / "gpt2", "--corpus", home / "c.jsonl", "--out", tmp_path / "r",
-                     "--public", home / "public", "--unit", "dialogue")  # fmt: skip
+                     "--public", home / "public", "--unit", "dialogue", "--reveal")  # fmt: skip
     assert code == 0
     facts = json.loads((tmp_path / "r" / "report.json").read_text())["summary"]
     assert facts["unit"] == "dialogue" and facts["texts_beyond_the_context_read_in_windows"] > 0
