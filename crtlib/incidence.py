@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from crtlib import protect
+from crtlib import posteriors
 
 PAIR, PROMISE = ["example", "secret"], ["p", "r"]
 
@@ -83,7 +83,7 @@ def from_table(table: pd.DataFrame, *, prior: float | None, posterior: float | N
             row = np.flatnonzero(first[secret] != values)[0]
             raise ValueError(f"{name}: row {row + 1} differs from an earlier row of its secret")
         promises.append(first)
-    p, r = protect.promised(*promises)
+    p, r = posteriors.promised(*promises)
     shape = (len(secrets), len(examples))
     matrix = sparse.csr_array((np.ones(len(table)), (secret, example)), shape=shape)
     matrix.data[:] = 1.0  # pairs given twice count once

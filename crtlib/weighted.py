@@ -24,6 +24,7 @@ from torch import Tensor
 
 from crtlib import protect
 from crtlib.ledger import check
+from crtlib.posteriors import posterior
 from crtlib.train import Part, PrivatePhase, Random, _positive, _uniform
 
 
@@ -129,4 +130,4 @@ def guarantees(
             spent[incidence @ p > 0] += math.inf
         else:
             spent += event.steps * protect.kl(incidence, p, event.noise_multiplier, mode=mode)
-    return protect.posterior(spent, prior), spent
+    return posterior(spent, prior), spent

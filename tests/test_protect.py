@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crtlib import mixtures, protect
+from crtlib import mixtures, posteriors, protect
 
 KL = [  # prior, posterior, divergence
     (0.001, 0.01, 0.0140665137652),
@@ -60,18 +60,18 @@ def instance(secrets=400, examples=3000, seed=0):
 
 def test_golden_divergences_and_back():
     p, r, c = np.array(KL).T
-    np.testing.assert_allclose(protect.divergence(p, r), c, rtol=1e-10)
+    np.testing.assert_allclose(posteriors.divergence(p, r), c, rtol=1e-10)
     for c, row in POSTERIOR.items():
-        np.testing.assert_allclose(protect.posterior(c, PRIORS), row, rtol=2e-9)
+        np.testing.assert_allclose(posteriors.posterior(c, PRIORS), row, rtol=2e-9)
 
 
-@pytest.mark.parametrize("kind", protect.DIVERGENCES)
+@pytest.mark.parametrize("kind", posteriors.DIVERGENCES)
 def test_posterior_inverts_divergence(kind):
     p, r, _ = np.array(KL).T
-    c = protect.divergence(p, r, kind=kind)
-    np.testing.assert_allclose(protect.posterior(c, p, kind=kind), r, rtol=1e-9)
-    assert (protect.posterior(c * 1.01, p, kind=kind) > r).all()
-    assert protect.posterior(0.0, 0.3, kind=kind) == pytest.approx(0.3, rel=1e-12)
+    c = posteriors.divergence(p, r, kind=kind)
+    np.testing.assert_allclose(posteriors.posterior(c, p, kind=kind), r, rtol=1e-9)
+    assert (posteriors.posterior(c * 1.01, p, kind=kind) > r).all()
+    assert posteriors.posterior(0.0, 0.3, kind=kind) == pytest.approx(0.3, rel=1e-12)
     # Above by definition: the f-divergence of two coins.
     f = {
         "kl": lambda a, b: a * math.log(a / b),
@@ -94,7 +94,7 @@ def test_kl_of_a_reconstruction_bounds_its_success():
         truth = rng.integers(k, size=n)
         seen[np.arange(n), truth] += shift
         success = (seen.argmax(axis=1) == truth).mean()
-        bound = float(protect.posterior(shift**2 / 2, 1 / k))
+        bound = float(posteriors.posterior(shift**2 / 2, 1 / k))
         assert 1.5 / k < success < bound
         tight = protect.tight_posterior(np.array([0.0, 1.0]), 1 / shift, 1, 1 / k)[1]
         assert success < tight + 4 * math.sqrt(0.25 / n) and tight < bound
@@ -153,7 +153,7 @@ def test_noise_is_the_least_that_keeps_every_promise():
     q = np.random.default_rng(1).uniform(0, 0.02, 3000)
     for mode in protect.MODES:
         sigma = protect.noise_multiplier(held, q, 0.01, posterior, steps=200, mode=mode)
-        allowed = protect.divergence(0.01, posterior)
+        allowed = posteriors.divergence(0.01, posterior)
         assert (200 * protect.kl(held, q, sigma, mode=mode) <= allowed).all()
         assert (200 * protect.kl(held, q, sigma * (1 - 1e-9), mode=mode) > allowed).any()
 
@@ -173,8 +173,8 @@ def test_golden_plan():
     assert made.binding.tolist() == [1] and made.kept == pytest.approx(0.5) and made.gap < 1e-9
     each = made.guarantees(range(4), tight=True)
     assert [g.load for g in each] == pytest.approx([0.5, 0.575, 0.125, 0.3], abs=1e-8)
-    allowed = protect.divergence(0.01, GOLDEN_POSTERIOR)
-    ratios = [float(protect.divergence(0.01, g.posterior_kl)) / c for g, c in zip(each, allowed)]  # noqa: B905
+    allowed = posteriors.divergence(0.01, GOLDEN_POSTERIOR)
+    ratios = [float(posteriors.divergence(0.01, g.posterior_kl)) / c for g, c in zip(each, allowed)]  # noqa: B905
     assert ratios == pytest.approx([0.878272, 1, 0.220851, 0.524988], abs=2e-6)
     for g in each:
         assert g.posterior_tight < g.posterior_kl <= g.promised * (1 + 1e-9)
@@ -200,7 +200,9 @@ def test_every_secret_keeps_its_promise(targets, accounting, secrets):
     )
     assert made.probabilities.sum() == pytest.approx(15) and made.gap < 1e-8
     power = protect.TARGETS[targets]
-    assert (held @ made.weights <= 12 * protect.divergence(0.01, posterior) ** power + 1e-9).all()
+    assert (
+        held @ made.weights <= 12 * posteriors.divergence(0.01, posterior) ** power + 1e-9
+    ).all()
     for j, g in enumerate(made.guarantees(range(secrets), tight=accounting == "tight")):
         assert g.posterior <= posterior[j] * (1 + 1e-9)
         assert g.examples == np.diff(held.indptr)[j]
