@@ -70,10 +70,13 @@ def _need(package: str, install: str, policy: str) -> None:
         raise ValueError(f"policy={policy!r}: needs the package {package}: {install}")
 
 
+_PLAIN = {"O", "_", "<unk>", "<START>", "<STOP>"}  # the last two of a CRF
+
+
 def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
     """The kinds in tags such as O, B-PER, S-PER, and in which column of a row each tag counts."""
     split = [re.fullmatch(r"(?:([BIESLU])-)?(.+)", tag, re.DOTALL).groups() for tag in tags]
-    kinds = tuple(sorted({kind for _, kind in split} - {"O", "_", "<unk>"}))
+    kinds = tuple(sorted({kind for _, kind in split} - _PLAIN))
     columns = np.zeros((len(tags), 1 + 2 * len(kinds)))
     for row, (prefix, kind) in zip(columns, split, strict=True):
         begins = prefix in ("B", "S", "U")

@@ -132,14 +132,17 @@ def test_a_missing_package_says_what_to_install(monkeypatch, name, package, inst
 def test_flair(tmp_path):
     pytest.importorskip("flair", reason="flair is not installed")
     from flair.data import Dictionary
-    from flair.embeddings import CharacterEmbeddings
+    from flair.embeddings import OneHotEmbeddings
     from flair.models import SequenceTagger
 
     torch.manual_seed(0)
     tags = Dictionary(add_unk=False)
     for tag in ("PER", "LOC"):
         tags.add_item(tag)
-    made = SequenceTagger(CharacterEmbeddings(), tags, "ner", hidden_size=8)
+    vocabulary = Dictionary()
+    for word in ("call", "Ada"):
+        vocabulary.add_item(word)
+    made = SequenceTagger(OneHotEmbeddings(vocabulary), tags, "ner", hidden_size=8)
     made.save(tmp_path / "m.pt")
     text = f"call Ada Lovelace now {MASK}"
     everything = detectors.flair(str(tmp_path / "m.pt"), threshold=1e-9)
