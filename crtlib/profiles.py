@@ -58,10 +58,14 @@ def _one_of(*allowed: str) -> tuple[Callable[[object], bool], str]:
 
 def _policy(v: object) -> bool:
     named = ("regex", "oracle", "everything", "tagger", "presidio")
-    return isinstance(v, str) and (v in named or v.startswith(("ner:", "flair:")))
+    kinds = [k + end for k in ("tagger", "ner", "flair") for end in (":", "_conservative:")]
+    return isinstance(v, str) and (v in named or v.startswith(tuple(kinds)))
 
 
-POLICIES = "one of regex, oracle, everything, tagger, presidio, ner:NAME, flair:NAME"
+POLICIES = (
+    "one of regex, oracle, everything, tagger, presidio, tagger:FOLDER, ner:NAME, flair:NAME "
+    "(or tagger_conservative:FOLDER, ...)"
+)
 _unit, _positive = _number(0, 1), _number(0, float("inf"), open_ends=True)
 ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "gamma": (_unit, "a number in [0, 1]"),

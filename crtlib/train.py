@@ -43,7 +43,7 @@ TOKENS_AT_ONCE = 4096
 Random = torch.Generator | Literal["secure"]
 
 
-def _uniform(n: int, generator: Random) -> Tensor:
+def uniform(n: int, generator: Random) -> Tensor:
     """``n`` float64 uniforms of [0, 1), 53 bits each; "secure" asks the operating system."""
     if generator != clipping.SECURE:
         return torch.rand(n, generator=generator, dtype=torch.float64)
@@ -51,7 +51,7 @@ def _uniform(n: int, generator: Random) -> Tensor:
     return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)
 
 
-def _positive(**values: float) -> None:
+def check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name}={value}: must be positive")
@@ -73,7 +73,9 @@ class PublicPhase:
     order, reads_flags = "public order", False
 
     def __post_init__(self) -> None:
-        _positive(passes=self.passes, batch_size=self.batch_size, learning_rate=self.learning_rate)
+        check_positive(
+            passes=self.passes, batch_size=self.batch_size, learning_rate=self.learning_rate
+        )
 
     def batches(self, lengths: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
         """Index tensors that cover the points once a pass, shuffled.
@@ -135,7 +137,7 @@ class PrivatePhase:
             raise ValueError(f"sampling_probability={self.sampling_probability}: must be in (0, 1]")
         if self.noise_multiplier < 0:
             raise ValueError(f"noise_multiplier={self.noise_multiplier}: must not be negative")
-        _positive(
+        check_positive(
             steps=self.steps,
             clip_norm=self.clip_norm,
             normaliser=self.normaliser,
@@ -147,7 +149,7 @@ class PrivatePhase:
         ``sampling_probability``, independently. Nothing else of ``lengths`` is read but their
         number."""
         for _ in range(self.steps):
-            drawn = _uniform(len(lengths), generator)
+            drawn = uniform(len(lengths), generator)
             yield (drawn < self.sampling_probability).nonzero().flatten()
 
     def event(self) -> SampledGaussian:
@@ -278,7 +280,7 @@ def train(
     optimizers = {kind: make(_trainable(model), lr=1.0) for kind in ("public", "private")}
     run = Run(model)
     identity = _identity(model, phases, parts, flags, seed, secure, optimizer)
-    done = _restore(checkpoint, identity, run, optimizers, generators)
+    done = _restore(checkpoint, identity, phases, run, optimizers, generators)
 
     model.train()
     bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
@@ -369,7 +371,7 @@ def _save(path, identity, done, run, optimizers, generators) -> None:
         "generators": [
             None if g == clipping.SECURE else g.get_state() for g in generators.values()
         ],
-        "events": [asdict(e) for e in run.events],
+        "events": [{"type": type(e).__name__, **asdict(e)} for e in run.events],
         "history": run.history,
         "updates": dict(run.updates),
         "seconds": run.seconds,
@@ -378,7 +380,7 @@ def _save(path, identity, done, run, optimizers, generators) -> None:
         torch.save(state, part)
 
 
-def _restore(path, identity, run, optimizers, generators) -> int:
+def _restore(path, identity, phases, run, optimizers, generators) -> int:
     """Load a checkpoint of this run, if there is one; the number of phases already done."""
     if not path or not Path(path).exists():
         return 0
@@ -393,7 +395,8 @@ def _restore(path, identity, run, optimizers, generators) -> int:
     for generator, saved in zip(generators.values(), state["generators"], strict=True):
         if saved is not None:
             generator.set_state(saved)
-    run.events = [SampledGaussian(**e) for e in state["events"]]
+    kinds = {type(e).__name__: type(e) for e in (p.event() for p in phases) if e is not None}
+    run.events = [kinds[e.pop("type")](**e) for e in state["events"]]
     run.history, run.seconds = state["history"], state["seconds"]
     run.updates = Counter(state["updates"])
     return state["done"]

@@ -25,7 +25,7 @@ from torch import Tensor
 from crtlib import protect
 from crtlib.ledger import check
 from crtlib.posteriors import posterior
-from crtlib.train import Part, PrivatePhase, Random, _positive, _uniform
+from crtlib.train import Part, PrivatePhase, Random, check_positive, uniform
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,10 @@ class WeightedPhase:
     step, rates, updates = PrivatePhase.step, PrivatePhase.rates, PrivatePhase.updates
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sampling_probabilities", tuple(self.sampling_probabilities))
+        each = tuple(map(float, self.sampling_probabilities))
+        object.__setattr__(self, "sampling_probabilities", each)
         self.event()  # refuses what is out of range
-        _positive(
+        check_positive(
             steps=self.steps,
             clip_norm=self.clip_norm,
             normaliser=self.normaliser,
@@ -84,7 +85,7 @@ class WeightedPhase:
                 f"sampling_probabilities: {len(p)} for {len(lengths)} points: must be one each"
             )
         for _ in range(self.steps):
-            yield (_uniform(len(p), generator) < p).nonzero().flatten()
+            yield (uniform(len(p), generator) < p).nonzero().flatten()
 
     def event(self) -> WeightedGaussian:
         """What an accountant has to know of this phase."""

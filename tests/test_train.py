@@ -145,7 +145,7 @@ def test_secure_randomness_repeats_neither_batches_nor_noise(monkeypatch):
     runs = [batches_of(monkeypatch, secure=True) for _ in range(3)]
     assert len({str(batches) for batches, _ in runs}) > 1
     assert not torch.equal(runs[0][1], runs[1][1])
-    drawn = train._uniform(20_000, "secure")
+    drawn = train.uniform(20_000, "secure")
     assert drawn.min() >= 0 and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.015
 
 

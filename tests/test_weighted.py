@@ -132,3 +132,29 @@ def test_refusals():
         weighted.guarantees(phase().event(), HELD, prior=0.01)
     with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
         weighted.phases(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
+
+
+def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
+    phase = weighted.WeightedPhase(
+        epoch=1,
+        sampling_probabilities=tuple(np.linspace(0.2, 0.9, len(PARTS["private"]))),
+        steps=2,
+        noise_multiplier=1.0,
+        clip_norm=0.1,
+        normaliser=4.0,
+        learning_rate=1e-3,
+    )
+    schedule = [replace(phase, epoch=e) for e in (1, 2)]
+    whole = train.train(models.build(SPEC, 0), schedule, PARTS, seed=0)
+    file = tmp_path / "run.pt"
+
+    def dies(epoch, _):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        train.train(models.build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file, on_epoch=dies)
+    again = train.train(models.build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
+    assert again.events == whole.events and len(again.events) == 2
+    assert torch.equal(flat(again.model), flat(whole.model))
