@@ -156,6 +156,9 @@ def train(
     delta: Annotated[float, typer.Option(help="Target delta.")] = 8e-5,
     neighbouring: Annotated[str, typer.Option(help="add_or_remove or replace.")] = "replace",
     epochs: Annotated[int, typer.Option(help="Epochs.")] = 8,
+    init: Annotated[
+        str, typer.Option(help="random, or a pre-trained GPT-2: hub id or folder (model gpt2).")
+    ] = "random",
     seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
     canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
     repeatable_noise: Annotated[
@@ -188,6 +191,7 @@ def train(
             delta=delta,
             neighbouring_relation=neighbouring,
             epochs=epochs,
+            init=init,
             canaries=canaries,
         )
     )

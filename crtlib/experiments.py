@@ -38,8 +38,9 @@ class Experiment:
     paper), from which ``noise_multiplier`` is calibrated before the run: see :func:`calibrate`.
     ``sampling_probability``, ``epochs`` and ``normaliser`` are public constants.
 
-    ``labelled`` dialogues, apart from all others, teach the policy "tagger". ``init`` is "random",
-    or the name of a public corpus on which the model is trained first, ``init_epochs`` times.
+    ``labelled`` dialogues, apart from all others, teach the policy "tagger". ``init`` is "random";
+    the name of a public corpus on which the model is trained first, ``init_epochs`` times; or a
+    pre-trained GPT-2, by hub id or folder, which brings its own shape and vocabulary.
     """
 
     method: str
@@ -116,6 +117,11 @@ class Experiment:
         """True where a policy learned from labels: it is judged on held-out ones."""
         return "tagger" in (self.policy, self.conservative)
 
+    @property
+    def brings_vocabulary(self) -> bool:
+        """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
+        return self.init != "random" and self.init not in corpora.HOMES
+
     def canonical(self) -> Experiment:
         """The same run with the fields that it does not read set to fixed values.
 
@@ -153,9 +159,12 @@ class Experiment:
     def key(self) -> str:
         """Hash that names the result: equal for equal runs, whatever the order of the fields."""
         told = json.dumps([results.STORE_VERSION, asdict(self.canonical())], sort_keys=True)
-        for name in (self.corpus, self.init):  # files are known by their content
-            if name not in (SIMULATED, "random"):
-                told += corpora.fingerprint(name)
+        if self.corpus != SIMULATED:  # files are known by their content
+            told += corpora.fingerprint(self.corpus)
+        if self.init in corpora.HOMES:
+            told += corpora.fingerprint(self.init)
+        elif self.init != "random":
+            told += models.fingerprint(self.init)
         return hashlib.sha256(told.encode()).hexdigest()[:24]
 
     def shape(self) -> models.ModelSpec:

@@ -171,7 +171,9 @@ def data(e: Experiment) -> Data:
         pi_c=cautious,
         checked=checked,
         prepared=prepared,
-        tokenizer=_tokenizer(planted, conservative, e.vocab_size),
+        tokenizer=tokens.adapt(e.init)
+        if e.brings_vocabulary
+        else _tokenizer(planted, conservative, e.vocab_size),
         canaries=secrets,
         valid=_heldout(split.valid, e),
         test=_heldout(split.test, e),

@@ -13,6 +13,7 @@ True
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -155,6 +156,45 @@ def load(name_or_folder: str | Path) -> nn.Module:
     if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
         raise ValueError(f"model={str(name_or_folder)!r}: its head is not a plain linear map")
     return model
+
+
+def pretrained(name_or_folder: str | Path, *, vocab_size: int) -> tuple[nn.Module, ModelSpec]:
+    """A GPT-2 of the hub or of a local folder, ready to train: no dropout, and room for the tokens
+    that were added to its vocabulary, whose embeddings start at the mean of the others.
+
+    The spec builds the same shape again (:func:`build`). Raises ``ValueError`` for another
+    architecture, or a vocabulary smaller than the model's.
+    """
+    found = load(name_or_folder)
+    config = found.config
+    if config.model_type != "gpt2":
+        raise ValueError(f"init={str(name_or_folder)!r}: is a {config.model_type}, must be a gpt2")
+    rows = found.get_input_embeddings().weight.detach()
+    if vocab_size < len(rows):
+        raise ValueError(f"vocab_size={vocab_size}: must be at least the model's {len(rows)}")
+    grown = torch.cat([rows, rows.mean(0).expand(vocab_size - len(rows), -1)])
+    spec = ModelSpec(
+        kind="gpt2",
+        vocab_size=vocab_size,
+        hidden=config.n_embd,
+        layers=config.n_layer,
+        heads=config.n_head,
+        context=config.n_positions,
+    )
+    model = build(spec, 0)
+    state = found.state_dict() | {"transformer.wte.weight": grown, "lm_head.weight": grown}
+    model.load_state_dict(state)
+    return model, spec
+
+
+def fingerprint(name_or_folder: str | Path) -> str:
+    """What tells one starting point from another: the files of a folder, or the hub's name."""
+    folder, digest = Path(name_or_folder), hashlib.sha256(str(name_or_folder).encode())
+    if folder.is_dir():
+        digest = hashlib.sha256()
+        for path in sorted(p for p in folder.iterdir() if p.suffix in (".json", ".safetensors")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 # --------------------------------------------------------------------------- the interface

@@ -17,7 +17,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from crtlib import storage
 from crtlib.records import MASK, Point
@@ -102,6 +110,33 @@ class Bpe:
 def load(path: str | os.PathLike) -> Bpe:
     """A tokenizer written by :meth:`Bpe.save`."""
     return Bpe(Path(path).read_text(encoding="utf-8"))
+
+
+def adapt(name_or_folder: str | os.PathLike) -> Bpe:
+    """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``), with our
+    three special tokens added and digits split singly.
+
+    Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
+    """
+    file = Path(name_or_folder) / "tokenizer.json"
+    try:
+        kept = Tokenizer.from_file(str(file)) if file.exists() else None
+        tokenizer = kept or Tokenizer.from_pretrained(str(name_or_folder))
+    except Exception as error:  # the package raises bare Exceptions
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"init={str(name_or_folder)!r}: no tokenizer found ({first})") from None
+    missing = [d for d in "0123456789" if tokenizer.token_to_id(d) is None]
+    if missing:
+        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no token for {missing}")
+    apart = pre_tokenizers.Digits(individual_digits=True)
+    before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # frames are ours
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.add_special_tokens([BOS, EOS])
+    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
+    return Bpe(tokenizer.to_str())
 
 
 def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:

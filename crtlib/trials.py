@@ -120,12 +120,19 @@ PUBLIC_DIALOGUES = 1000
 """At most so many dialogues of a public corpus initialise a model."""
 
 
-def _initial(e: Experiment, shape: models.ModelSpec, tokenizer: tokens.Bpe) -> nn.Module:
-    """The model before it reads the corpus: random weights, perhaps trained on public text."""
+def _initial(e: Experiment, tokenizer: tokens.Bpe) -> tuple[nn.Module, models.ModelSpec]:
+    """The model before it reads the corpus: random weights, those of a pre-trained model, or
+    weights that were trained here on public text."""
+    if e.brings_vocabulary:
+        model, shape = models.pretrained(e.init, vocab_size=tokenizer.vocab_size)
+        if shape.kind != e.model:
+            raise ValueError(f"model={e.model!r}: init={e.init!r} is a {shape.kind}")
+        return model, shape
+    shape = replace(e.shape(), vocab_size=tokenizer.vocab_size)
     model = models.build(shape, e.seed)
     if e.init != "random":
         model.load_state_dict(_pretrained(e.init, e.init_epochs, shape, e.seed, tokenizer))
-    return model
+    return model, shape
 
 
 @functools.lru_cache(maxsize=4)
@@ -166,8 +173,7 @@ def fit(
     if e.method == "selective":  # what pi finds is private, token by token; the text stays raw
         found = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
         flags = {"private": d.tokenizer.encode_marked(found)[1]}
-    shape = replace(e.shape(), vocab_size=d.tokenizer.vocab_size)
-    model = _initial(e, shape, d.tokenizer)
+    model, shape = _initial(e, d.tokenizer)
     phases = schedule(e, has_public=bool(parts["public"]))
     done = train(
         model.to(device),
@@ -245,4 +251,5 @@ def restore(e: Experiment, folder: str | os.PathLike) -> Fitted | None:
     kept = {"history": done["history"], "seconds": done["seconds"]}
     run = Run(model, events, updates=Counter(done["updates"]), **kept)
     phases = schedule(e, has_public=bool(d.prepared.public))
-    return Fitted(run, d, phases, replace(e.shape(), vocab_size=tokenizer.vocab_size))
+    shape = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    return Fitted(run, d, phases, models.ModelSpec(**shape))

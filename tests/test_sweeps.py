@@ -12,6 +12,9 @@ from dataclasses import replace
 import pandas as pd
 import psutil
 import pytest
+import transformers
+from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers import models as bpe
 
 from crtlib import (
     corpora,
@@ -291,3 +294,37 @@ def test_selective_reads_raw_text_with_flags_of_the_policy():
     assert said.epsilon == float("inf")
     with pytest.raises(ValueError, match="model='gpt2': S-DP protects the state of an lstm"):
         replace(e, model="gpt2").canonical()
+
+
+def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
+    """A GPT-2 as the hub would deliver it, made here: trained further, saved and loaded again."""
+    texts = [f"{t.speaker}: {t.text}" for t in customersim.simulate(30, 7, "paper").turns()]
+    plain = Tokenizer(bpe.BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = {"special_tokens": ["<|endoftext|>"], "show_progress": False}
+    plain.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, **special)
+    )
+    plain.save(str(tmp_path / "tokenizer.json"))
+    config = transformers.GPT2Config(
+        vocab_size=plain.get_vocab_size(), n_embd=16, n_layer=1, n_head=2, n_positions=128
+    )
+    given = transformers.GPT2LMHeadModel(config)
+    given.save_pretrained(tmp_path)
+    e = replace(TINY, method="crt", model="gpt2", init=str(tmp_path))
+    e = experiments.calibrate(replace(e, hidden=64))  # the folder's shape counts, not this
+    fitted = trials.fit(e)
+    tokenizer = fitted.data.tokenizer
+    assert fitted.shape.hidden == 16 and tokenizer.vocab_size == plain.get_vocab_size() + 3
+    ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
+    assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
+    assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
+    trials.save(fitted, tmp_path / "kept")
+    again = trials.restore(e, tmp_path / "kept")
+    assert trials.measure(e, again) == trials.measure(e, fitted)
+    with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):
+        trials.fit(replace(e, model="lstm"))
+    other = replace(e, init=str(tmp_path / "kept"))
+    assert other.key != e.key
