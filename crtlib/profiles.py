@@ -76,6 +76,7 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "epsilons": (_some(_positive), "a list of positive numbers"),
     "seed": (_whole(0, 2**31), "a whole number of at least 0"),
     "seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
+    "choice_seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
     "trials": (_whole(1, 1000), "a whole number of at least 1"),
     "dialogues": (_whole(10, 10**7), "a whole number of at least 10"),
     "workers": (_whole(1, 1024), "a whole number of at least 1"),

@@ -165,12 +165,12 @@ CHOICES = {
 def choices_grid(
     settings: SimpleNamespace, hyperparameters: Callable[[str, str, str], dict] | None = None
 ) -> dict[str, list[Experiment]]:
-    """CRT at one gamma with each of ``CHOICES``, all seeds: LSTM on CustomerSim."""
+    """CRT at one gamma with each of ``CHOICES``, a few seeds: LSTM on CustomerSim."""
     chosen = (hyperparameters or tuned)("crt", "lstm", SIMULATED)
     return {
         name: [
             _experiment(settings, SIMULATED, "crt", "lstm", settings.gamma, seed, chosen | change)
-            for seed in range(settings.seeds)
+            for seed in range(settings.choice_seeds)
         ]
         for name, change in CHOICES.items()
     }
@@ -194,7 +194,7 @@ def public_start_grid(
         )
         for method in ("sgd", "dpsgd", "crt")
         for start in starts
-        for seed in range(settings.seeds)
+        for seed in range(settings.choice_seeds)
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 from crtlib import profiles, sweeps
 
 SIZES = {"dialogues", "gammas", "ablation_gammas", "seeds", "shapes", "trials", "models"}
-SIZES |= {"corpora", "data"}
+SIZES |= {"corpora", "data", "choice_seeds"}
 
 
 def test_profiles_differ_in_sizes_only():
