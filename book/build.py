@@ -1,7 +1,7 @@
 """Run the notebooks and build the book from them, offline, leaving the checkout clean.
 
 ``--profile quick`` makes your own edition in ``_build/quick/html``. ``--publish laptop`` instead
-records the executed notebooks in ``book/chapters``, the published edition. Finished training runs
+records the executed notebooks in ``book/chapters``, the published edition; ``--only canary`` some. Finished training runs
 are kept in ``store/`` and are not run again.
 """
 
@@ -83,9 +83,14 @@ def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | Non
     return None
 
 
-def execute_all(profile: str, work: Path, target: Path) -> None:
-    """Run every notebook, two at a time, the longest first; exits 1 where one fails."""
-    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"), key=recorded_seconds, reverse=True)
+def execute_all(profile: str, work: Path, target: Path, only: list[str] | None = None) -> None:
+    """Run the notebooks (all, or those named ``only``), two at a time, the longest first; exits 1
+    where one fails."""
+    names = sorted(p.stem for p in (ROOT / "notebooks").glob("*.ipynb"))
+    if unknown := sorted(set(only or ()) - set(names)):
+        sys.exit(f"--only {' '.join(unknown)}: must be some of {', '.join(names)}")
+    notebooks = [ROOT / "notebooks" / f"{name}.ipynb" for name in only or names]
+    notebooks.sort(key=recorded_seconds, reverse=True)
     work.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = [pool.submit(execute, n, profile, work, target) for n in notebooks]
@@ -140,10 +145,13 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--profile", choices=sizes, help="build your edition")
     what.add_argument("--publish", choices=sizes, help="record the runs in book/chapters")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="publish these notebooks only")
     arguments = parser.parse_args()
+    if arguments.only and not arguments.publish:
+        parser.error("--only: goes with --publish; your edition has every chapter")
     start, done = time.perf_counter(), PUBLISHED
     if arguments.publish:
-        execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED)
+        execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED, arguments.only)
     else:
         done = build(arguments.profile)
     print(f"{done}\n{time.perf_counter() - start:.0f} seconds")
