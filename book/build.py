@@ -1,8 +1,8 @@
 """Run the notebooks and build the book from them, offline, leaving the checkout clean.
 
 ``--profile quick`` makes your own edition in ``_build/quick/html``. ``--publish laptop`` instead
-records the executed notebooks in ``book/chapters``, the published edition; ``--only canary`` some. Finished training runs
-are kept in ``store/`` and are not run again.
+records the executed notebooks in ``book/chapters``, the published edition (``--only canary``: those
+named). Finished training runs are kept in ``store/`` and are not run again.
 """
 
 from __future__ import annotations
