@@ -1,0 +1,312 @@
+"""The experiments of Hush!: frozen settings, each of which makes rows of the long table.
+
+A setting is a value (JSON-safe, hashable) with a ``seed`` and a method ``measure() -> rows``.
+
+>>> lines = ["the cat sat", "the dog sat", "a dog ran"]
+>>> held = secret_words(lines, first=1, count=2, prior=0.01, posteriors=(0.1, 0.9), seed=0)
+>>> held.secrets.tolist(), held.examples.tolist()  # "dog" and "sat" come after "the", by letters
+(['sat', 'the'], ['0', '1'])
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from crtlib import (
+    corpora,
+    customersim,
+    extraction,
+    incidence,
+    masked,
+    mixtures,
+    models,
+    protect,
+    results,
+    tokens,
+    weighted,
+)
+from crtlib.ledger import check
+from crtlib.methods import Private, dpsgd
+from crtlib.train import train
+
+CUSTOMERSIM = "customersim"
+
+
+def collect(
+    runs: Iterable, store: results.Store, *, profile: str = "custom", progress: bool = True
+) -> pd.DataFrame:
+    """Measure what the store does not hold yet, one run after the other, each recorded atomically;
+    the long table of all of ``runs``, with their class in the column ``run_kind``."""
+    wanted = {key(run): run for run in runs}
+    with store.alone():
+        missing = [(k, run) for k, run in wanted.items() if not store.has(k)]
+        for k, run in tqdm(missing, desc="runs", unit="run", disable=not progress):
+            started = time.perf_counter()
+            rows = run.measure()
+            seconds = time.perf_counter() - started
+            made = results.provenance(profile=profile, device="cpu", seconds=seconds)
+            store.write(k, {"run_kind": type(run).__name__, **asdict(run)}, made, rows)
+    return store.table(list(wanted))
+
+
+def key(run) -> str:
+    """The hash that names a run: of its class, its fields and the corpus that it reads."""
+    told = json.dumps([results.STORE_VERSION, type(run).__name__, asdict(run)], sort_keys=True)
+    if getattr(run, "corpus", CUSTOMERSIM) != CUSTOMERSIM:
+        told += corpora.fingerprint(run.corpus)
+    return hashlib.sha256(told.encode()).hexdigest()[:24]
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def first_available(names: Sequence[str]) -> str:
+    """The first of these corpora that is there; CustomerSim, which is made, always is."""
+    for name in names:
+        if name == CUSTOMERSIM or corpora.available(name, "train"):
+            return name
+    raise ValueError(f"corpora={', '.join(names)}: none is available")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Different texts, each in one part only; the vocabulary is learned from ``public``."""
+
+    public: tuple[str, ...]
+    train: tuple[str, ...]
+    valid: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=8)
+def texts(corpus: str, dialogues: int, seed: int) -> Texts:
+    """A corpus' turns (sentences where nobody speaks), without repetitions, shuffled by ``seed``
+    and cut 15 : 65 : 10 : 10. An abstract of the hub is a paragraph, as in WikiText."""
+    if corpus == CUSTOMERSIM:
+        read = customersim.simulate(dialogues, seed, variety="rich")
+    else:
+        read = corpora.load(corpus, limit=dialogues)
+    points = corpora.points(read, unit="turn")
+    if not read.dialogues[0].turns[0].speaker:
+        points = corpora.sentences(points)
+    found = sorted({p.text for p in points if len(p.text) > 15})
+    found = [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
+    ends = (np.array([0, 0.15, 0.8, 0.9, 1]) * len(found)).astype(int)
+    return Texts(*(tuple(found[a:b]) for a, b in itertools.pairwise(ends)))
+
+
+def secret_words(
+    lines: Sequence[str], *, first: int, count: int, prior: float, posteriors: tuple, seed: int
+) -> incidence.Incidence:
+    """Words as secrets, as in Section 5.1: sorted by how many texts hold them, the ``count`` from
+    rank ``first`` on. Each is promised a uniform posterior between the two ``posteriors``;
+    ``examples`` are the numbers of the lines that hold a secret, as strings."""
+    held = [set(re.findall(r"[a-z]+", line.lower())) for line in lines]
+    often = Counter(word for words in held for word in words)
+    ranked = sorted(often, key=lambda word: (-often[word], word))[first : first + count]
+    if len(ranked) < count:
+        raise ValueError(f"first={first}, count={count}: the text has {len(often)} words")
+    drawn = np.random.default_rng([seed, 3]).uniform(*posteriors, size=count)
+    promise = dict(zip(ranked, drawn.tolist(), strict=True))
+    pairs = [(str(i), w, promise[w]) for i, words in enumerate(held) for w in sorted(words)
+             if w in promise]  # fmt: skip
+    table = pd.DataFrame(pairs, columns=["example", "secret", "r"])
+    return incidence.from_table(table, prior=prior, posterior=None)
+
+
+# --- Section 5.1: a masked language model on text with word-secrets -------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedRun:
+    """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
+    ``noisy=False`` trains on the same samples without noise (and promises nothing)."""
+
+    seed: int
+    targets: str
+    scale: float | None
+    noisy: bool
+    corpus: str = CUSTOMERSIM
+    dialogues: int = 300
+    first: int = 200
+    secrets: int = 150
+    prior: float = 0.01
+    posterior_low: float = 0.1
+    posterior_high: float = 0.9
+    vocab_size: int = 400
+    hidden: int = 32
+    layers: int = 2
+    heads: int = 2
+    context: int = 64
+    steps: int = 30
+    batch_size: int = 64
+    clip_norm: float = 0.1
+    learning_rate: float = 1e-3
+
+    def measure(self) -> list[results.Row]:
+        """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
+        made, held = plan(replace(self, noisy=True, learning_rate=1e-3))  # read once for all
+        text = texts(self.corpus, self.dialogues, self.seed)
+        bpe = _vocabulary(text.public, self.vocab_size)
+        kept = [text.train[int(i)] for i in held.examples]
+        lines = [ids[: self.context] for ids in bpe.encode(kept)]
+        shape = models.ModelSpec(
+            "bert", bpe.vocab_size, hidden=self.hidden, layers=self.layers, heads=self.heads,
+            context=self.context,
+        )  # fmt: skip
+        phase = masked.MaskedPhase(
+            epoch=1,
+            sampling_probabilities=tuple(made.probabilities.tolist()),
+            steps=self.steps,
+            noise_multiplier=made.noise_multiplier if self.noisy else 0.0,
+            clip_norm=self.clip_norm,
+            normaliser=self.batch_size,
+            learning_rate=self.learning_rate,
+            mask=bpe.mask,
+            vocab_size=bpe.vocab_size,
+        )
+        run = train(models.build(shape, self.seed), [phase], {"private": lines}, seed=self.seed)
+        accounted = weighted.guarantees(run.events, held.matrix, prior=held.prior)[0]
+        facts = {
+            "kept": made.kept,
+            "kept_examples": float((made.weights > 0.5).mean()),
+            "noise_multiplier": phase.noise_multiplier,
+            "needed": made.noise_multiplier,
+            "worst": float((accounted / held.posterior).max()),
+            "examples": len(lines),
+        }
+        for part in ("valid", "test"):
+            cut = [ids[: self.context] for ids in bpe.encode(getattr(text, part))]
+            facts[part] = masked.loss(run.model, cut, mask=bpe.mask, seed=0)
+        return [(name, 0, 0, float(value)) for name, value in facts.items()]
+
+
+@functools.lru_cache(maxsize=64)
+def plan(run: MaskedRun) -> tuple[protect.Plan, incidence.Incidence]:
+    """How to train, and who holds what."""
+    held = secret_words(
+        texts(run.corpus, run.dialogues, run.seed).train,
+        first=run.first,
+        count=run.secrets,
+        prior=run.prior,
+        posteriors=(run.posterior_low, run.posterior_high),
+        seed=run.seed,
+    )
+    made = protect.plan(
+        held.matrix,
+        held.prior,
+        held.posterior,
+        steps=run.steps,
+        batch_size=run.batch_size,
+        scale=1e9 if run.scale is None else run.scale,
+        targets=run.targets,
+    )
+    return made, held
+
+
+@functools.lru_cache(maxsize=8)
+def _vocabulary(public: tuple[str, ...], size: int) -> tokens.Bpe:
+    return tokens.train_bpe(public, vocab_size=size)
+
+
+def chosen(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
+    seeds is least. Every cell has had the same rates to choose from."""
+    cell = ["targets", "scale", "noisy"]
+    names = ["run", *cell, "learning_rate", "seed"]
+    wide = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    wide = wide.pivot_table(index=names, columns="metric", values="value").reset_index()
+    mean = wide.groupby([*cell, "learning_rate"]).valid.mean().reset_index()
+    best = mean.loc[mean.groupby(cell).valid.idxmin(), [*cell, "learning_rate"]]
+    return wide.merge(best)
+
+
+# --- Section 5.2: what can be extracted -----------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractionRun:
+    """DP-SGD on a causal model, twice: on all texts, and on all but the ``probes``."""
+
+    seed: int
+    noise_multiplier: float
+    corpus: str = CUSTOMERSIM
+    dialogues: int = 40
+    probes: int = 40
+    others: int = 80
+    prefix: int = 8
+    suffix: int = 8
+    kind: str = "gemma2"
+    vocab_size: int = 320
+    hidden: int = 32
+    layers: int = 2
+    heads: int = 4
+    epochs: int = 30
+    sampling_probability: float = 0.2
+    clip_norm: float = 1.0
+    learning_rate: float = 5e-3
+
+    def phases(self):
+        """The same schedule for both models; sums are divided by the expected batch of all."""
+        return dpsgd(
+            epochs=self.epochs,
+            private=Private(
+                sampling_probability=self.sampling_probability,
+                noise_multiplier=self.noise_multiplier,
+                clip_norm=self.clip_norm,
+                normaliser=self.sampling_probability * (self.probes + self.others),
+                learning_rate=self.learning_rate,
+            ),
+        )
+
+    def posterior(self, prior: float) -> float:
+        """The most that guessing one example can succeed, of one that ``prior`` guesses without
+        the model: the upper end of the tight bound, for the rounds of ``phases``."""
+        if self.noise_multiplier == 0:
+            return 1.0
+        steps = sum(p.steps for p in self.phases())
+        law = mixtures.poisson_binomial([self.sampling_probability])
+        return protect.tight_posterior(law, self.noise_multiplier, steps, prior)[1]
+
+    def measure(self) -> list[results.Row]:
+        """Validation loss of the model of all texts, and how many probes are of which kind."""
+        text = texts(self.corpus, self.dialogues, self.seed)
+        bpe, length = _vocabulary(text.public, self.vocab_size), self.prefix + self.suffix
+        read, valid = (
+            list(dict.fromkeys(tuple(i[:length]) for i in bpe.encode(part) if len(i) >= length))
+            for part in (text.train, text.valid)
+        )
+        check("others", self.others, self.probes + self.others <= len(read), f"less: {len(read)}")
+        probes, rest = read[: self.probes], read[self.probes : self.probes + self.others]
+        shape = models.ModelSpec(
+            self.kind, bpe.vocab_size, hidden=self.hidden, layers=self.layers, heads=self.heads,
+            context=length,
+        )  # fmt: skip
+        both = [
+            train(models.build(shape, self.seed), self.phases(), {"private": part}, seed=self.seed)
+            for part in ([*probes, *rest], rest)
+        ]
+        ours, theirs = (run.model.eval() for run in both)
+        found = extraction.kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
+        counts = {kind: float((found == kind).sum()) for kind in extraction.KINDS}
+        scores = np.concatenate(models.token_logprobs(ours, valid))
+        facts = counts | {"loss": -scores.mean(), "parameters": _size(ours)}
+        facts |= {"steps": sum(e.steps for e in both[0].events)}
+        return [(name, 0, 0, float(value)) for name, value in facts.items()]
+
+
+def _size(model) -> int:
+    return sum(p.numel() for p in model.parameters())
