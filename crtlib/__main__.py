@@ -147,7 +147,9 @@ def train(
     corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line.")],
     out: Annotated[Path, typer.Option(help="Folder for the model, guarantee and measurements.")],
     unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
-    method: Annotated[str, typer.Option(help="sgd, dedup, dpsgd, crt or crt_sigma0.")] = "crt",
+    method: Annotated[
+        str, typer.Option(help="sgd, dedup, dpsgd, selective, crt or crt_sigma0.")
+    ] = "crt",
     model: Annotated[str, typer.Option(help="lstm or gpt2.")] = "lstm",
     policy: Annotated[str, typer.Option(help="Redaction policy pi.")] = "regex",
     conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "regex",
@@ -159,6 +161,9 @@ def train(
     init: Annotated[
         str, typer.Option(help="random, or a pre-trained GPT-2: hub id or folder (model gpt2).")
     ] = "random",
+    labelled: Annotated[
+        int, typer.Option(help="Dialogues whose labels teach the policy tagger; not trained on.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
     canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
     repeatable_noise: Annotated[
@@ -170,11 +175,14 @@ def train(
 
     from crtlib import corpora, experiments, inputs, profiles, results, storage, trials
 
-    profiles.check(epochs=epochs, neighbouring_relation=neighbouring, unit=unit)
+    profiles.check(epochs=epochs, neighbouring_relation=neighbouring, unit=unit, labelled=labelled)
     n = len(corpora.read_jsonl(corpus))
     heldout = max(1, n // 10)
     if n < 12:
         raise ValueError(f"{corpus}: has {n} dialogues, at least 12 are needed to hold some out")
+    if labelled > n - 2 * heldout - 10:
+        most = n - 2 * heldout - 10
+        raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
     experiment = experiments.calibrate(
         experiments.Experiment(
             method=method,
@@ -182,7 +190,8 @@ def train(
             gamma=gamma,
             seed=seed,
             corpus=str(corpus.resolve()),
-            dialogues=n - 2 * heldout,
+            dialogues=n - 2 * heldout - labelled,
+            labelled=labelled,
             heldout=heldout,
             unit=unit,
             policy=policy,
@@ -196,7 +205,7 @@ def train(
         )
     )
     prepared = inputs.data(experiment)  # refuses what can be refused before anything is written
-    prepared.tokenizer.save(out / "tokenizer.json")  # an unwritable folder shows now, not later
+    storage.check_writable(out)  # shows now, not after hours
     device = "cuda" if torch.cuda.is_available() else "cpu"
     fitted = trials.fit(
         experiment,
@@ -206,13 +215,15 @@ def train(
         secure=not repeatable_noise,
         progress=True,
     )
-    storage.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
     rows = trials.measure(experiment, fitted)
     guarantee = fitted.guarantee(experiment)
     said = str(guarantee) if guarantee else "no guarantee: this method adds no noise"
     if guarantee and repeatable_noise:
         said += "; noise and batches follow from a known seed: an experiment, not a release"
+    for name in ("guarantee.txt", "results.json"):  # of an earlier run: never beside this model
+        (out / name).unlink(missing_ok=True)
     trials.save(fitted, out)
+    storage.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
     storage.write_text(out / "guarantee.txt", said + "\n")
     cell = {"guarantee": said, "rows": rows}
     cell |= results.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
@@ -245,7 +256,7 @@ def sweep(
     if figure not in sweeps.GRIDS:
         raise ValueError(f"figure={figure!r}: must be one of {', '.join(sweeps.GRIDS)}")
     asked = {"profile": profile, "workers": workers, "seeds": seeds, "gammas": gammas}
-    asked |= {"corpora": corpora, "methods": methods, "models": models}
+    asked |= {"corpora": corpora, "methods": methods, "models": models, "device": device}
     settings = profiles.parameters(asked, figure)
     finished = results.Store(store)
     table = sweeps.sweep(

@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from crtlib import exposure, membership, utility
+from crtlib import exposure, membership
 
 UNTOLD = "cannot be told at this size"
 CLOSE = 1.1
@@ -41,22 +41,31 @@ def claims(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
     """One row a claim, corpus and model: what was measured, with its spread, and the verdict.
 
     ``table`` is the results of :func:`crtlib.sweeps.crt_grid`. Perplexities are over words, at
-    ``gamma``; ratios are paired by seed. Attacks are judged by their chance bands, which hold for
-    all points of a figure together.
+    ``gamma``; ratios are paired by seed, and judged one at a time (:func:`judged`). Attacks are
+    judged by chance bands that hold for all points of one corpus and attack together
+    (:func:`attack_verdicts`).
     """
     rows = []
-    for (corpus, model), part in table.groupby(["corpus", "model"], sort=False):
-        here = {"corpus": corpus, "model": model}
-        rows += [here | row for row in (*_figure_2(part, gamma), *_figure_3(part))]
-        rows += [here | row for row in (*_membership(part, "mia_accuracy", "4"),)]
-        rows += [here | row for row in (*_membership(part, "group_accuracy", "5"),)]
-    rows += _figure_2_models(table, gamma)
-    columns = ["figure", "claim", "corpus", "model", "measured", "verdict"]
-    return pd.DataFrame(rows, columns=columns).sort_values("figure", kind="stable")
+    for corpus, part in table.groupby("corpus", sort=False):
+        found = []
+        for model, runs in part.groupby("model", sort=False):
+            found += [{"model": model} | row for row in _utility(runs, gamma)]
+        found += _gpt_against_lstm(part, gamma)
+        for figure, name, points in _attacks(part):
+            for model, seen in points.groupby("model", sort=False):
+                found += [{"model": model} | r for r in attack_verdicts(figure, name, seen)]
+        rows += [{"corpus": corpus} | row for row in found]
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values("figure", kind="stable")
+
+
+COLUMNS = ["figure", "claim", "corpus", "model", "measured", "verdict"]
 
 
 def _row(figure: str, claim: str, measured: str, verdict: str) -> dict[str, str]:
     return {"figure": figure, "claim": claim, "measured": measured, "verdict": verdict}
+
+
+# --- Figure 2 -------------------------------------------------------------------------------------
 
 
 def _perplexity(part: pd.DataFrame, method: str, gamma: float) -> pd.Series:
@@ -67,89 +76,103 @@ def _perplexity(part: pd.DataFrame, method: str, gamma: float) -> pd.Series:
     return part[same & (part.metric == "test_ppl_words")].set_index("seed").value
 
 
-def _ratio(figure, claim, side, than, over, under) -> list[dict]:
+def _ratio(claim: str, than: float, over: pd.Series, under: pd.Series) -> list[dict]:
     ratio = (over / under).dropna()
     if ratio.empty:
         return []
     error = "" if len(ratio) < 2 else f" ± {ratio.std():.2f}"
-    return [_row(figure, claim, f"{ratio.mean():.2f}{error} times", judged(side, ratio, than))]
+    return [_row("2", claim, f"{ratio.mean():.2f}{error} times", judged("lower", ratio, than))]
 
 
-def _figure_2(part: pd.DataFrame, gamma: float) -> list[dict]:
+def _utility(part: pd.DataFrame, gamma: float) -> list[dict]:
     ppl = {m: _perplexity(part, m, gamma) for m in ("sgd", "dpsgd", "selective", "crt")}
     close = f"CRT's perplexity is close to non-private training's (at most {CLOSE:g} times)"
-    better = "CRT's perplexity is no worse than DP-SGD's"
-    selective = "CRT's perplexity is no worse than S-DP's"
-    rows = _ratio("2", close, "lower", CLOSE, ppl["crt"], ppl["sgd"])
-    rows += _ratio("2", better, "lower", 1.0, ppl["crt"], ppl["dpsgd"])
-    rows += _ratio("2", selective, "lower", 1.0, ppl["crt"], ppl["selective"])
-    last = part[part.epoch == part.epochs]
-    ends = utility.curve(last[np.isclose(last.gamma, gamma) | (last.method == "dpsgd")])
-    spent = ends.set_index("method").epsilon
-    if {"crt", "dpsgd"} <= set(spent.index):
-        told = f"{spent.crt:.2f} against {spent.dpsgd:.2f}"
-        verdict = "agrees" if spent.crt < spent.dpsgd else "differs"
-        rows.append(
-            _row("2", f"CRT ends at a smaller ε (another promise, γ = {gamma:g})", told, verdict)
-        )
-    return rows
+    rows = _ratio(close, CLOSE, ppl["crt"], ppl["sgd"])
+    rows += _ratio("CRT's perplexity is no worse than DP-SGD's", 1.0, ppl["crt"], ppl["dpsgd"])
+    return rows + _ratio(
+        "CRT's perplexity is no worse than S-DP's", 1.0, ppl["crt"], ppl["selective"]
+    )
 
 
-def _figure_2_models(table: pd.DataFrame, gamma: float) -> list[dict]:
+def _gpt_against_lstm(part: pd.DataFrame, gamma: float) -> list[dict]:
     rows = []
-    for corpus, part in table.groupby("corpus", sort=False):
-        for method, name in (("crt", "CRT"), ("dpsgd", "DP-SGD")):
-            by = {m: _perplexity(p, method, gamma) for m, p in part.groupby("model")}
-            if {"gpt2", "lstm"} <= set(by):
-                claim = f"{name}-GPT has a lower perplexity than {name}-LSTM"
-                found = _ratio("2", claim, "lower", 1.0, by["gpt2"], by["lstm"])
-                rows += [{"corpus": corpus, "model": "both"} | row for row in found]
+    for method, name in (("crt", "CRT"), ("dpsgd", "DP-SGD")):
+        by = {m: _perplexity(runs, method, gamma) for m, runs in part.groupby("model")}
+        if {"gpt2", "lstm"} <= set(by):
+            claim = f"{name}-GPT has a lower perplexity than {name}-LSTM"
+            rows += [{"model": "both"} | r for r in _ratio(claim, 1.0, by["gpt2"], by["lstm"])]
     return rows
 
 
-def _all(figure: str, claim: str, points: pd.DataFrame, *, above: bool) -> list[dict]:
-    """A claim about all ``points`` (columns value, verdict): they lie above the chance band, or do
-    not. Below the band counts as chance: it is no sign of a leak."""
+# --- Figures 3, 4, 5 ------------------------------------------------------------------------------
+
+
+def _attacks(part: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Figure, statistic, and its points: model, method, gamma, mean, std, seeds, low, high."""
+    if "exposure" in set(part.metric):
+        points = exposure.summary(part).rename(columns={"max_mean": "mean", "max_std": "std"})
+        planted = int(part[part.metric == "exposure"].item.max()) + 1
+        cells = part.groupby(["model", "method", "gamma"]).ngroups
+        seeds = int(points.seeds.min())
+        band = exposure.chance_band(canaries=planted, seeds=seeds, points=cells)
+        yield "3", "highest canary exposure, bits", points.assign(low=band.low, high=band.high)
+    points = membership.summary(part)
+    for figure, metric in (("4", "mia_accuracy"), ("5", "group_accuracy")):
+        name = {"4": "membership accuracy", "5": "group membership accuracy"}[figure]
+        yield figure, name, points[points.metric == metric]
+
+
+def attack_verdicts(figure: str, name: str, points: pd.DataFrame) -> list[dict]:
+    """The claims about one attack on one model; ``points`` as from a summary of the attack.
+
+    That something leaks: it agrees where all points are above the band; it differs where, of every
+    point, even the upper end of the 95 % interval over seeds is inside; else it cannot be told.
+    That something does not leak: it agrees where no point is above the band, *and* the attack has
+    been seen to work, on non-private training; without that it cannot be told.
+    """
+    of = {m: rows for m, rows in points.groupby("method")}
+    none = points.iloc[:0]
+    leaky, selective = of.get("sgd", none), of.get("selective", none)
+    zero, more = leaky[leaky.gamma == 0], leaky[leaky.gamma > 0]
+    works = bool((more["mean"] > more.high).any())
+    rows = _calm(figure, f"Non-private at γ = 0: {name} is at chance", zero, works)
+    rows += _leaks(figure, f"Non-private at γ > 0: {name} is above chance", more)
+    missed = selective[selective.gamma > 0]
+    rows += _leaks(figure, f"S-DP at γ > 0: {name} is above chance", missed)
+    return rows + _calm(figure, f"CRT at every γ: {name} is at chance", of.get("crt", none), works)
+
+
+def _told(points: pd.DataFrame) -> tuple[str, int]:
+    """The range of the means, and how many are above the band."""
+    low, high = points["mean"].min(), points["mean"].max()
+    above = int((points["mean"] > points.high).sum())
+    told = f"{low:.2f} to {high:.2f}" if len(points) > 1 else f"{low:.2f}"
+    return f"{told}, {above} of {len(points)} above the chance band", above
+
+
+def _leaks(figure: str, claim: str, points: pd.DataFrame) -> list[dict]:
     if points.empty:
         return []
-    low, high = points.value.min(), points.value.max()
-    right = int(((points.verdict == "above") == above).sum())
-    told = f"{low:.2f} to {high:.2f}" if len(points) > 1 else f"{low:.2f}"
-    told += f", {right} of {len(points)} {'above' if above else 'not above'} the chance band"
-    verdict = "agrees" if right == len(points) else "agrees in part" if right else "differs"
+    told, above = _told(points)
+    n = points.seeds
+    half = stats.t.ppf(0.975, (n - 1).clip(lower=1)) * points["std"].fillna(0) / np.sqrt(n)
+    calm = bool(((points["mean"] + half <= points.high) & (n >= 3)).all())
+    verdict = "agrees" if above == len(points) else "agrees in part" if above else UNTOLD
+    return [_row(figure, claim, told, "differs" if calm else verdict)]
+
+
+def _calm(figure: str, claim: str, points: pd.DataFrame, works: bool) -> list[dict]:
+    if points.empty:
+        return []
+    told, above = _told(points)
+    if not above:
+        verdict = "agrees" if works else UNTOLD
+    else:
+        verdict = "differs" if 2 * above >= len(points) else "agrees in part"
     return [_row(figure, claim, told, verdict)]
 
 
-def _figure_3(part: pd.DataFrame) -> list[dict]:
-    if "exposure" not in set(part.metric):
-        return []
-    points = exposure.summary(part).rename(columns={"max_mean": "value"})
-    planted = int(part[part.metric == "exposure"].item.max()) + 1
-    cells = part.groupby(["method", "gamma"]).ngroups
-    band = exposure.chance_band(canaries=planted, seeds=int(points.seeds.min()), points=cells)
-    points["verdict"] = np.select(
-        [points.value > band.high, points.value < band.low], ["above", "below"], "inside"
-    )
-    return _attacks(points, "3", "highest canary exposure, bits")
-
-
-def _membership(part: pd.DataFrame, metric: str, figure: str) -> list[dict]:
-    points = membership.summary(part).rename(columns={"mean": "value"})
-    name = {"4": "membership accuracy", "5": "group membership accuracy"}[figure]
-    return _attacks(points[points.metric == metric], figure, name)
-
-
-def _attacks(points: pd.DataFrame, figure: str, name: str) -> list[dict]:
-    of = {m: rows for m, rows in points.groupby("method")}
-    none = points.iloc[:0]
-    leaky, crt = of.get("sgd", none), of.get("crt", none)
-    selective = of.get("selective", none)
-    zero, more = leaky[leaky.gamma == 0], leaky[leaky.gamma > 0]
-    rows = _all(figure, f"Non-private at γ = 0: {name} is at chance", zero, above=False)
-    rows += _all(figure, f"Non-private at γ > 0: {name} is above chance", more, above=True)
-    missed = selective[selective.gamma > 0]
-    rows += _all(figure, f"S-DP at γ > 0: {name} is above chance", missed, above=True)
-    return rows + _all(figure, f"CRT at every γ: {name} is at chance", crt, above=False)
+# --- Figure 6 -------------------------------------------------------------------------------------
 
 
 def figure_6(
@@ -181,7 +204,7 @@ def figure_6(
         claim = f"ε′ = {epsilon:g}, γ = {gamma:g} give ε = {printed:g}: {name}"
         verdict = "agrees" if f"{value:.2f}" == f"{printed:.2f}" else "differs"
         rows.append({"corpus": "any", "model": "any"} | _row("6", claim, f"{value:.4f}", verdict))
-    return pd.DataFrame(rows)[["figure", "claim", "corpus", "model", "measured", "verdict"]]
+    return pd.DataFrame(rows)[COLUMNS]
 
 
 def style(frame: pd.DataFrame) -> pd.io.formats.style.Styler:

@@ -115,7 +115,7 @@ class Experiment:
     @property
     def learned(self) -> bool:
         """True where a policy learned from labels: it is judged on held-out ones."""
-        return "tagger" in (self.policy, self.conservative)
+        return not {self.policy, self.conservative} <= {"regex", "oracle", "everything"}
 
     @property
     def brings_vocabulary(self) -> bool:
@@ -139,9 +139,11 @@ class Experiment:
             if not self.learned:
                 unread["policy"] = base["policy"]
         if self.method == "selective":
-            names = ("sampling_probability", "normaliser", "epsilon", "delta", "accountant")
+            names = ("sampling_probability", "normaliser", "epsilon", "accountant")
             names += ("neighbouring_relation", "pub_passes")
-            unread = {n: base[n] for n in names} | {"noise_multiplier": SELECTIVE_NOISE}
+            unread = {n: base[n] for n in names}
+            if self.noise_multiplier is None:
+                unread["noise_multiplier"] = SELECTIVE_NOISE
         if self.method == "crt_sigma0":
             names = ("epsilon", "delta", "accountant", "neighbouring_relation")
             unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
@@ -151,6 +153,8 @@ class Experiment:
             unread["labelled"] = 0
         if self.init == "random":
             unread["init_epochs"] = 0
+        if self.init == self.corpus:
+            raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
         if self.method == "selective" and self.model != "lstm":
             raise ValueError(f"model={self.model!r}: S-DP protects the state of an lstm, only")
         return replace(self, **unread)
@@ -165,6 +169,9 @@ class Experiment:
             told += corpora.fingerprint(self.init)
         elif self.init != "random":
             told += models.fingerprint(self.init)
+        for name in (self.policy, self.conservative):
+            if ":" in name:
+                told += models.fingerprint(name.partition(":")[2])
         return hashlib.sha256(told.encode()).hexdigest()[:24]
 
     def shape(self) -> models.ModelSpec:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from crtlib import ledger
 
 Labels = list[tuple[Secret, ...]]
+TUNING_SEED = 1000
+"""Corpus, canaries and initialisation of the search: a seed that no figure uses."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def splits(
     """Simulated dialogues, or those of a corpus shuffled and cut.
 
     ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
-    rest differs with the seed. Dialogues of one user stay together, so that a person of the
+    rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
+    itself, which no other run reads. Dialogues of one user stay together, so that a person of the
     training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
     corpus is too small.
     """
@@ -59,14 +62,18 @@ def splits(
         taught = customersim.simulate(labelled, 10**6, variety) if labelled else empty
         return Splits(*parts, taught, customersim.simulate(dialogues, 2 * 10**6 + seed, variety))
     whole = _loaded(corpus)
-    needed = dialogues + 2 * heldout + labelled
+    size = dialogues + 2 * heldout
+    reserved = size if corpus in corpora.HOMES else 0
+    needed = size + labelled + reserved
     if len(whole) < needed:
         raise ValueError(
-            f"dialogues={dialogues}: with {2 * heldout} held out and {labelled} labelled, "
-            f"{corpus!r} must have at least {needed} dialogues, it has {len(whole)}"
+            f"dialogues={dialogues}: with {2 * heldout} held out, {labelled} labelled and "
+            f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
+            f"it has {len(whole)}"
         )
     fixed = _shuffled(whole.dialogues, 0)
-    rest = _shuffled(fixed[labelled:], seed + 1)
+    search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
+    rest = _shuffled(search if reserved and seed == TUNING_SEED else free, seed + 1)
     cuts = np.cumsum([0, dialogues, heldout, heldout, 2 * dialogues])
     parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
     parts.insert(3, fixed[:labelled])

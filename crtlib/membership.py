@@ -104,12 +104,14 @@ def probe(
     fresh: dict[str, list[str]] = defaultdict(list)
     for p, s in once(pool):
         fresh[s.kind].append(_value(p, s))
-    left = {_value(p, s) for p in trained for s in p.secrets}
+    left = {p.id: [(s.kind, _value(p, s)) for s in p.secrets] for p in trained}
     rows = []
     for p, s in once(points):
         if fresh[s.kind] and len(rows) < sequences // 2:
             other = p.text[: s.start] + fresh[s.kind].pop() + p.text[s.end :]
-            rows.append((p.text, other, _value(p, s) in left))
+            value = _value(p, s)  # a part of it that no mask covers counts as missed
+            missed = any(kind == s.kind and part in value for kind, part in left.get(p.id, ()))
+            rows.append((p.text, other, missed))
     return Probe(*zip(*rows, strict=True)) if rows else Probe((), (), ())
 
 

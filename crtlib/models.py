@@ -333,7 +333,8 @@ def token_scores(
             logprobs = _logprobs(layer, a)
             own = logprobs.gather(1, b[:, None])
             scores.append(own[:, 0])
-            above.append((logprobs > own).sum(1))
+            likelier = (logprobs > own).sum(1)  # a model that diverged (nan) is never right
+            above.append(likelier.masked_fill(own[:, 0].isnan(), logprobs.shape[1]))
         cuts = np.cumsum(lengths.numpy() - 1)[:-1]
         for i, part, rank in zip(
             here,

@@ -59,3 +59,10 @@ def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield gzip.GzipFile(fileobj=raw) if packed else raw
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise ValueError(f"{path}: damaged gzip file") from None
+
+
+def check_writable(folder: str | os.PathLike) -> None:
+    """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass

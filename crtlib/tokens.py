@@ -79,12 +79,13 @@ class Bpe:
 
     def encode_marked(self, points: Iterable[Point]) -> tuple[list[list[int]], list[list[bool]]]:
         """As :meth:`encode`, with a flag for each token that is ``<MASK>`` or overlaps a labelled
-        secret of its point."""
+        secret of its point, or the space before it, which ``<MASK>`` would swallow: so a text and
+        its redacted form have the same unflagged tokens."""
         ids, flags = [], []
         points = list(points)
         coded = self._tokenizer.encode_batch([p.text for p in points], add_special_tokens=False)
         for point, e in zip(points, coded, strict=True):
-            spans = [(s.start, s.end) for s in point.secrets]
+            spans = [(len(point.text[: s.start].rstrip()), s.end) for s in point.secrets]
             ids.append([self.bos, *e.ids, self.eos])
             inside = [
                 token == self.mask or any(a < end and start < b for start, end in spans)

@@ -104,6 +104,11 @@ class Fitted:
             )
         if e.dedup != "none":
             known += ", and which points are second occurrences"
+        if e.learned:
+            known += (
+                "; besides, the text that taught the policies; assumed: masking a secret changes "
+                "no label elsewhere (tagger.label_stability counts how often it does)"
+            )
         certain = e.conservative == "everything"
         return confidentiality.crt_guarantee(
             event,
@@ -206,6 +211,8 @@ def measure(e: Experiment, fitted: Fitted) -> list[results.Row]:
         rate = d.misses(policy)
         facts |= {f"{policy}_misses": rate.misses or 0, f"{policy}_labelled": rate.labelled or 0}
     rows += [(name, e.epochs, 0, float(value)) for name, value in facts.items()]
+    if not np.isfinite(facts["test_ppl"]):
+        return rows  # it diverged: no attack has anything to ask
     attacked = membership.probe(d.points, d.read, d.others, seed=e.seed)
     inferred = membership.measure(model, d.tokenizer, attacked, seed=e.seed)
     rows += [(name, e.epochs, 0, value) for name, value in inferred]
@@ -219,6 +226,7 @@ def save(fitted: Fitted, folder: str | os.PathLike) -> None:
     """Write model, shape, tokenizer and what was done, each atomically, for :func:`load` and
     :func:`restore`; ``run.json`` comes last, so where it stands the folder is whole."""
     folder, run = Path(folder), fitted.run
+    (folder / "run.json").unlink(missing_ok=True)  # of an earlier model: not whole any more
     with storage.replacing(folder / "model.safetensors") as part:
         save_model(run.model, str(part))
     fitted.data.tokenizer.save(folder / "tokenizer.json")

@@ -13,7 +13,7 @@ SEEDS = 5
 PPL = {"sgd": 2.0, "dpsgd": 6.0, "selective": 5.0, "crt": 2.1}
 
 
-def run(method, gamma, seed, *, ppl, exposed, accuracy):
+def run(method, gamma, seed, *, ppl, exposed, accuracy, null=0.01):
     e = Experiment(
         method=method, model="lstm", gamma=gamma, seed=seed, epochs=2, noise_multiplier=2.0
     )
@@ -23,18 +23,19 @@ def run(method, gamma, seed, *, ppl, exposed, accuracy):
     rows += [("test_ppl_words", 2, 0, ppl * rng.uniform(0.99, 1.01)), ("steps", 2, 0, 20.0)]
     rows += [("exposure", 2, k, exposed) for k in range(10)]
     for name in ("mia_accuracy", "group_accuracy"):
-        rows += [(name, 2, 0, accuracy), (f"{name}_null", 2, 0, 0.01)]
+        rows += [(name, 2, 0, accuracy), (f"{name}_null", 2, 0, null)]
     table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"])
     return table.assign(run=f"{method}{gamma}{seed}", **asdict(e))
 
 
-def results(ppl=PPL, leaky=("sgd", "selective")):
+def results(ppl=PPL, leaky=("sgd", "selective"), null=0.01):
     runs = []
     for method in ppl:
         for gamma in (0.0,) if method == "dpsgd" else (0.0, 0.1):
             leaks = method in leaky and gamma > 0
             seen = {"exposed": 18.0 if leaks else 1.4, "accuracy": 0.7 if leaks else 0.5}
-            runs += [run(method, gamma, s, ppl=ppl[method], **seen) for s in range(SEEDS)]
+            seen |= {"ppl": ppl[method], "null": null}
+            runs += [run(method, gamma, s, **seen) for s in range(SEEDS)]
     return pd.concat(runs, ignore_index=True)
 
 
@@ -59,8 +60,19 @@ def test_a_table_that_bears_the_paper_out_agrees_everywhere():
 )
 def test_a_planted_result_changes_the_verdict(change, claim):
     found = verdicts(results(**change))
-    (verdict,) = found[found.index.str.startswith(claim)]
-    assert verdict == ("agrees in part" if claim.startswith("CRT at every") else "differs")
+    assert set(found[found.index.str.startswith(claim)]) == {"differs"}
+
+
+def test_an_attack_without_power_tells_nothing():
+    """A wide band, or an attack that finds nothing anywhere, supports no claim of safety."""
+    wide = verdicts(results(null=0.5))
+    blind = verdicts(results(leaky=()))
+    for found in (wide, blind):
+        assert found["CRT at every γ: membership accuracy is at chance"] == claims.UNTOLD
+    assert blind["Non-private at γ > 0: membership accuracy is above chance"] == "differs"
+    few = results(leaky=())
+    few = verdicts(few[few.seed < 2])
+    assert few["Non-private at γ > 0: membership accuracy is above chance"] == claims.UNTOLD
 
 
 def test_two_seeds_tell_nothing_about_perplexity():

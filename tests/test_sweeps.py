@@ -203,7 +203,7 @@ def test_a_corpus_file_is_known_by_its_content(tmp_path):
 
 
 @pytest.mark.parametrize("k", range(8))
-def test_neighbours_share_tokenizer_and_public_part(k):
+def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     """D against D' through everything that a run reads, the vocabulary included."""
     base = customersim.simulate(12, 0, "paper")
     places = [
@@ -223,6 +223,14 @@ def test_neighbours_share_tokenizer_and_public_part(k):
     regex = screen.policy_by_name("regex")
     ours, theirs = (inputs._tokenizer(c, regex, 512) for c in (base, other))
     assert ours.json == theirs.json
+    split = inputs.splits("customersim", "paper", 12, 10, 0)
+    e = replace(TINY, method="crt", gamma=0.0, dialogues=12, canaries=0)
+    read = []
+    for corpus in (base, other):
+        monkeypatch.setattr(inputs, "_splits", lambda _, c=corpus: replace(split, train=c))
+        d = inputs.data(e)
+        read.append((d.prepared.public, [p.text for p in d.prepared.private], d.tokenizer.json))
+    assert read[0] == read[1]  # gamma = 0: the policy finds the secret, nothing differs
 
 
 def test_a_saved_model_scores_as_before(tmp_path):
@@ -238,9 +246,13 @@ def test_a_saved_model_scores_as_before(tmp_path):
 def test_every_method_gets_the_same_number_of_trials():
     settings = profiles.parameters({"profile": "laptop"}, "tuning")
     grid = sweeps.tuning_grid(settings)
-    count = pd.Series([(e.method, e.model) for e in grid]).value_counts()
-    assert set(count) == {settings.trials}
-    assert len({e.key for e in map(replace_sigma, grid)}) == len(grid)
+    count = pd.Series([(e.corpus, e.method, e.model) for e in grid]).value_counts()
+    assert set(count) == {settings.trials} and {c for c, _, _ in count.index} == {
+        "customersim",
+        "schema_guided",
+    }
+    simulated = [replace_sigma(e) for e in grid if e.corpus == "customersim"]
+    assert len({e.key for e in simulated}) == len(simulated)
     assert sweeps.TUNING_SEED not in range(settings.seeds)
 
 
@@ -254,7 +266,7 @@ def test_the_choice_is_the_best_recorded_trial(method, model):
     chosen = sweeps.tuned(method, model)
     table = results.recorded("tuning")
     table = table[(table.method == method) & (table.model == model)]
-    table = table[table.metric == "valid_ppl_words"]
+    table = table[(table.metric == "valid_ppl_words") & (table.corpus == "customersim")]
     last = table[table.epoch == table.epoch.max()]
     best = last[last.value == last.value.min()].iloc[0]
     assert all(best[name] == value for name, value in chosen.items())
@@ -267,8 +279,9 @@ def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, mo
         first = sweeps.sweep(GRID[2:3], store, executor=executor, progress=False)
         monkeypatch.setattr(results, "MEASUREMENTS", results.MEASUREMENTS + 1)
         monkeypatch.setattr(trials, "train", lambda *_, **__: pytest.fail("trained again"))
-        assert not store.has(GRID[2].key) or not store.has(first.run[0])
+        assert not store.has(first.run[0])
         again = sweeps.sweep(GRID[2:3], store, executor=executor, progress=False)
+        assert store.has(first.run[0])
     same(first, again)
 
 
@@ -328,3 +341,41 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
         trials.fit(replace(e, model="lstm"))
     other = replace(e, init=str(tmp_path / "kept"))
     assert other.key != e.key
+
+
+def test_a_private_corpus_is_no_public_start():
+    with pytest.raises(ValueError, match="init='schema_guided': is the private corpus itself"):
+        replace(TINY, corpus="schema_guided", init="schema_guided", init_epochs=1).canonical()
+
+
+def test_a_policy_that_learned_is_judged_on_held_out_labels():
+    e = replace(TINY, method="crt", policy="tagger", conservative="tagger", labelled=30)
+    d = inputs.data(e)
+    trained = {p.text for p in d.points}
+    judged = {p.id for p in d.checked[0]}
+    assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.checked[0]) > 0
+    assert judged.isdisjoint(p.id for p in d.points) and trained
+    for name in ("tagger:folder", "ner:x", "flair:x", "presidio"):
+        assert replace(e, policy=name).learned
+    assert not replace(e, policy="regex", conservative="everything").learned
+
+
+def test_raw_and_redacted_text_are_scored_on_the_same_words():
+    """What DP-SGD reads and what CRT reads have the same tokens outside secrets and masks."""
+    raw, redacted = (inputs.data(replace(TINY, method=m)) for m in ("dpsgd", "sgd"))
+    kept = []
+    for d in (raw, redacted):
+        ids, marks = d.tokenizer.encode_marked(d.test)
+        words = [
+            [i for i, m in zip(*row, strict=True) if not m] for row in zip(ids, marks, strict=True)
+        ]
+        kept.append(sum(len(w) * n for w, n in zip(words, d.test.values(), strict=True)))
+    assert kept[0] == kept[1] > 0
+
+
+def test_a_model_that_diverged_does_not_stop_the_sweep():
+    fitted = trials.fit(TINY.canonical())
+    for p in fitted.run.model.parameters():
+        p.data.fill_(float("nan"))
+    rows = {name: value for name, _, _, value in trials.measure(TINY.canonical(), fitted)}
+    assert rows["test_acc_words"] == 0 and "exposure" not in rows and "mia_accuracy" not in rows
