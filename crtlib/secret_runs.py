@@ -247,8 +247,8 @@ class ExtractionRun:
     dialogues: int = 40
     probes: int = 40
     others: int = 80
-    prefix: int = 8
-    suffix: int = 8
+    prefix: int = 10
+    suffix: int = 6
     kind: str = "gemma2"
     vocab_size: int = 320
     hidden: int = 32
@@ -257,7 +257,7 @@ class ExtractionRun:
     epochs: int = 30
     sampling_probability: float = 0.2
     clip_norm: float = 1.0
-    learning_rate: float = 5e-3
+    learning_rate: float = 1e-2
 
     def phases(self):
         """The same schedule for both models; sums are divided by the expected batch of all."""
