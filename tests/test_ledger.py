@@ -134,7 +134,7 @@ def test_calibrate_then_account(accountant, relation):
     "accountant, q, steps, epsilon",
     [
         ("pld", 0.01, 1000, 1.0),
-        ("pld", 0.003, 40, 0.4),
+        ("pld", 0.05, 200, 0.6),
         ("rdp", 0.1, 100, 2.0),
         ("rdp", 0.02, 900, 0.7),
     ],
