@@ -75,7 +75,7 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
         ax.plot(rows.rate, y, "o", color="#0072B2", label="measured, 95 % interval")
         ax.plot(rows.promised, y, "|", color="#D55E00", markersize=16, markeredgewidth=2.5,
                 markeredgecolor="#D55E00", label="promised")  # fmt: skip
-        ax.plot(rows.accounted, y, "D", color="#00795A", label="bound for the noise added")
+        ax.plot(rows.accounted, y - 0.24, "D", color="#00795A", label="bound for the noise added")
         labels = [
             f"{kinds[kind]},\n{names.get(noise, f'{noise:g} of the noise')}"
             for kind, noise in zip(rows.kind, rows.noise, strict=True)

@@ -116,7 +116,8 @@ def _accounted(game: Game, noise_multiplier: float, steps: int) -> float:
 
 def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
     """One row a kind and noise: games, successes, their Clopper-Pearson interval, the promise, and
-    whether the interval refutes it. With no noise nothing is promised, and nothing refuted."""
+    whether the interval refutes it, as it should where noise is missing.
+    """
     rows = []
     for (kind, noise), cell in table.groupby(["kind", "noise"]):
         won = cell[cell.metric == "success"].value
