@@ -36,6 +36,7 @@ def screen(
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
     dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",
+    dedup_by: Annotated[str, typer.Option(help="Duplicates are: exact, bloom or near.")] = "exact",
     duplicates: Annotated[str, typer.Option(help="Second occurrences: mask or drop.")] = "mask",
 ) -> None:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
@@ -47,6 +48,7 @@ def screen(
     is about the trade-off, so it uses pi as pi_c too and drops duplicates.
     """
     from crtlib import corpora, prepare, profiles, screen, storage
+    from crtlib.dedup import pattern
 
     profiles.check(gamma=gamma, unit=unit)
     pi = screen.miss(screen.policy_by_name(policy, shapes), gamma, seed)
@@ -54,7 +56,12 @@ def screen(
     points = corpora.points(corpora.read_jsonl(corpus), unit=unit)
     flagged, cautious = pi(points), pi_c(points)
     prepared = prepare.prepare(
-        points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=duplicates
+        points,
+        lambda _: flagged,
+        lambda _: cautious,
+        dedup=dedup,
+        duplicates=duplicates,
+        pattern=pattern(points, dedup_by),
     )
     measured = {
         name: screen.recall(points, spans, confidence=0.975)
@@ -69,6 +76,7 @@ def screen(
         "gamma": gamma,
         "seed": seed,
         "dedup": dedup,
+        "dedup_by": dedup_by,
         "duplicates_become": duplicates,
         "points": prepared.points,
         "duplicates": prepared.duplicates,

@@ -62,6 +62,21 @@ def test_screen_splits_and_reports(run, dialogues, tmp_path):
     assert summary["recall"]["pi_c"]["all"]["recall"] == 1.0
 
 
+def test_duplicates_by_bloom_and_by_likeness(run, dialogues, tmp_path):
+    found = {}
+    for method in ("exact", "bloom", "near"):
+        out = tmp_path / method
+        assert (
+            run("screen", dialogues, "--unit", "turn", "--dedup-by", method, "--out", out)[0] == 0
+        )
+        found[method] = json.loads((out / "summary.json").read_text())["duplicates"]
+    assert found["exact"] == found["bloom"] <= found["near"]  # at one error in a million
+    code, _, told = run(
+        "screen", dialogues, "--unit", "turn", "--dedup-by", "ai", "--out", tmp_path
+    )
+    assert code == 2 and "method='ai': must be one of" in told
+
+
 def test_everything_leaves_nothing_public(run, dialogues, tmp_path):
     code, _, _ = run("screen", dialogues, "--unit", "dialogue", "--out", tmp_path)
     assert code == 0
