@@ -247,8 +247,8 @@ class ExtractionRun:
     dialogues: int = 40
     probes: int = 40
     others: int = 80
-    prefix: int = 10
-    suffix: int = 6
+    prefix: int = 12
+    suffix: int = 4
     kind: str = "gemma2"
     vocab_size: int = 320
     hidden: int = 32
