@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 from pandas.io.formats.style import Styler
 
 from crtlib.figures import FAINT, METHOD_STYLE, MUTED, theme
@@ -41,9 +42,14 @@ def figure_5(table: pd.DataFrame, *, longest: int = 30, shown: int = 8) -> Figur
             a.plot(mean.index, mean, line, label=label, color=RAW if line == "-" else SAFE)
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
         a.set_title("(a) perplexity")
+        a.xaxis.set_major_locator(MaxNLocator(integer=True))
         a.legend()
         _lengths(b, part.get("unique_length"), epochs, seeds, longest)
         _perplexities(c, part.get("unique_perplexity"), epochs, seeds, shown)
+        for ax in (a, c):  # 1, 2, 5, 10, and no powers of ten
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+            ax.yaxis.set_minor_formatter(NullFormatter())
         plt.close(fig)
     return fig
 
