@@ -121,6 +121,14 @@ def chance_band(
     return ax.axhspan(low, high, color=MUTED, alpha=0.16, linewidth=0, zorder=0.5, label=label)
 
 
+def shared_legend(fig: Figure) -> None:
+    """One legend above all panels, of what is drawn in any of them."""
+    drawn: dict = {}
+    for ax in fig.axes:
+        drawn |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
+    fig.legend(drawn.values(), drawn.keys(), loc="outside upper center", ncols=2)
+
+
 # --- Figure 1 of CRT ------------------------------------------------------------------------------
 
 # Tints over the page's own colours, so that light and dark pages both work; each kind of mark also
@@ -317,10 +325,7 @@ def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
                 ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
                 ax.minorticks_off()
         axes[-1, 0].set_xlabel("ε so far")
-        unique = {}
-        for ax in axes[:, 0]:
-            unique |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
-        fig.legend(unique.values(), unique.keys(), loc="outside upper center", ncols=2)
+        shared_legend(fig)
         plt.close(fig)
     return fig
 
@@ -357,8 +362,7 @@ def figure_3(summary: pd.DataFrame, band: Band) -> Figure:
             ax.set_ylabel("highest exposure (bits)")
             ax.set_ylim(0, 21)
         axes[-1, 0].set_xlabel("miss rate γ of the redaction policy")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside upper center", ncols=2)
+        shared_legend(fig)
         plt.close(fig)
     return fig
 

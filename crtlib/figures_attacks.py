@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from crtlib import membership
-from crtlib.figures import METHOD_STYLE, MODEL_MARKER, MUTED, theme
+from crtlib.figures import METHOD_STYLE, MODEL_MARKER, MUTED, shared_legend, theme
 
 MODEL_TITLE = {"lstm": "LSTM", "gpt2": "GPT-2 (from scratch)"}
 
@@ -74,7 +74,6 @@ def membership_figure(
         axes[-1, 0].set_xlabel("miss rate γ of the redaction policy")
         if title:
             fig.suptitle(title)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside upper center", ncols=2)
+        shared_legend(fig)
         plt.close(fig)
     return fig
