@@ -104,9 +104,11 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
         cells += f"<p>{_marked(p, 'secret', 'mask')}</p>"
         once = f'<p data-line="line 1">{_mark("dedup", MASK)}</p>'
         cells += once if again else same
-        twice = f'<p data-line="line 2">{_marked(redact(p, spans), "left", "mask")}</p>'
-        cells += twice if spans and not again else same
-        why = "holds a mask" if again or spans or MASK in p.text else "π_c speaks" * bool(careful)
+        left = redact(p, spans)
+        twice = f'<p data-line="line 2">{_marked(left, "left", "mask")}</p>'
+        cells += twice if (spans or left.secrets) and not again else same
+        speaks = "π<sub>c</sub> speaks" if careful else ""
+        why = "holds a mask" if again or MASK in left.text else speaks
         side = "public" if p.id in public else "private"
         cells += f'<p class="f7-{side}">{side}{": " * bool(why)}{why}</p>'
     shown = (("secret", "secret", "a secret"), ("dedup", MASK, "second occurrence"))

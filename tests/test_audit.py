@@ -43,7 +43,7 @@ def test_both_hold_for_randomised_response():
     epsilon, rng = 1.5, np.random.default_rng(0)
     right = special.expit(epsilon)
     one, two = [], []
-    for _ in range(300):
+    for _ in range(150):
         coins = rng.random(500) < 0.5
         guess = coins ^ (rng.random(500) > right)
         one.append(audit.one_run_lower_bound(500, guesses=500, correct=(guess == coins).sum()))
