@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -286,7 +286,6 @@ def token_logprobs(
     return token_scores(model, sequences, batch_tokens=batch_tokens, device=device)[0]
 
 
-@torch.no_grad()
 def token_scores(
     model: nn.Module,
     sequences: Sequence[Sequence[int]],
@@ -297,9 +296,37 @@ def token_scores(
     """``log p(token_t | tokens before)`` (float64) and how many tokens the model holds likelier
     than ``token_t`` (int64; 0: its top-1 guess was right), for ``t = 1 .. L - 1`` of each sequence.
 
+    Read as by :func:`over_tokens`.
+    """
+
+    def measure(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        own = logprobs.gather(1, targets[:, None])
+        likelier = (logprobs > own).sum(1)  # a model that diverged (nan) is never right
+        likelier = likelier.masked_fill(own[:, 0].isnan(), logprobs.shape[1])
+        return own[:, 0].double(), likelier
+
+    logprobs, ranks = over_tokens(
+        model, sequences, measure, batch_tokens=batch_tokens, device=device
+    )
+    return logprobs, ranks
+
+
+@torch.no_grad()
+def over_tokens(
+    model: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    measure: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
+    *,
+    batch_tokens: int = 16_384,
+    device: torch.device | str | None = None,
+) -> list[list[np.ndarray]]:
+    """What ``measure`` makes of each next-token distribution, for ``t = 1 .. L - 1`` of each
+    sequence: it takes log-probabilities (n, V) and the true tokens (n,) and gives tensors (n,).
+
     Sequences are batched by length (at most ``batch_tokens`` padded tokens at once) and returned
-    in their own order. One longer than the model's context is read in windows that overlap by
-    half, each token scored by the first window that holds it. ``device``: move the model there.
+    in their own order, one list for each tensor. One longer than the model's context is read in
+    windows that overlap by half, each token scored by the first window that holds it. ``device``:
+    move the model there.
     """
     _check_causal(model)
     if batch_tokens < 1:
@@ -308,11 +335,11 @@ def token_scores(
         model.to(device)
     limit = context(model)
     if limit is not None and any(len(s) > limit for s in sequences):
-        return _windowed(model, sequences, limit, batch_tokens)
+        return _windowed(model, sequences, measure, limit, batch_tokens)
     training, layer = model.training, head(model)
     model.eval()
-    out: list[np.ndarray] = [np.empty(0)] * len(sequences)
-    ranks: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * len(sequences)
+    nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
+    out = [[x.numpy()] * len(sequences) for x in nothing]
     # Rows of logits at once: about 16 million numbers, so memory does not grow with the batch.
     rows = max(1, 2**24 // len(layer.weight))
     order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
@@ -328,26 +355,17 @@ def token_scores(
         real = (torch.arange(1, longest) < lengths[:, None]).to(_device(model))
         tokens = tokens.to(_device(model))
         h, targets = hidden(model, tokens[:, :-1])[real], tokens[:, 1:][real]
-        scores, above = [], []
-        for a, b in zip(h.split(rows), targets.split(rows), strict=True):
-            logprobs = _logprobs(layer, a)
-            own = logprobs.gather(1, b[:, None])
-            scores.append(own[:, 0])
-            likelier = (logprobs > own).sum(1)  # a model that diverged (nan) is never right
-            above.append(likelier.masked_fill(own[:, 0].isnan(), logprobs.shape[1]))
+        pieces = zip(h.split(rows), targets.split(rows), strict=True)
+        parts = zip(*[measure(_logprobs(layer, a), b) for a, b in pieces], strict=True)
         cuts = np.cumsum(lengths.numpy() - 1)[:-1]
-        for i, part, rank in zip(
-            here,
-            np.split(torch.cat(scores).double().cpu().numpy(), cuts),
-            np.split(torch.cat(above).cpu().numpy(), cuts),
-            strict=True,
-        ):
-            out[i], ranks[i] = part, rank
+        for values, part in zip(out, parts, strict=True):
+            for i, x in zip(here, np.split(torch.cat(part).cpu().numpy(), cuts), strict=True):
+                values[i] = x
     model.train(training)
-    return out, ranks
+    return out
 
 
-def _windowed(model, sequences, limit: int, batch_tokens: int):
+def _windowed(model, sequences, measure, limit: int, batch_tokens: int) -> list[list[np.ndarray]]:
     stride = max(1, limit // 2)
     windows, owners = [], []
     for i, s in enumerate(sequences):
@@ -355,14 +373,13 @@ def _windowed(model, sequences, limit: int, batch_tokens: int):
         for first in [*range(0, last, stride), last]:
             windows.append(s[first : first + limit])
             owners.append((i, first))
-    out = [np.empty(max(0, len(s) - 1)) for s in sequences]
-    ranks = [np.empty(len(x), dtype=np.int64) for x in out]
-    scores = token_scores(model, windows, batch_tokens=batch_tokens)
-    # Backwards, so that a token keeps the score of the earliest window that holds it.
-    for (i, first), part, rank in reversed(list(zip(owners, *scores, strict=True))):
-        out[i][first : first + len(part)] = part
-        ranks[i][first : first + len(part)] = rank
-    return out, ranks
+    found = over_tokens(model, windows, measure, batch_tokens=batch_tokens)
+    out = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in found]
+    for values, scores in zip(out, found, strict=True):
+        # Backwards, so that a token keeps the score of the earliest window that holds it.
+        for (i, first), part in reversed(list(zip(owners, scores, strict=True))):
+            values[i][first : first + len(part)] = part
+    return out
 
 
 @dataclass(frozen=True)
