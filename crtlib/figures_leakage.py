@@ -90,7 +90,7 @@ def _perplexities(ax, rows: pd.DataFrame | None, epochs: Sequence[int], seeds: i
 def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
     """What a threshold costs and what it hides: accuracy on held-out text against the unique
     sequences that are left on training text, one point a threshold, both from
-    :func:`crtlib.leakage.harden`."""
+    :func:`crtlib.mitigations.harden`."""
     with theme():
         fig, ax = plt.subplots()
         ax.plot(100 * heldout.accuracy, train.unique, "-o", color=RAW)

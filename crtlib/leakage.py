@@ -34,29 +34,21 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError
-from tokenizers import Tokenizer
 from torch import nn
 
-from crtlib import methods, models, sequences
-from crtlib.records import Point, Secret
+from crtlib import folders, models, sequences
+from crtlib.records import Point
 from crtlib.tokens import Bpe
-from crtlib.train import Phase, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-TrainModel = Callable[[Sequence[Point]], nn.Module]
-"""Trains a model on these points and no others."""
 
 
 # --------------------------------------------------------------------------- text and scores
@@ -84,78 +76,6 @@ class Scores(NamedTuple):
 NEVER = np.iinfo(np.int64).max
 
 
-def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
-    """Model and tokenizer of a local folder: one that :func:`crtlib.trials.save` wrote, or a
-    transformers causal model with its fast tokenizer, as safetensors.
-
-    Raises ``ValueError`` for anything else; pickled weights are never opened, as that runs code.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder (hf download NAME --local-dir makes one)")
-    if not list(folder.glob("*.safetensors")):
-        pickled = sorted(p.name for s in ("bin", "pt", "pth", "pkl") for p in folder.glob(f"*.{s}"))
-        holds = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
-        raise ValueError(
-            f"{folder}: holds {holds}, it needs a safetensors file (model.save_pretrained)"
-        )
-    try:
-        if (folder / "model.json").is_file():
-            from crtlib import trials
-
-            model, tokenizer = trials.load(folder)
-        else:
-            from transformers import AutoTokenizer
-
-            model = models.load(folder)
-            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    except (OSError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{folder}: holds no model with its tokenizer that can be read") from error
-    if not (isinstance(tokenizer, Bpe) or tokenizer.is_fast):
-        raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
-    check_vocabulary(model, tokenizer)
-    return model, tokenizer
-
-
-def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase) -> None:
-    """Raise ``ValueError`` where the tokenizer cannot be the one that the model was trained with.
-
-    A model may have some rows more than the tokenizer has tokens: padding to a multiple of 64.
-    """
-    rows, size = len(models.head(model).weight), _backend(tokenizer).get_vocab_size()
-    padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
-    if size != rows and not padded:
-        raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
-
-
-def same_tokenizer(
-    a: Bpe | PreTrainedTokenizerBase, b: Bpe | PreTrainedTokenizerBase, texts: Sequence[str]
-) -> bool:
-    """Whether both have the same vocabulary and read these texts alike."""
-    ours, theirs = _backend(a), _backend(b)
-    if ours.get_vocab() != theirs.get_vocab():
-        return False
-    read = [
-        [e.ids for e in t.encode_batch(list(texts), add_special_tokens=False)]
-        for t in (ours, theirs)
-    ]
-    return read[0] == read[1]
-
-
-def _backend(tokenizer: Bpe | PreTrainedTokenizerBase) -> Tokenizer:
-    """A copy that neither cuts nor pads."""
-    text = tokenizer.json if isinstance(tokenizer, Bpe) else tokenizer.backend_tokenizer.to_str()
-    backend = Tokenizer.from_str(text)
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
-
-
-def bos(tokenizer: Bpe | PreTrainedTokenizerBase) -> int | None:
-    """The token before every text, if there is one."""
-    return tokenizer.bos if isinstance(tokenizer, Bpe) else tokenizer.bos_token_id
-
-
 def documents(
     points: Sequence[Point], tokenizer: Bpe | PreTrainedTokenizerBase
 ) -> tuple[Document, ...]:
@@ -166,8 +86,8 @@ def documents(
     """
     if any(not p.user for p in points):
         raise ValueError(NO_USER)
-    made = []
-    coded = _backend(tokenizer).encode_batch([p.text for p in points], add_special_tokens=False)
+    made, texts = [], [p.text for p in points]
+    coded = folders.backend(tokenizer).encode_batch(texts, add_special_tokens=False)
     for point, e in zip(points, coded, strict=True):
         spans = []
         for s in point.secrets:
@@ -195,7 +115,7 @@ def score(
     device: torch.device | str | None = None,
 ) -> Scores:
     """Score every token of the documents, each distinct text once (in dialogues most repeat)."""
-    texts, place = _distinct(documents, bos)
+    texts, place = distinct(documents, bos)
     lead = [] if bos is not None else [0]
     found = models.token_scores(model, texts, device=device)
     logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in found[0]]
@@ -203,7 +123,7 @@ def score(
     return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
 
 
-def _distinct(documents, bos) -> tuple[list[list[int]], list[int]]:
+def distinct(documents, bos) -> tuple[list[list[int]], list[int]]:
     """The different texts, with BOS, and which of them each document is."""
     seen: dict[tuple[int, ...], int] = {}
     place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
@@ -390,16 +310,16 @@ def leakage(
 ) -> Leakage:
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
 
-    ``public`` reads the same tokenizer; see :func:`leave_users_out` and :func:`trainer` for two
-    ways to get one. Texts beyond the model's context are read in windows and counted.
+    ``public`` reads the same tokenizer; see :mod:`crtlib.public_models` for two ways to
+    get one. Texts beyond the model's context are read in windows and counted.
     """
     rows = len(models.head(model).weight)
     if not 1 <= k <= rows:
         raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
-    check_vocabulary(model, tokenizer)
+    folders.check_vocabulary(model, tokenizer)
     if public is not None and len(models.head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
-    texts, start = documents(points, tokenizer), bos(tokenizer)
+    texts, start = documents(points, tokenizer), folders.bos(tokenizer)
     scores = score(model, texts, bos=start, device=device)
     other = score(public, texts, bos=start, device=device) if public is not None else None
     runs = find_runs(texts, scores, k=k, public=other, flush=flush, min_length=min_length)
@@ -494,164 +414,3 @@ def _completes(model, tokens, a: int, bos: int | None, k: int, limit: int | None
             return False
         state, logprobs = models.step(model, state, torch.tensor([target], device=logprobs.device))
     return True
-
-
-# --------------------------------------------------------------------------- public models
-def trainer(
-    shape: models.ModelSpec,
-    tokenizer: Bpe,
-    *,
-    phases: Sequence[Phase] | None = None,
-    seed: int,
-    device: str = "cpu",
-) -> TrainModel:
-    """How to train a model of this shape on any points: eight epochs of SGD unless ``phases`` say
-    otherwise. ``trainer(...)(other_points)`` is a public model from other text in one call."""
-    plan = methods.sgd(epochs=8, batch_size=32, learning_rate=1e-2) if phases is None else phases
-    part = "private" if any(p.part == "private" for p in plan) else "public"
-
-    def train_model(points: Sequence[Point]) -> nn.Module:
-        parts = {"public": [], "private": []} | {part: tokenizer.encode(p.text for p in points)}
-        return train(models.build(shape, seed).to(device), plan, parts, seed=seed).model
-
-    return train_model
-
-
-def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
-    """The paper's second kind of public model: trained anew without all data of these users
-    (as a rule :meth:`Leakage.owners`), so public to them and to nobody else."""
-    unknown = users - {p.user for p in points}
-    if unknown:
-        raise ValueError(f"users: {len(unknown)} of {len(users)} have no point in the corpus")
-    rest = [p for p in points if p.user not in users]
-    if not rest:
-        raise ValueError(f"users: all {len(users)} are left out, nobody remains to train on")
-    return train_model(rest)
-
-
-# --------------------------------------------------------------------------- mitigations
-@torch.no_grad()
-def next_perplexity(
-    model: nn.Module,
-    documents: Sequence[Document],
-    *,
-    bos: int | None,
-    batch_tokens: int = 16_384,
-) -> list[np.ndarray]:
-    """Perplexity (exponential of the entropy) of the model's next-token distribution where each
-    token stands: low where it is sure of its guess, whatever the true token. 1 where there is no
-    context, as nothing is answered there anyway."""
-    texts, place = _distinct(documents, bos)
-    limit = models.context(model) or max(len(t) for t in texts)
-    # As the scores are made: windows that overlap by half, the earliest of a token decides.
-    windows = [
-        (i, a)
-        for i, t in enumerate(texts)
-        for last in [max(0, len(t) - limit)]
-        for a in [*range(0, last, max(1, limit // 2)), last]
-    ]
-    pieces = [texts[i][a : a + limit] for i, a in windows]
-    values: list[np.ndarray] = [np.empty(0)] * len(pieces)
-    layer, device, training = models.head(model), next(model.parameters()).device, model.training
-    model.eval()
-    order = sorted(range(len(pieces)), key=lambda j: -len(pieces[j]))
-    while order:
-        count = max(1, batch_tokens // len(pieces[order[0]]))
-        here, order = order[:count], order[count:]
-        rows = [torch.tensor(pieces[j]) for j in here]
-        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-        for j, row, states in zip(here, rows, models.hidden(model, ids), strict=True):
-            logprobs = torch.log_softmax(layer.logits(states[: len(row) - 1]).float(), -1)
-            entropy = -(logprobs.exp() * logprobs).sum(-1)
-            values[j] = entropy.double().exp().cpu().numpy()
-    model.train(training)
-    found = [np.ones(len(t)) for t in texts]
-    for (i, a), value in reversed(list(zip(windows, values, strict=True))):
-        found[i][a + 1 : a + 1 + len(value)] = value
-    return [found[i][int(bos is not None) :] for i in place]
-
-
-def typed_perplexity(scores: Scores) -> list[np.ndarray]:
-    """Perplexity of the text before each token, which is what was typed when the model is asked:
-    it tells an ordinary message from a string of probes. 1 where nothing scored was typed yet."""
-    out = []
-    for logprobs in scores.logprobs:
-        known = np.nan_to_num(logprobs)  # a first token without context counts for nothing
-        seen = np.cumsum(~np.isnan(logprobs)) - ~np.isnan(logprobs)
-        out.append(np.exp(-(np.cumsum(known) - known) / np.maximum(seen, 1)))
-    return out
-
-
-def harden(
-    documents: Sequence[Document],
-    scores: Scores,
-    perplexity: Sequence[np.ndarray],
-    *,
-    k: int,
-    thresholds: Sequence[float],
-    flush: bool = True,
-    min_length: int = 1,
-) -> pd.DataFrame:
-    """API hardening (Section 6.1): no answer where ``perplexity`` (:func:`next_perplexity` or
-    :func:`typed_perplexity`) is above a threshold. One row a threshold, after one without any.
-
-    ``answered`` is the share of tokens for which an answer is given, ``accuracy`` the share
-    guessed (none is no guess), ``unique`` what the report still finds, ``longest`` its longest.
-    The cost in accuracy is that of held-out documents: call it on these too.
-    """
-    targets = [np.asarray(r) != NEVER for r in scores.ranks]
-    total = max(1, sum(int(t.sum()) for t in targets))
-    rows = []
-    for threshold in [np.inf, *thresholds]:
-        allowed = [np.asarray(p) <= threshold for p in perplexity]
-        runs = find_runs(
-            documents, scores, k=k, flush=flush, min_length=min_length, answered=allowed
-        )
-        table = features(runs, documents)
-        alone = table.length[table.users_in_d == 1]
-        shown = zip(allowed, targets, scores.ranks, strict=True)
-        answered, right = np.sum([[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in shown], 0)
-        rows.append([threshold, answered / total, right / total, len(alone), alone.max()])
-    names = ["threshold", "answered", "accuracy", "unique", "longest"]
-    return pd.DataFrame(rows, columns=names).astype({"unique": int}).fillna({"longest": 0})
-
-
-_WORD = re.compile(r"\w+")
-
-
-def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret, ...]]]:
-    """The vocabulary rule (Section 6.1) as a screening policy: it flags every word that fewer than
-    ``min_users`` people use, for :func:`crtlib.prepare.prepare` to redact.
-
-    The paper warns that 25 users did not suffice where people share names. The rule depends on
-    the corpus, so it has no guarantee of its own: what it flags tells of its neighbours.
-    """
-    if min_users < 1:
-        raise ValueError(f"min_users={min_users}: must be at least 1")
-
-    def policy(points: Sequence[Point]) -> list[tuple[Secret, ...]]:
-        owners: dict[str, set[str]] = {}
-        for p in points:
-            for word in _WORD.findall(p.text.lower()):
-                owners.setdefault(word, set()).add(p.user)
-        return [
-            tuple(
-                Secret("rare", m.start(), m.end())
-                for m in _WORD.finditer(p.text)
-                if len(owners.get(m[0].lower(), ())) < min_users
-            )
-            for p in points
-        ]
-
-    return policy
-
-
-def masked_share(points: Sequence[Point], flagged: Sequence[Sequence[Secret]]) -> float:
-    """What a policy costs: the share of the words that it redacts, wholly or in part. It serves
-    for PII scrubbing (:mod:`crtlib.screen`) and for :func:`rare_words`."""
-    words = hidden = 0
-    for point, spans in zip(points, flagged, strict=True):
-        for m in _WORD.finditer(point.text):
-            words += 1
-            hidden += any(s.start < m.end() and m.start() < s.end for s in spans)
-    return hidden / max(1, words)

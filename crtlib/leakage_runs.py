@@ -34,8 +34,10 @@ from crtlib import (
     leakage,
     ledger,
     methods,
+    mitigations,
     models,
     protect,
+    public_models,
     results,
     screen,
     tokens,
@@ -174,7 +176,7 @@ def prepared(s: Setting, points: Sequence[Point]) -> Prepared:
     flags = {
         "none": None,
         "regex": screen.miss(screen.regex(), s.gamma, s.seed),
-        "rare": leakage.rare_words(s.min_users),
+        "rare": mitigations.rare_words(s.min_users),
     }[s.policy]
     careful = screen.regex() if s.method == "crt" else None
     scope = "all" if s.dedup else "none"
@@ -186,7 +188,7 @@ def prepared(s: Setting, points: Sequence[Point]) -> Prepared:
 def _public(shape, tokenizer, seed, dialogues, epochs) -> nn.Module:
     text = customersim.simulate(dialogues, 10**6 + seed, "rich", database_seed=1)
     plan = methods.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
-    learn = leakage.trainer(shape, tokenizer, phases=plan, seed=seed)
+    learn = public_models.trainer(shape, tokenizer, phases=plan, seed=seed)
     return learn(corpora.points(text, "turn"))
 
 
@@ -196,10 +198,10 @@ def public_model(s: Setting, d: Data) -> nn.Module:
     return copy.deepcopy(_public(shape, d.tokenizer, s.seed, s.public, s.public_epochs))
 
 
-def plain(s: Setting, d: Data) -> leakage.TrainModel:
-    """Ordinary training of the run's shape on any points, for :func:`leakage.leave_users_out`."""
+def plain(s: Setting, d: Data) -> public_models.TrainModel:
+    """Ordinary training of the run's shape on any points, to leave users out."""
     plan = methods.sgd(epochs=s.epochs, batch_size=s.batch_size, learning_rate=s.learning_rate)
-    return leakage.trainer(s.shape(d.tokenizer), d.tokenizer, phases=plan, seed=s.seed)
+    return public_models.trainer(s.shape(d.tokenizer), d.tokenizer, phases=plan, seed=s.seed)
 
 
 def schedule(s: Setting, ready: Prepared) -> list[train.Phase]:
@@ -300,7 +302,7 @@ def _measured(s, d, model, public, epoch: int, done: list) -> list[results.Row]:
         owners, everyone = found.owners(), {p.user for p in d.points}
         facts["left_out_users"] = len(owners) / len(everyone)
         if owners and owners < everyone:
-            other = leakage.leave_users_out(plain(s, d), d.points, owners)
+            other = public_models.leave_users_out(plain(s, d), d.points, owners)
             compared = leakage.metrics(report(s, d, model, other).sequences, s.threshold)
             facts |= {f"left_out_{k}": v for k, v in compared.items()}
     rows = [(k, epoch, 0, float(v)) for k, v in facts.items() if v is not None]
@@ -361,7 +363,7 @@ def one_table(settings: SimpleNamespace, seed: int) -> dict[str, Setting]:
     }
 
 
-def mitigations(settings: SimpleNamespace, seed: int, corpus: str) -> dict[str, Setting]:
+def figure_5(settings: SimpleNamespace, seed: int, corpus: str) -> dict[str, Setting]:
     """The run of Figure 5, and the same with one thing done to its text."""
     base = shared(settings, "lstm", unit="turn", seed=seed, corpus=corpus)
     last = base | {"snapshots": (base["epochs"],)}

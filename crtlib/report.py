@@ -31,7 +31,7 @@ from string import Template
 import numpy as np
 import pandas as pd
 
-from crtlib import corpora, leakage, storage
+from crtlib import corpora, folders, leakage, storage
 from crtlib.leakage import Leakage
 from crtlib.records import Corpus
 
@@ -243,11 +243,11 @@ def make(
         lengths_only=lengths_only,
     )
     points = corpora.points(read_corpus(corpus), unit=told.unit)
-    network, tokenizer = leakage.load(model)
+    network, tokenizer = folders.load(model)
     other = None
     if public is not None:
-        other, its = leakage.load(public)
-        if not leakage.same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
+        other, its = folders.load(public)
+        if not folders.same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
             raise ValueError(f"public={told.public!r}: must read the tokenizer of the model")
     report = leakage.leakage(
         network,

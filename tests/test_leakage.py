@@ -8,7 +8,18 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from crtlib import canaries, corpora, customersim, leakage, methods, models, tokens
+from crtlib import (
+    canaries,
+    corpora,
+    customersim,
+    folders,
+    leakage,
+    methods,
+    mitigations,
+    models,
+    public_models,
+    tokens,
+)
 from crtlib.leakage import Document, Scores
 from crtlib.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -173,7 +184,7 @@ CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.USER)}
 
 def brief(epochs):
     plan = methods.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
-    return leakage.trainer(SHAPE, BPE, phases=plan, seed=0)
+    return public_models.trainer(SHAPE, BPE, phases=plan, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -199,15 +210,15 @@ def test_users_left_out_make_their_secrets_surprising(memorised):
     found = leakage.leakage(memorised, BPE, PLANTED, k=1)
     owners = found.owners() & CANARY_USERS
     assert owners
-    public = leakage.leave_users_out(brief(16), PLANTED, owners)
+    public = public_models.leave_users_out(brief(16), PLANTED, owners)
     compared = leakage.leakage(memorised, BPE, PLANTED, k=1, public=public)
     theirs = compared.runs[compared.runs.user.isin(owners) & (compared.runs.secret_tokens > 5)]
     assert len(theirs) and theirs.ratio.median() > 3
     assert leakage.metrics(compared.sequences, 3.0)["unique_above"] >= 1
     with pytest.raises(ValueError, match="users: 1 of 1 have no point"):
-        leakage.leave_users_out(brief(1), PLANTED, {"nobody"})
+        public_models.leave_users_out(brief(1), PLANTED, {"nobody"})
     with pytest.raises(ValueError, match="nobody remains"):
-        leakage.leave_users_out(brief(1), PLANTED, {p.user for p in PLANTED})
+        public_models.leave_users_out(brief(1), PLANTED, {p.user for p in PLANTED})
 
 
 def test_runs_are_what_the_model_says_token_by_token(memorised):
@@ -228,16 +239,17 @@ def test_runs_are_what_the_model_says_token_by_token(memorised):
 
 def test_hardening_costs_accuracy_and_hides_sequences(memorised):
     found = leakage.leakage(memorised, BPE, PLANTED, k=1)
-    sure = leakage.next_perplexity(memorised, found.documents, bos=BPE.bos)
-    table = leakage.harden(found.documents, found.scores, sure, k=1, thresholds=[20, 2, 1.05, 0])
+    sure = mitigations.next_perplexity(memorised, found.documents, bos=BPE.bos)
+    strict = {"k": 1, "thresholds": [20, 2, 1.05, 0]}
+    table = mitigations.harden(found.documents, found.scores, sure, **strict)
     assert table.accuracy[0] == pytest.approx(found.accuracy)
     assert table.unique[0] == len(found.unique())
     for column in ("answered", "accuracy"):
         assert (np.diff(table[column]) <= 0).all()
     assert table.unique.iloc[-1] == 0 and table.answered.iloc[-1] == 0
     assert 0 < table.answered[2] < 1
-    typed = leakage.typed_perplexity(found.scores)
-    table = leakage.harden(found.documents, found.scores, typed, k=1, thresholds=[1.5])
+    typed = mitigations.typed_perplexity(found.scores)
+    table = mitigations.harden(found.documents, found.scores, typed, k=1, thresholds=[1.5])
     assert table.accuracy[1] < table.accuracy[0]
 
 
@@ -246,15 +258,15 @@ def test_next_perplexity_is_that_of_the_distribution(memorised):
     _, logprobs = models.start(memorised, [BPE.bos, *some[2].tokens[:4]])
     p = logprobs[0].double().exp()
     expected = float(torch.exp(-(p * p.log()).sum()))
-    values = leakage.next_perplexity(memorised, some, bos=BPE.bos)
+    values = mitigations.next_perplexity(memorised, some, bos=BPE.bos)
     assert values[2][4] == pytest.approx(expected, rel=1e-4)
     assert [len(v) for v in values] == [len(d.tokens) for d in some]
-    bare = leakage.next_perplexity(memorised, some, bos=None)
+    bare = mitigations.next_perplexity(memorised, some, bos=None)
     assert bare[2][0] == 1 and len(bare[2]) == len(some[2].tokens)
 
 
 def test_typed_perplexity_is_of_what_came_before():
-    (values,) = leakage.typed_perplexity(Scores([np.log([np.nan, 0.5, 0.125, 0.5])], [None]))
+    (values,) = mitigations.typed_perplexity(Scores([np.log([np.nan, 0.5, 0.125, 0.5])], [None]))
     assert values.tolist() == pytest.approx([1, 1, 2, 4])
 
 
@@ -265,7 +277,7 @@ def test_texts_beyond_the_context_are_windowed_and_counted():
     found = leakage.leakage(model, BPE, points, k=1)
     assert (found.windowed, found.empty, len(found.documents)) == (1, 1, 2)
     assert not np.isnan(np.concatenate(found.scores.logprobs)).any()
-    sure = leakage.next_perplexity(model, found.documents, bos=BPE.bos)
+    sure = mitigations.next_perplexity(model, found.documents, bos=BPE.bos)
     assert [len(x) for x in sure] == [len(x) for x in found.scores.ranks]
     assert all((np.asarray(x) > 1).all() for x in sure)
     assert leakage.report_recall(model, found, bos=BPE.bos).planted == 0
@@ -290,12 +302,12 @@ def test_lengths_only_holds_no_text(memorised):
 
 def test_the_vocabulary_rule_flags_words_of_few_users():
     points = [Point("0", "a", "Hello Zorro"), Point("1", "b", "hello you"), Point("2", "b", "you")]
-    flagged = leakage.rare_words(2)(points)
+    flagged = mitigations.rare_words(2)(points)
     assert [[p.text[s.start : s.end] for s in spans] for p, spans in
             zip(points, flagged, strict=True)] == [["Zorro"], ["you"], ["you"]]  # fmt: skip
-    assert leakage.masked_share(points, flagged) == pytest.approx(3 / 5)
+    assert mitigations.masked_share(points, flagged) == pytest.approx(3 / 5)
     with pytest.raises(ValueError, match="min_users=0: must be at least 1"):
-        leakage.rare_words(0)
+        mitigations.rare_words(0)
 
 
 # --------------------------------------------------------------------------- bad input
@@ -325,28 +337,28 @@ def test_transformers_folders(tmp_path):
         ends = {"bos_token_id": 0, "eos_token_id": 1}
         shape = GPT2Config(vocab_size=rows, n_embd=16, n_layer=1, n_head=2, n_positions=32, **ends)
         GPT2LMHeadModel(shape).save_pretrained(folder)
-        backend = leakage._backend(BPE)
+        backend = folders.backend(BPE)
         PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<BOS>").save_pretrained(folder)
         return folder
 
-    model, tokenizer = leakage.load(save(tmp_path / "good", BPE.vocab_size))
-    assert leakage.bos(tokenizer) == BPE.bos
+    model, tokenizer = folders.load(save(tmp_path / "good", BPE.vocab_size))
+    assert folders.bos(tokenizer) == BPE.bos
     found = leakage.leakage(model, tokenizer, PLANTED[:20], k=3)
     assert [d.tokens for d in found.documents[:3]] == [
         ids[1:-1] for ids in BPE.encode(p.text for p in PLANTED[:3])
     ]
     assert BPE.vocab_size == 300
-    leakage.load(save(tmp_path / "padded", 320))
+    folders.load(save(tmp_path / "padded", 320))
     with pytest.raises(ValueError, match="it must be the model's"):
-        leakage.load(save(tmp_path / "other", BPE.vocab_size + 200))
+        folders.load(save(tmp_path / "other", BPE.vocab_size + 200))
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     (pickled / "config.json").write_text("{}")
     (pickled / "pytorch_model.bin").write_bytes(b"never opened")
     with pytest.raises(ValueError, match=r"pickled weights \(pytorch_model.bin\).*safetensors"):
-        leakage.load(pickled)
+        folders.load(pickled)
     with pytest.raises(ValueError, match="no such folder"):
-        leakage.load(tmp_path / "nowhere")
+        folders.load(tmp_path / "nowhere")
 
 
 def test_dialogues_keep_their_users():

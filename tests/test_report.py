@@ -12,7 +12,18 @@ from safetensors.torch import save_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtlib import __main__ as cli
-from crtlib import canaries, corpora, customersim, leakage, methods, models, report, tokens
+from crtlib import (
+    canaries,
+    corpora,
+    customersim,
+    folders,
+    leakage,
+    methods,
+    models,
+    public_models,
+    report,
+    tokens,
+)
 from crtlib.records import Corpus, Dialogue, Secret, Turn
 
 SECRETS = canaries.make(2, seed=3)
@@ -45,7 +56,7 @@ def home(tmp_path_factory):
     bpe = tokens.train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
     shape = models.ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
     plan = methods.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
-    trained = leakage.trainer(shape, bpe, phases=plan, seed=0)(points)
+    trained = public_models.trainer(shape, bpe, phases=plan, seed=0)(points)
     save(trained, shape, bpe, home / "model")
     save(models.build(shape, 1), shape, bpe, home / "public")
     return home
@@ -181,7 +192,7 @@ def test_a_transformers_folder_is_read(run, home, tmp_path):
         vocab_size=bpe.vocab_size, n_embd=16, n_layer=1, n_head=2, n_positions=16, **ends
     )
     GPT2LMHeadModel(shape).save_pretrained(tmp_path / "gpt2")
-    backend = leakage._backend(bpe)
+    backend = folders.backend(bpe)
     PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<BOS>").save_pretrained(
         tmp_path / "gpt2"
     )
