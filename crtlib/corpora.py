@@ -320,10 +320,7 @@ def fingerprint(
     """
     name = os.fspath(name)
     if name.startswith("hub:"):
-        digest = hashlib.sha256()
-        for row in _rows(_hub(name, split)):
-            digest.update(json.dumps(row).encode() + b"\n")
-        return digest.hexdigest()
+        return _hub_digest(_hub(name, split))
     parts = [_digest(path, *_state(path)) for path in _files(name, split, folder)]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -332,6 +329,14 @@ def _state(path: Path) -> tuple[int, int]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     return path.stat().st_size, path.stat().st_mtime_ns
+
+
+@lru_cache(maxsize=16)  # millions of rows, and asked for at every run
+def _hub_digest(files: str) -> str:
+    digest = hashlib.sha256()
+    for row in _rows(files):
+        digest.update(json.dumps(row).encode() + b"\n")
+    return digest.hexdigest()
 
 
 @lru_cache(maxsize=4096)
@@ -371,8 +376,9 @@ def read_parquet(files: str, *, name: str, limit: int | None = None) -> Corpus:
     """A corpus from Parquet files, a path or ``hf://`` address with wildcards.
 
     The columns decide what it is: ``dialogue_id`` and ``turns`` (MultiWOZ, Schema-Guided
-    Dialogue), ``id``, ``user`` and ``turns`` (the records of ``read_jsonl``), or ``text`` alone
-    (WikiText, a line each).
+    Dialogue), ``id``, ``user`` and ``turns`` (the records of ``read_jsonl``), ``text`` alone
+    (WikiText, a line each), or ``abstract`` among others (arXiv, as in
+    ``hub:gfissore/arxiv-abstracts-2021``; an abstract is a paragraph).
     """
     rows = _rows(files)
     first = next(rows, {})
@@ -391,9 +397,12 @@ def read_parquet(files: str, *, name: str, limit: int | None = None) -> Corpus:
     if set(first) == {"text"}:
         corpus = wikitext.parse((row["text"] for row in again()), name)
         return replace(corpus, name=name, dialogues=corpus.dialogues[:limit])
+    if "abstract" in first:  # its lines are broken for print
+        lines = (" ".join(row["abstract"].split()) for row in islice(again(), limit))
+        return replace(wikitext.parse(lines, name), name=name)
     raise ValueError(
         f"{files}: has the columns {', '.join(first) or 'none'}, must have dialogue_id and turns, "
-        "or id, user and turns, or text alone"
+        "or id, user and turns, or text alone, or abstract"
     )
 
 

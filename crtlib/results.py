@@ -69,10 +69,11 @@ class Store:
         return self.folder / "models" / key
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until no other sweep fills this store: two notebooks may ask for the same runs."""
+    def alone(self, kind: str = "") -> Iterator[None]:
+        """Wait until no other sweep of this kind of runs fills this store: two notebooks may ask
+        for the same ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as lock:
+        with (self.folder / f".lock{kind}").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder ends
             yield
 

@@ -51,7 +51,7 @@ def collect(
     """Measure what the store does not hold yet, one run after the other, each recorded atomically;
     the long table of all of ``runs``, with their class in the column ``run_kind``."""
     wanted = {key(run): run for run in runs}
-    with store.alone():
+    with store.alone("-".join(sorted({type(run).__name__ for run in wanted.values()}))):
         missing = [(k, run) for k, run in wanted.items() if not store.has(k)]
         for k, run in tqdm(missing, desc="runs", unit="run", disable=not progress):
             started = time.perf_counter()

@@ -332,6 +332,10 @@ def test_the_hub_gives_what_the_files_give(hub, data):
     assert corpora.load("hub:a/own", "own").dialogues == own.dialogues
     assert corpora.fingerprint("hub:a/own", "own") == corpora.fingerprint("hub:a/own", "own")
     assert corpora.fingerprint("hub:a/own", "own") != corpora.fingerprint("hub:a/own", "lines")
+    hub("arxiv", [{"id": "1", "abstract": "  We prove\n that P.\n"}, {"id": "2", "abstract": "b"}])
+    arxiv = corpora.load("hub:a/arxiv", "arxiv")
+    assert [t.text for t in arxiv.turns()] == ["We prove that P.", "b"]
+    assert corpora.load("hub:a/arxiv", "arxiv", limit=1).dialogues == arxiv.dialogues[:1]
     hub("other", [{"words": "x"}])
     for split, message in (("other", "has the columns words, must"), ("none", "cannot be read")):
         with pytest.raises(ValueError, match=message) as error:
