@@ -441,36 +441,41 @@ def protect(
     posterior: Annotated[
         float | None, typer.Option(help="What training may raise it to, if no column r.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for weights, secrets, plan.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to, else that of the file's name + -plan.")
+    ] = None,
     targets: Annotated[str, typer.Option(help="sqrt (ours) or linear (the paper's).")] = "sqrt",
-    scale: Annotated[float, typer.Option(help="C: more keeps more, at more noise.")] = 5.0,
+    scale: Annotated[
+        list[float],
+        typer.Option(help="C: more keeps more, at more noise; inf keeps all; several: compare."),
+    ] = (5.0,),
     accounting: Annotated[str, typer.Option(help="kl, or tight (slower, less noise).")] = "kl",
     mode: Annotated[str, typer.Option(help="reference, symmetric or replace.")] = "reference",
     show_secrets: Annotated[bool, typer.Option(help="Print names instead of numbers.")] = False,
 ) -> None:
     """Weights of examples, and the noise with which no secret is guessed more than promised."""
     from crtlib import incidence as incidences
-    from crtlib import protect, storage
+    from crtlib import ledger, protect, storage
 
+    ledger.check("rounds", rounds, rounds >= 1, "at least 1")
     held = incidences.read(incidence, prior=prior, posterior=posterior)
-    made = protect.plan(
-        held.matrix,
-        held.prior,
-        held.posterior,
-        steps=rounds,
-        batch_size=batch_size,
-        scale=scale,
-        targets=targets,
-        accounting=accounting,
-        mode=mode,
-    )
+    given = (held.matrix, held.prior, held.posterior)
+    options = {"steps": rounds, "batch_size": batch_size, "targets": targets}
+    options |= {"accounting": accounting, "mode": mode}
+    if len(scale) > 1:
+        table = protect.sweep(*given, scales=scale, **options)
+        print(table.to_string(index=False, float_format="{:.4g}".format))
+        return
+    made = protect.plan(*given, scale=scale[0], **options)
     summary = made.summary() | {"incidence": incidence.name}
-    if out:
-        for name, table in made.tables(held.examples, held.secrets).items():
-            with storage.replacing(out / f"{name}{incidence.suffix}") as part:
-                save = table.to_csv if incidence.suffix == ".csv" else table.to_parquet
-                save(part, index=False)
-        storage.write_text(out / "plan.json", json.dumps(summary, indent=1) + "\n")
+    out = out or incidence.with_name(f"{incidence.stem}-plan")
+    for name, table in made.tables(held.examples, held.secrets).items():
+        with storage.replacing(out / f"{name}{incidence.suffix}") as part:
+            save = table.to_csv if incidence.suffix == ".csv" else table.to_parquet
+            save(part, index=False)
+    finite = summary | {"scale": made.scale if made.scale < float("inf") else None}  # for JSON
+    text = json.dumps(finite, indent=1)
+    storage.write_text(out / "plan.json", text + "\n")
     for name, value in summary.items():
         print(f"{name:>20}  {value:.6g}" if isinstance(value, float) else f"{name:>20}  {value}")
     print(f"\nbinding, {len(made.binding)} of {len(held.secrets)}:")
@@ -478,6 +483,7 @@ def protect(
     tight = accounting == "tight"
     for said in made.guarantees(made.binding[:5], names=names, tight=tight):
         print(said)
+    print(f"\n{out}: weights{incidence.suffix}, secrets{incidence.suffix}, plan.json")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -101,7 +102,7 @@ def _promise(game: Game) -> protect.Plan:
         game.posterior,
         steps=game.steps,
         batch_size=game.batch_size,
-        scale=1e9,
+        scale=math.inf,
         accounting="tight",
     )
 

@@ -75,14 +75,18 @@ def from_table(table: pd.DataFrame, *, prior: float | None, posterior: float | N
             promises.append(np.full(len(secrets), float(given)))
             continue
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
-        if not np.isfinite(values).all():
-            row = np.flatnonzero(~np.isfinite(values))[0]
-            raise ValueError(f"{name}: row {row + 1} is not a number: must be in (0, 1)")
+        outside = np.flatnonzero(~((values > 0) & (values < 1)))
+        if len(outside):
+            raise ValueError(f"{name}: row {outside[0] + 1} has no number in (0, 1)")
         first = values[np.unique(secret, return_index=True)[1]]
         if (first[secret] != values).any():
             row = np.flatnonzero(first[secret] != values)[0]
             raise ValueError(f"{name}: row {row + 1} differs from an earlier row of its secret")
         promises.append(first)
+    below = np.flatnonzero(promises[1] <= promises[0])
+    if len(below) and len(columns) > len(PAIR):
+        row = np.flatnonzero(secret == below[0])[0]
+        raise ValueError(f"r: row {row + 1} has none above its p")
     p, r = posteriors.promised(*promises)
     shape = (len(secrets), len(examples))
     matrix = sparse.csr_array((np.ones(len(table)), (secret, example)), shape=shape)

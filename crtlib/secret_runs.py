@@ -66,7 +66,7 @@ def key(run) -> str:
     """The hash that names a run: of its class, its fields and the corpus that it reads."""
     told = json.dumps([results.STORE_VERSION, type(run).__name__, asdict(run)], sort_keys=True)
     if getattr(run, "corpus", CUSTOMERSIM) != CUSTOMERSIM:
-        told += corpora.fingerprint(run.corpus)
+        told += corpora.fingerprint(run.corpus, split(run.corpus))
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
@@ -76,9 +76,14 @@ def key(run) -> str:
 def first_available(names: Sequence[str]) -> str:
     """The first of these corpora that is there; CustomerSim, which is made, always is."""
     for name in names:
-        if name == CUSTOMERSIM or corpora.available(name, "train"):
+        if name == CUSTOMERSIM or corpora.available(name, split(name)):
             return name
     raise ValueError(f"corpora={', '.join(names)}: none is available")
+
+
+def split(name: str) -> str:
+    """The first split of a corpus that is there; the parts of :func:`texts` are our own."""
+    return next((s for s in ("train", "valid", "test") if corpora.available(name, s)), "train")
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,11 @@ class Texts:
 @functools.lru_cache(maxsize=8)
 def texts(corpus: str, dialogues: int, seed: int) -> Texts:
     """A corpus' turns (sentences where nobody speaks), without repetitions, shuffled by ``seed``
-    and cut 15 : 65 : 10 : 10. An abstract of the hub is a paragraph, as in WikiText."""
+    and cut 15 : 65 : 10 : 10. A paragraph (WikiText) or an abstract (arXiv) is a dialogue."""
     if corpus == CUSTOMERSIM:
         read = customersim.simulate(dialogues, seed, variety="rich")
     else:
-        read = corpora.load(corpus, limit=dialogues)
+        read = corpora.load(corpus, split(corpus), limit=dialogues)
     points = corpora.points(read, unit="turn")
     if not read.dialogues[0].turns[0].speaker:
         points = corpora.sentences(points)
@@ -211,7 +216,7 @@ def plan(run: MaskedRun) -> tuple[protect.Plan, incidence.Incidence]:
         held.posterior,
         steps=run.steps,
         batch_size=run.batch_size,
-        scale=1e9 if run.scale is None else run.scale,
+        scale=math.inf if run.scale is None else run.scale,
         targets=run.targets,
     )
     return made, held

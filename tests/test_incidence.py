@@ -86,6 +86,29 @@ def test_tight_accounting_needs_less_noise(run, tmp_path):
     assert found[1] < 0.9 * found[0]
 
 
+def test_without_a_folder_the_plan_is_beside_the_file(run, tmp_path):
+    file = tmp_path / "pairs.csv"
+    file.write_text(rows(*PAIRS))
+    code, said, _ = run(file, *PROMISE, *OPTIONS)
+    assert code == 0 and f"{tmp_path / 'pairs-plan'}: weights.csv" in said
+    assert len(pd.read_csv(tmp_path / "pairs-plan" / "weights.csv")) == 4
+
+
+def test_constants_are_compared(run, tmp_path):
+    file = tmp_path / "pairs.csv"
+    file.write_text(rows(*PAIRS))
+    given = ["--rounds", 100, "--batch-size", 1, "--scale", 0.2, "--scale", 0.5, "--scale", "inf"]
+    code, said, _ = run(file, *PROMISE, *given)
+    assert code == 0 and not (tmp_path / "pairs-plan").exists()
+    held = incidence.read(file, prior=0.01, posterior=0.3)
+    table = protect.sweep(
+        held.matrix, 0.01, 0.3, scales=[0.2, 0.5, np.inf], steps=100, batch_size=1
+    )
+    assert table.kept.is_monotonic_increasing and table.kept.iloc[-1] == 1
+    assert table.noise_multiplier.iloc[0] < table.noise_multiplier.iloc[-1]
+    assert all(f"{sigma:.4g}" in said for sigma in table.noise_multiplier)
+
+
 def test_a_pair_given_twice_counts_once_and_order_does_not_matter():
     table = pd.DataFrame([p.split(",") for p in PAIRS], columns=["example", "secret"])
     once = incidence.from_table(table, prior=0.01, posterior=0.2)
@@ -112,18 +135,18 @@ BAD = [
     (rows("1,a,x", header="example,secret,x"), PROMISE, "columns=example,secret,x: must be"),
     (rows("1,a", ",hunter2"), PROMISE, "example: row 2 is empty: each secret is in an example"),
     (rows("1,a", "2,"), PROMISE, "secret: row 2 is empty"),
-    (rows("1,a,nan,0.5", header=FULL), [], "p: row 1 is not a number"),
-    (rows("1,a,0.1,", header=FULL), [], "r: row 1 is not a number"),
+    (rows("1,a,nan,0.5", header=FULL), [], "p: row 1 has no number in (0, 1)"),
+    (rows("1,a,0.1,", header=FULL), [], "r: row 1 has no number in (0, 1)"),
     (rows("1,a,0.1,0.5", "2,a,0.1,0.6", header=FULL), [], "r: row 2 differs from an earlier row"),
-    (rows("1,a,0.5,0.5", header=FULL), [], "posterior=0.5: must be above the prior"),
-    (rows("1,a,0,0.5", header=FULL), [], "prior=0.0: must be in (0, 1)"),
-    (rows("1,a,0.5,1.5", header=FULL), [], "posterior=1.5: must be in (0, 1)"),
+    (rows("1,a,0.1,0.5", "2,b,0.5,0.5", header=FULL), [], "r: row 2 has none above its p"),
+    (rows("1,a,0,0.5", header=FULL), [], "p: row 1 has no number in (0, 1)"),
+    (rows("1,a,0.5,1.5", header=FULL), [], "r: row 1 has no number in (0, 1)"),
     (rows(*PAIRS), ["--prior", 0.3, "--posterior", 0.1], "posterior=0.1: must be above the prior"),
     (rows(*PAIRS), ["--prior", "nan", "--posterior", 0.1], "prior=nan: must be in (0, 1)"),
     (rows(*PAIRS), ["--posterior", 0.1], "prior: must be given, there is no column p"),
     (rows(*PAIRS), [*PROMISE, "--batch-size", 5], "batch_size=5.0: must be at most"),
     (rows(*PAIRS), [*PROMISE, "--scale", 0], "scale=0.0: must be positive"),
-    (rows(*PAIRS), [*PROMISE, "--rounds", 0], "steps=0: must be a whole number"),
+    (rows(*PAIRS), [*PROMISE, "--rounds", 0], "rounds=0: must be at least 1"),
 ]
 
 
