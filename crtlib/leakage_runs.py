@@ -255,8 +255,8 @@ def run(s: Setting) -> tuple[trials.Fitted, list[results.Row]]:
 
     def look(epoch: int, model: nn.Module) -> dict[str, float]:
         if epoch in s.snapshots:
-            done = [p.event() for p in phases if p.epoch <= epoch]
-            rows.extend(_measured(s, d, model, public, epoch, [e for e in done if e]))
+            done = [p for p in phases if p.epoch <= epoch]
+            rows.extend(_measured(s, d, model, public, epoch, done))
         return {}
 
     if s.method == "public":
@@ -291,8 +291,7 @@ def _measured(s, d, model, public, epoch: int, done: list) -> list[results.Row]:
     facts["longest"] = int(alone.length.max()) if len(alone) else 0
     facts["unique_secrets"] = sum(map(bool, alone.kinds))  # sequences with a whole labelled secret
     facts |= leakage.metrics(found.sequences, s.threshold)
-    if done and all(isinstance(e, ledger.SampledGaussian) for e in done):
-        event = replace(done[0], steps=sum(e.steps for e in done))
+    if s.method != "lp_weighted" and (event := methods.events(done)):
         facts["epsilon"] = epsilon(event, delta=s.delta)
     planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}
     if planted:
@@ -333,8 +332,10 @@ def sweep(
 
 # --------------------------------------------------------------------------- the chapters' grids
 def shared(settings: SimpleNamespace, shape: str, **changes: object) -> dict:
-    """The fields of a setting that a profile's section and one of its shapes give."""
-    given = vars(settings) | settings.shapes[shape] | changes
+    """The fields of a setting that a profile's section and one of its shapes give; a shape that
+    is called like a corpus holds what is different there."""
+    given = vars(settings) | settings.shapes[shape]
+    given |= settings.shapes.get(changes.get("corpus"), {}) | changes
     return {k: v for k, v in given.items() if k in Setting.__dataclass_fields__}
 
 

@@ -189,11 +189,11 @@ def write(
     """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``, atomically.
 
     Returns the path of the page.
-    ``decode`` (the tokenizer's) writes text in clear, into all four; without it there is none.
+    ``decode`` (the tokenizer's) writes text in clear, into all four, unless only lengths may be
+    shown; without it there is none.
     """
-    if decode and told.lengths_only:
-        raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
     folder = Path(folder)
+    decode = None if told.lengths_only else decode
     table = sequences(report, decode, lengths_only=told.lengths_only)
     long = runs(report, decode, lengths_only=told.lengths_only)
     for name, frame in (("sequences", table), ("runs", long)):
@@ -228,9 +228,6 @@ def make(
     """
     if reveal and lengths_only:
         raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
-    for name, value in (("top_k", top_k), ("min_length", min_length)):
-        if value < 1:
-            raise ValueError(f"{name}={value}: must be at least 1")
     recorded = Path(model) / "experiment.json"
     if unit is None and recorded.is_file():
         unit = json.loads(recorded.read_text(encoding="utf-8")).get("unit")
@@ -363,11 +360,19 @@ def _y(share: float) -> float:
     return _H - _BOTTOM - share * (_H - _BOTTOM - _TOP)
 
 
-def _bar(a: float, b: float, low: float, high: float, style: str, told: str) -> str:
-    gap = min(1.5, (_x(b) - _x(a)) * 0.1)
-    width, y = max(1, _x(b) - _x(a) - 2 * gap), _y(high)
-    box = f'x="{_x(a) + gap:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_y(low) - y:.1f}"'
-    return f'<rect class="{style}" {box}><title>{told}</title></rect>'
+def _bars(stacks: dict[str, np.ndarray], told: Sequence[str]) -> tuple[int, str]:
+    """The tallest bar, and all of them: side by side, of each style its counts, stacked."""
+    low = np.zeros(len(told), dtype=int)
+    top, body = max(1, int(sum(stacks.values()).max())), []
+    width = (_W - _LEFT) / len(told)
+    gap = min(1.5, width * 0.1)
+    for style, counts in stacks.items():
+        for i, (a, b) in enumerate(zip(low, low + counts, strict=True)):
+            box = f'x="{_x(i / len(told)) + gap:.1f}" y="{_y(b / top):.1f}" '
+            box += f'width="{max(1, width - 2 * gap):.1f}" height="{_y(a / top) - _y(b / top):.1f}"'
+            body.append(f'<rect class="{style}" {box}><title>{told[i]}</title></rect>')
+        low = low + counts
+    return top, "".join(body)
 
 
 def _lengths(table: pd.DataFrame) -> str:
@@ -378,20 +383,15 @@ def _lengths(table: pd.DataFrame) -> str:
         return _figure(name, note, "", "No run was found.")
     width = max(1, -(-int(table.length.max()) // 24))  # at most 24 bars
     place = (table.length.to_numpy() - 1) // width
-    bars = int(place.max()) + 1
-    alone = np.bincount(place[table.users_in_d == 1], minlength=bars)
-    many = np.bincount(place[table.users_in_d > 1], minlength=bars)
-    top = max(1, int((alone + many).max()))
-    body = []
-    for i in range(bars):
-        span = f"{i * width + 1}" if width == 1 else f"{i * width + 1} to {(i + 1) * width}"
-        low, high = alone[i] / top, (alone[i] + many[i]) / top
-        told = f"{span} tokens: {alone[i]:,} of one user, {many[i]:,} of several"
-        body.append(_bar(i / bars, (i + 1) / bars, low, high, "many", told))
-        body.append(_bar(i / bars, (i + 1) / bars, 0, low, "one", told))
-    every = max(1, bars // 8)
-    ticks = [((i + 0.5) / bars, str(i * width + 1)) for i in range(0, bars, every)]
-    return _figure(name, note, _axes(top, ticks, "tokens") + "".join(body))
+    starts = range(1, (int(place.max()) + 1) * width + 1, width)
+    alone, many = (np.bincount(place[few], minlength=len(starts))
+                   for few in (table.users_in_d == 1, table.users_in_d > 1))  # fmt: skip
+    spans = [f"{a}" if width == 1 else f"{a} to {a + width - 1}" for a in starts]
+    told = [f"{span} tokens: {one:,} of one user, {more:,} of several"
+            for span, one, more in zip(spans, alone, many, strict=True)]  # fmt: skip
+    top, body = _bars({"one": alone, "many": many}, told)
+    ticks = [((i + 0.5) / len(starts), str(a)) for i, a in enumerate(starts)]
+    return _figure(name, note, _axes(top, ticks[:: max(1, len(ticks) // 8)], "tokens") + body)
 
 
 def _certainty(alone: pd.DataFrame) -> str:
@@ -401,18 +401,14 @@ def _certainty(alone: pd.DataFrame) -> str:
         return _figure(name, note, "", "No sequence belongs to one user alone.")
     values = np.log2([max(1.0, min(row)) for row in alone.perplexities])
     edge = max(1, math.ceil(values.max() + 1e-9))
-    bars = edge * max(1, 16 // edge)
-    counts = np.histogram(values, bins=bars, range=(0, edge))[0]
-    top = int(counts.max())
-    body = [
-        _bar(i / bars, (i + 1) / bars, 0, n / top, "one",
-             f"{2 ** (i * edge / bars):.3g} to {2 ** ((i + 1) * edge / bars):.3g}: {n:,}")
-        for i, n in enumerate(counts)
-    ]  # fmt: skip
+    counts, edges = np.histogram(values, bins=edge * max(1, 16 // edge), range=(0, edge))
+    told = [f"{2**a:.3g} to {2**b:.3g}: {n:,}"
+            for a, b, n in zip(edges, edges[1:], counts, strict=False)]  # fmt: skip
+    top, body = _bars({"one": counts}, told)
     every = max(1, edge // 6)
     ticks = [(i / edge, f"{2**i:,}") for i in range(0, edge + 1, every) if i < edge or edge < 7]
     ticks = [(min(at, 0.98), text) for at, text in ticks]
-    return _figure(name, note, _axes(top, ticks, "perplexity") + "".join(body))
+    return _figure(name, note, _axes(top, ticks, "perplexity") + body)
 
 
 def _compared(alone: pd.DataFrame, threshold: float | None) -> str:
