@@ -31,8 +31,8 @@ from crtlib.screen import miss_rate_upper
 
 POLICY_STYLE = {
     "regex": ("regular expressions", "#B97F00", "s"),
-    "pi": ("tagger, π", "#0072B2", "o"),
-    "pi_c": ("tagger, π_c", "#00795A", "D"),
+    "pi": (r"tagger, $\pi$", "#0072B2", "o"),
+    "pi_c": (r"tagger, $\pi_c$", "#00795A", "D"),
 }
 """Label, colour and marker of a policy."""
 
