@@ -13,11 +13,13 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import itertools
 import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +38,7 @@ from crtlib import (
     methods,
     mitigations,
     models,
+    profiles,
     protect,
     public_models,
     results,
@@ -374,3 +377,30 @@ def figure_5(settings: SimpleNamespace, seed: int, corpus: str) -> dict[str, Set
         "scrubbed": Setting(method="sgd", detail=True, policy="regex", **last),
         "rare words masked": Setting(method="sgd", detail=True, policy="rare", **last),
     }
+
+
+def chapters(profile: str) -> list[tuple[str, str, Setting]]:
+    """All runs of both chapters at a profile's sizes: where each is shown, its name there, and
+    the run. Of Figure 5's mitigations, those on simulated text."""
+    tables, training = (
+        profiles.parameters({"profile": profile}, f"leakage_{name}")
+        for name in ("report", "training")
+    )
+    runs = []
+    for seed in range(tables.seeds):
+        for corpus in tables.corpora:
+            runs += [("table 2", s.method, s) for s in table_2(tables, corpus, seed)]
+        runs += [("one table", name, s) for name, s in one_table(tables, seed).items()]
+    for seed, corpus in itertools.product(range(training.seeds), training.corpora):
+        for name, s in figure_5(training, seed, corpus).items():
+            if corpus == inputs.SIMULATED or name == "as it is":
+                runs.append(("figure 5", name, s))
+    return runs
+
+
+def record(profile: str, store: results.Store, path: str | Path) -> None:
+    """Write the table of :func:`chapters`, with where each row is ``shown`` and its ``name``."""
+    runs = {s.key: (shown, name) for shown, name, s in chapters(profile)}
+    table = sweep((s for *_, s in chapters(profile)), store, profile=profile)
+    table["shown"], table["name"] = zip(*table.run.map(runs), strict=True)
+    results.record(table, path)

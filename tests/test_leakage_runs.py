@@ -1,11 +1,21 @@
 """Runs of the leakage chapters: who owns a point, what each method reads, what is not run again."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from crtlib import canaries, ledger, results
-from crtlib.leakage_runs import Setting, data, prepared, run, secret_plan, sweep
+from crtlib.leakage_runs import (
+    Setting,
+    chapters,
+    data,
+    prepared,
+    run,
+    secret_plan,
+    shared,
+    sweep,
+)
 
 TINY = Setting(
     method="dpsgd", seed=0, unit="user", dialogues=6, heldout=4, public=12, public_epochs=1,
@@ -69,3 +79,16 @@ def test_bad_settings_are_named(bad):
     (name,) = bad
     with pytest.raises(ValueError, match=f"{name}='.*': must be one of"):
         replace(TINY, **bad)
+
+
+def test_every_run_of_the_chapters_is_shown_once():
+    runs = chapters("quick")
+    assert {shown for shown, *_ in runs} == {"table 2", "one table", "figure 5"}
+    assert len({s.key for *_, s in runs}) == len(runs)
+    assert {s.method for *_, s in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
+
+
+def test_a_shape_called_like_a_corpus_says_what_is_different_there():
+    section = SimpleNamespace(dialogues=9, shapes={"lstm": {"epochs": 3}, "here": {"dialogues": 2}})
+    assert shared(section, "lstm", corpus="here") == {"dialogues": 2, "epochs": 3, "corpus": "here"}
+    assert shared(section, "lstm", corpus="there")["dialogues"] == 9
