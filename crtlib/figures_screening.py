@@ -168,6 +168,7 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
 
     sweep = sweep[sweep.secrets > 0]
     fig, steps, every = go.Figure(), [], sorted(sweep.plain.unique())
+    start = every.index(0.9) if 0.9 in every else 0  # the paper's
     for i, plain in enumerate(every):
         rows = sweep[sweep.plain == plain]
         overall = rows[rows.kind == "all"].iloc[0]
@@ -181,15 +182,22 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
             orientation="h",
             error_x={"type": "data", "color": INK, **bars},
             marker_color="#0072B2",
-            visible=i == 0,
+            visible=i == start,
         )
         said = f"{overall.speaks / overall.turns:.0%} of turns flagged, "
         said += f"{overall.precision:.0%} of flags right"
         shown = [{"visible": [j == i for j in range(len(every))]}, {"title.text": said}]
         steps.append({"label": f"{plain:g}", "method": "update", "args": shown})
     fig.update_layout(
-        title={"text": steps[0]["args"][1]["title.text"], "font": {"size": 15}},
-        sliders=[{"steps": steps, "currentvalue": {"prefix": "plain under "}, "pad": {"t": 45}}],
+        title={"text": steps[start]["args"][1]["title.text"], "font": {"size": 15}},
+        sliders=[
+            {
+                "active": start,
+                "steps": steps,
+                "currentvalue": {"prefix": "plain under "},
+                "pad": {"t": 45},
+            }
+        ],
         xaxis={"title": "recall", "range": [0, 1.02], "gridcolor": FAINT},
         yaxis={"autorange": "reversed"},
         hoverlabel={"bgcolor": CARD},
