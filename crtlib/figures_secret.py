@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from crtlib.figures import CARD, FAINT, INK, MUTED, theme
+from crtlib.figures import CARD, FAINT, INK, MUTED, shared_legend, theme
 
 RULE_STYLE = {
     "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
@@ -57,7 +57,7 @@ def figure_1(cells: pd.DataFrame) -> Figure:
             ax.set_xlabel("constant C")
         for ax in axes[:, 0]:
             ax.set_ylim(0, None)
-        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        shared_legend(fig)
         plt.close(fig)
     return fig
 
@@ -84,7 +84,7 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
         ax.set(
             xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), xlabel="chance that the secret is named"
         )
-        fig.legend(loc="outside upper left", ncols=2)
+        fig.legend(loc="outside upper left", ncols=3, columnspacing=1.1, handlelength=1.1)
         plt.close(fig)
     return fig
 
@@ -167,8 +167,8 @@ def posterior_slider(table: pd.DataFrame) -> str:
     shown = {"prefix": "σ = ", "font": {"size": 15}}
     fig.update_layout(
         sliders=[{"steps": steps, "active": middle, "currentvalue": shown, "pad": {"t": 55}}],
-        xaxis={"title": "prior p: chance of a guess without the model", "type": "log",
-               "gridcolor": FAINT},
+        xaxis={"title": "prior p: a guess without the model", "type": "log",
+               "gridcolor": FAINT, "exponentformat": "none", "dtick": 1},
         yaxis={"title": "posterior r: with the model", "range": [0, 1.02], "gridcolor": FAINT},
         hovermode="x unified",
         hoverlabel={"bgcolor": CARD},

@@ -69,11 +69,10 @@ class Store:
         return self.folder / "models" / key
 
     @contextlib.contextmanager
-    def alone(self, kind: str = "") -> Iterator[None]:
-        """Wait until no other sweep of this kind of runs fills this store: two notebooks may ask
-        for the same ones."""
+    def alone(self) -> Iterator[None]:
+        """Wait until no other sweep fills this store: two notebooks may ask for the same runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f".lock{kind}").open("w") as lock:
+        with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder ends
             yield
 

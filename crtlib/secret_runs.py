@@ -51,14 +51,15 @@ def collect(
     """Measure what the store does not hold yet, one run after the other, each recorded atomically;
     the long table of all of ``runs``, with their class in the column ``run_kind``."""
     wanted = {key(run): run for run in runs}
-    with store.alone("-".join(sorted({type(run).__name__ for run in wanted.values()}))):
-        missing = [(k, run) for k, run in wanted.items() if not store.has(k)]
-        for k, run in tqdm(missing, desc="runs", unit="run", disable=not progress):
-            started = time.perf_counter()
-            rows = run.measure()
-            seconds = time.perf_counter() - started
-            made = results.provenance(profile=profile, device="cpu", seconds=seconds)
-            store.write(k, {"run_kind": type(run).__name__, **asdict(run)}, made, rows)
+    missing = [(k, run) for k, run in wanted.items() if not store.has(k)]
+    for k, run in tqdm(missing, desc="runs", unit="run", disable=not progress):
+        if store.has(k):  # another notebook has been here meanwhile
+            continue
+        started = time.perf_counter()
+        rows = run.measure()
+        seconds = time.perf_counter() - started
+        made = results.provenance(profile=profile, device="cpu", seconds=seconds)
+        store.write(k, {"run_kind": type(run).__name__, **asdict(run)}, made, rows)
     return store.table(list(wanted))
 
 
@@ -308,10 +309,7 @@ class ExtractionRun:
         found = extraction.kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
         counts = {kind: float((found == kind).sum()) for kind in extraction.KINDS}
         scores = np.concatenate(models.token_logprobs(ours, valid))
-        facts = counts | {"loss": -scores.mean(), "parameters": _size(ours)}
+        size = sum(p.numel() for p in ours.parameters())
+        facts = counts | {"loss": -scores.mean(), "parameters": size}
         facts |= {"steps": sum(e.steps for e in both[0].events)}
         return [(name, 0, 0, float(value)) for name, value in facts.items()]
-
-
-def _size(model) -> int:
-    return sum(p.numel() for p in model.parameters())
