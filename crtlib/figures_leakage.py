@@ -25,7 +25,7 @@ from crtlib.leakage import Leakage
 RAW, SAFE = METHOD_STYLE["sgd"]["color"], METHOD_STYLE["dpsgd"]["color"]
 
 
-def figure_5(table: pd.DataFrame, *, longest: int = 30, shown: int = 8) -> Figure:
+def figure_5(table: pd.DataFrame, *, longest: int = 30, shown: int = 10) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
     (a) perplexity on training and validation text; (b) how long the unique sequences are, a bar
@@ -98,6 +98,7 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
             label = "no threshold" if np.isinf(t) else f"{t:g}"
             ax.annotate(label, (x, y), (-4, 5), textcoords="offset points", ha="right", fontsize=9)
         ax.set(xlabel="top-1 accuracy on held-out text, %", ylabel="unique sequences left")
+        ax.margins(y=0.1)  # room for the uppermost label
         ax.set_ylim(0, None)
         plt.close(fig)
     return fig
