@@ -32,6 +32,24 @@ def test_parts_share_no_text_and_follow_from_the_seed():
     assert secret_runs.texts("customersim", 40, 1).train != one.train
 
 
+def test_a_corpus_without_its_training_split_is_read_from_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("CRTLIB_DATA", str(tmp_path))
+    assert secret_runs.first_available(["wikitext2", "customersim"]) == "customersim"
+    with pytest.raises(ValueError, match="corpora=wikitext2: none is available"):
+        secret_runs.first_available(["wikitext2"])
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    lines = [f" The {i}th paragraph has a sentence . \n" for i in range(40)]
+    (folder / "wiki.valid.raw").write_text("".join(lines))
+    assert secret_runs.first_available(["wikitext2", "customersim"]) == "wikitext2"
+    read = secret_runs.texts("wikitext2", 40, 0)
+    assert len(read.train) == 26 and "paragraph has a sentence" in read.train[0]
+    run = replace(RUN, corpus="wikitext2", dialogues=40)
+    before = secret_runs.key(run)
+    (folder / "wiki.valid.raw").write_text("".join(lines[1:]))
+    assert secret_runs.key(run) != before  # another text, another run
+
+
 def test_a_secret_is_held_by_the_lines_that_have_its_word():
     lines = secret_runs.texts("customersim", 40, 0).train
     held = secret_runs.secret_words(
