@@ -159,7 +159,9 @@ def train(
         str, typer.Option(help="sgd, dedup, dpsgd, selective, crt or crt_sigma0.")
     ] = "crt",
     model: Annotated[str, typer.Option(help="lstm or gpt2.")] = "lstm",
-    policy: Annotated[str, typer.Option(help="Redaction policy pi.")] = "regex",
+    policy: Annotated[
+        str, typer.Option(help="Redaction policy pi; regex:multiwoz: with another corpus' shapes.")
+    ] = "regex",
     conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "regex",
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     epsilon: Annotated[float, typer.Option(help="Target epsilon of DP-SGD.")] = 3.0,
@@ -226,6 +228,11 @@ def train(
     rows = trials.measure(experiment, fitted)
     guarantee = fitted.guarantee(experiment)
     said = str(guarantee) if guarantee else "no guarantee: this method adds no noise"
+    if guarantee and guarantee.delta >= 1:
+        said += (
+            "; void, as delta is 1: no labelled secret tells what the policies miss. Label some "
+            "turns, or use --conservative everything"
+        )
     if guarantee and repeatable_noise:
         said += "; noise and batches follow from a known seed: an experiment, not a release"
     for name in ("guarantee.txt", "results.json"):  # of an earlier run: never beside this model

@@ -375,4 +375,4 @@ def normals(like: Tensor, generator: torch.Generator | Literal["secure"]) -> Ten
     u = torch.from_numpy(((bits >> np.uint64(11)) + 1).astype(np.float64) * 2.0**-53)
     radius, angle = (-2 * u[0].log()).sqrt(), 2 * math.pi * u[1]
     normals = torch.cat([radius * angle.cos(), radius * angle.sin()])[: like.numel()]
-    return normals.to(like.device, like.dtype)
+    return normals.view_as(like).to(like.device, like.dtype)

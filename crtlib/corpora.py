@@ -52,7 +52,9 @@ def _read(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue
     for number, line in _lines(path):
         try:
             dialogue = parse(json.loads(line))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}, line {number}: is not UTF-8") from None
+        except (json.JSONDecodeError, RecursionError):
             raise ValueError(f"{path}, line {number}: is not JSON") from None
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
@@ -98,7 +100,10 @@ def _dialogue(record: Any) -> Dialogue:
             for s in found
         )
         try:
+            text.encode()
             turns.append(Turn(speaker, text, secrets))
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: its text holds half a surrogate pair") from None
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     if not turns:

@@ -153,6 +153,8 @@ class Experiment:
             unread["labelled"] = 0
         if self.init == "random":
             unread["init_epochs"] = 0
+        elif self.init_epochs < 1 and not self.brings_vocabulary:
+            raise ValueError(f"init={self.init!r}: a corpus; needs init_epochs of at least 1")
         if self.init == self.corpus:
             raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
         if self.method == "selective" and self.model != "lstm":

@@ -48,7 +48,7 @@ METHOD_STYLE: dict[str, dict] = {
 }
 """Label, colour and line style of each method: ``ax.plot(x, y, **METHOD_STYLE["crt"])``."""
 
-MODEL_MARKER: dict[str, str] = {"lstm": "o", "gru": "D", "gpt2": "^"}
+MODEL_MARKER: dict[str, str] = {"lstm": "o", "gru": "D", "gpt2": "^", "gpt2_public": "v"}
 """Marker of each model family."""
 
 # 5.4 inches wide: on a telephone, where a figure gets about 350 px, 11 points are still 10 px tall.
@@ -278,7 +278,11 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
     return fig
 
 
-MODEL_NAME = {"lstm": "LSTM", "gpt2": "GPT-2 (from scratch)"}
+MODEL_NAME = {
+    "lstm": "LSTM",
+    "gpt2": "GPT-2 (from scratch)",
+    "gpt2_public": "GPT-2 (public start)",
+}
 CORPUS_NAME = {
     "customersim": "CustomerSim",
     "schema_guided": "Schema-Guided Dialogue",

@@ -180,7 +180,7 @@ def data(e: Experiment) -> Data:
         prepared=prepared,
         tokenizer=tokens.adapt(e.init)
         if e.brings_vocabulary
-        else _tokenizer(planted, conservative, e.vocab_size),
+        else _tokenizer(planted, e.unit, cautious, conservative, e.vocab_size),
         canaries=secrets,
         valid=_heldout(split.valid, e),
         test=_heldout(split.test, e),
@@ -221,14 +221,25 @@ def _tagger(corpus: str, variety: str, labelled: int, unit: str):
     return tagger.redacting(learned), tagger.conservative(learned)
 
 
-def _tokenizer(corpus: Corpus, cautious: screen.Policy, vocab_size: int) -> tokens.Bpe:
+def _tokenizer(
+    corpus: Corpus, unit: str, cautious: screen.Labels, pi_c: screen.Policy, vocab_size: int
+) -> tokens.Bpe:
     """BPE on the turns that are public for every unit, gamma and neighbouring dataset: those on
-    which ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret)."""
+    which ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
+
+    ``cautious``: what ``pi_c`` says of the data points. Where those are dialogues it has to be
+    silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
     turns = corpora.points(corpus, unit="turn")
-    labels = cautious(turns)
-    silent = [
-        p.text for p, spans in zip(turns, labels, strict=True) if not spans and MASK not in p.text
-    ]
+    speaks = [bool(spans) for spans in (cautious if unit == "turn" else pi_c(turns))]
+    if unit == "dialogue":
+        k = 0
+        for dialogue, spans in zip(corpus.dialogues, cautious, strict=True):
+            at = 0
+            for _ in dialogue.turns:
+                end = at + len(turns[k].text)
+                speaks[k] |= any(s.start < end and at < s.end for s in spans)
+                at, k = end + 1, k + 1
+    silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
     return tokens.train_bpe(silent, vocab_size=vocab_size)
 
 

@@ -121,12 +121,14 @@ def prepare(
     ):
         if value not in allowed:
             raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+    from crtlib import screen  # which redacts with this module
+
     points = tuple(points)
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
     nothing: list[tuple[Secret, ...]] = [()] * len(points)
-    flagged = pi(points) if pi else nothing
-    cautious = pi_c(points) if pi_c else nothing
+    flagged = screen.checked(pi)(points) if pi else nothing
+    cautious = screen.checked(pi_c)(points) if pi_c else nothing
     if dedup == "none":
         pattern = [False] * len(points)
     repeated = list(duplication.pattern(points) if pattern is None else pattern)

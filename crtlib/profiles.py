@@ -59,12 +59,13 @@ def _one_of(*allowed: str) -> tuple[Callable[[object], bool], str]:
 def _policy(v: object) -> bool:
     named = ("regex", "oracle", "everything", "tagger", "presidio")
     kinds = [k + end for k in ("tagger", "ner", "flair") for end in (":", "_conservative:")]
+    kinds.append("regex:")
     return isinstance(v, str) and (v in named or v.startswith(tuple(kinds)))
 
 
 POLICIES = (
-    "one of regex, oracle, everything, tagger, presidio, tagger:FOLDER, ner:NAME, flair:NAME "
-    "(or tagger_conservative:FOLDER, ...)"
+    "one of regex, oracle, everything, tagger, presidio, regex:CORPUS, tagger:FOLDER, ner:NAME, "
+    "flair:NAME (or tagger_conservative:FOLDER, ...)"
 )
 _unit, _positive = _number(0, 1), _number(0, float("inf"), open_ends=True)
 ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -77,6 +78,7 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "seed": (_whole(0, 2**31), "a whole number of at least 0"),
     "seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
     "choice_seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
+    "public_trials": (_whole(1, 1000), "a whole number of at least 1"),
     "trials": (_whole(1, 1000), "a whole number of at least 1"),
     "dialogues": (_whole(10, 10**7), "a whole number of at least 10"),
     "workers": (_whole(1, 1024), "a whole number of at least 1"),
@@ -179,4 +181,9 @@ def parameters(namespace: Mapping[str, object], notebook: str) -> SimpleNamespac
                 raise
         settings[name] = value
     check(**{name: value for name, value in settings.items() if name in ALLOWED})
+    known = settings.get("data", settings.get("corpora", []))
+    if unknown := set(settings.get("corpora", ())) - set(known):
+        raise ParameterError(
+            f"corpora={sorted(unknown)}: profile {profile!r} has sizes for {', '.join(known)} only"
+        )
     return SimpleNamespace(profile=profile, **settings)

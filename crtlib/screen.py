@@ -263,6 +263,7 @@ POLICIES = {"regex": regex, "oracle": oracle, "everything": everything}
 _LOADED = {"tagger": "FOLDER", "ner": "NAME", "flair": "NAME"}
 NAMES = (
     *POLICIES,
+    "regex:CORPUS",
     "presidio",
     *(f"{kind}{c}:{what}" for kind, what in _LOADED.items() for c in ("", "_conservative")),
 )
@@ -272,13 +273,15 @@ NAMES = (
 def policy_by_name(name: str, corpus: str = "customersim") -> Policy:
     """The policy called ``name``, one of ``NAMES``; ``ValueError`` with what is allowed otherwise.
 
-    ``corpus`` says which shapes "regex" looks for. Those ending in ``_conservative`` also flag
-    plain text with a score under 0.9 (A.4).
+    "regex:CORPUS" looks for the shapes of that corpus' secrets, "regex" for those of ``corpus``.
+    Names that end in ``_conservative`` also flag plain text with a score under 0.9 (A.4).
     """
     kind, _, where = name.partition(":")
     of, careful = kind.removesuffix("_conservative"), kind.endswith("_conservative")
+    if kind == "regex":
+        return regex(where or corpus)
     if name in POLICIES:
-        return regex(corpus) if name == "regex" else POLICIES[name]()
+        return POLICIES[name]()
     if name == "presidio":
         from crtlib import detectors
 

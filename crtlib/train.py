@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -384,7 +385,10 @@ def _restore(path, identity, phases, run, optimizers, generators) -> int:
     """Load a checkpoint of this run, if there is one; the number of phases already done."""
     if not path or not Path(path).exists():
         return 0
-    state = torch.load(path, weights_only=True)
+    try:
+        state = torch.load(path, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError):
+        raise ValueError(f"checkpoint={str(path)!r}: is damaged; remove it to start anew") from None
     if state["identity"] != identity:
         raise ValueError(
             f"checkpoint={str(path)!r}: belongs to another run (phases, data or seed differ)"

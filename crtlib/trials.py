@@ -174,6 +174,10 @@ def fit(
         "public": d.tokenizer.encode(p.text for p in d.prepared.public),
         "private": d.tokenizer.encode(p.text for p in d.prepared.private),
     }
+    if e.private and not parts["private"]:
+        raise ValueError(
+            f"policy={e.policy!r}: no point is private, so there is nothing to train on with noise"
+        )
     flags = None
     if e.method == "selective":  # what pi finds is private, token by token; the text stays raw
         found = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crtlib import claims, utility
+from crtlib import claims, ledger, utility
 from crtlib.experiments import Experiment
 
 SEEDS = 5
@@ -79,6 +79,30 @@ def test_two_seeds_tell_nothing_about_perplexity():
     table = results()
     found = verdicts(table[table.seed < 2])
     assert found["CRT's perplexity is no worse than DP-SGD's"] == claims.UNTOLD
+
+
+def test_epsilon_of_a_learned_policy_uses_what_it_was_counted_to_miss():
+    """Not the dial: that says only how much more than its own misses a policy misses."""
+    table = results()
+    table = table[table.method == "crt"].assign(corpus="schema_guided", policy="tagger")
+    counts = {"pi_misses": 20, "pi_labelled": 200, "pi_c_misses": 5, "pi_c_labelled": 200}
+    runs = table.drop_duplicates("run")
+    rows = [runs.assign(metric=name, value=float(n), epoch=2) for name, n in counts.items()]
+    table = pd.concat([table, *rows], ignore_index=True)
+    curve = utility.curve(table).set_index(["gamma", "epoch"])
+    gamma, delta2 = (ledger.miss_rate_upper_bound(n, 200, 0.975) for n in (20, 5))
+    assert set(curve.miss_rate) == {gamma}
+    assert curve.delta.to_numpy() == pytest.approx(8e-5 + delta2)
+    expected = utility.spent(
+        "crt", sampling_probability=0.1, noise_multiplier=2.0, steps=20, gamma=gamma, delta=8e-5
+    )
+    assert curve.epsilon[0.0, 2] == curve.epsilon[0.1, 2] == expected > 0
+    unlabelled = utility.curve(
+        table.assign(value=table.value.where(table.metric != "pi_labelled", 0))
+    )
+    assert set(unlabelled.miss_rate) == {1.0}
+    named = claims.claims(table).claim
+    assert not named.str.startswith("Non-private at γ = 0").any()
 
 
 def test_epsilon_grows_with_the_epochs_and_shrinks_with_gamma():
