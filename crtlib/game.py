@@ -52,7 +52,7 @@ class Game:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, self.KINDS)
 
-    def measure(self) -> list[results.Row]:
+    def measure(self, device: str = "cpu") -> list[results.Row]:
         """Whether the secret was named; what was promised, and what is accounted for the rounds
         that ran (the smaller of the bounds by KL and by the blow-up function)."""
         promise = replace(self, seed=0, noise=1.0)
@@ -70,7 +70,7 @@ class Game:
         others = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
         read = [[c, secret] for c in carriers] + others.tolist()
         shape = models.ModelSpec("lstm", self.candidates + WORDS, embedding=8, hidden=8)
-        model = models.build(shape, self.seed)
+        model = models.build(shape, self.seed).to(device)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(self.kind == "lstm" or name == "head.bias")
         before = self.scores(model)

@@ -1,6 +1,6 @@
 """The experiments of Hush!: frozen settings, each of which makes rows of the long table.
 
-A setting is a value (JSON-safe, hashable) with a ``seed`` and a method ``measure() -> rows``.
+A setting is a value (JSON-safe, hashable) with a ``seed`` and a method ``measure(device) -> rows``.
 
 >>> lines = ["the cat sat", "the dog sat", "a dog ran"]
 >>> held = secret_words(lines, first=1, count=2, prior=0.01, posteriors=(0.1, 0.9), seed=0)
@@ -46,7 +46,12 @@ CUSTOMERSIM = "customersim"
 
 
 def collect(
-    runs: Iterable, store: results.Store, *, profile: str = "custom", progress: bool = True
+    runs: Iterable,
+    store: results.Store,
+    *,
+    profile: str = "custom",
+    device: str = "cpu",
+    progress: bool = True,
 ) -> pd.DataFrame:
     """Measure what the store does not hold yet, one run after the other, each recorded atomically;
     the long table of all of ``runs``, with their class in the column ``run_kind``."""
@@ -56,9 +61,9 @@ def collect(
         if store.has(k):  # another notebook has been here meanwhile
             continue
         started = time.perf_counter()
-        rows = run.measure()
+        rows = run.measure(device)
         seconds = time.perf_counter() - started
-        made = results.provenance(profile=profile, device="cpu", seconds=seconds)
+        made = results.provenance(profile=profile, device=device, seconds=seconds)
         store.write(k, {"run_kind": type(run).__name__, **asdict(run)}, made, rows)
     return store.table(list(wanted))
 
@@ -162,7 +167,7 @@ class MaskedRun:
     clip_norm: float = 0.1
     learning_rate: float = 1e-3
 
-    def measure(self) -> list[results.Row]:
+    def measure(self, device: str = "cpu") -> list[results.Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
         made, held = plan(replace(self, noisy=True, learning_rate=1e-3))  # read once for all
         text = texts(self.corpus, self.dialogues, self.seed)
@@ -184,7 +189,8 @@ class MaskedRun:
             mask=bpe.mask,
             vocab_size=bpe.vocab_size,
         )
-        run = train(models.build(shape, self.seed), [phase], {"private": lines}, seed=self.seed)
+        model = models.build(shape, self.seed).to(device)
+        run = train(model, [phase], {"private": lines}, seed=self.seed)
         accounted = weighted.guarantees(run.events, held.matrix, prior=held.prior)[0]
         facts = {
             "kept": made.kept,
@@ -287,7 +293,7 @@ class ExtractionRun:
         law = mixtures.poisson_binomial([self.sampling_probability])
         return protect.tight_posterior(law, self.noise_multiplier, steps, prior)[1]
 
-    def measure(self) -> list[results.Row]:
+    def measure(self, device: str = "cpu") -> list[results.Row]:
         """Validation loss of the model of all texts, and how many probes are of which kind."""
         text = texts(self.corpus, self.dialogues, self.seed)
         bpe, length = _vocabulary(text.public, self.vocab_size), self.prefix + self.suffix
@@ -301,10 +307,10 @@ class ExtractionRun:
             self.kind, bpe.vocab_size, hidden=self.hidden, layers=self.layers, heads=self.heads,
             context=length,
         )  # fmt: skip
-        both = [
-            train(models.build(shape, self.seed), self.phases(), {"private": part}, seed=self.seed)
-            for part in ([*probes, *rest], rest)
-        ]
+        both = []
+        for part in ([*probes, *rest], rest):
+            model = models.build(shape, self.seed).to(device)
+            both.append(train(model, self.phases(), {"private": part}, seed=self.seed))
         ours, theirs = (run.model.eval() for run in both)
         found = extraction.kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
         counts = {kind: float((found == kind).sum()) for kind in extraction.KINDS}
