@@ -117,7 +117,8 @@ class Regex:
 
     No character class of the built-in pattern matches ``<`` or ``>``: a text that already holds
     ``<MASK>`` is labelled around the mask as if the mask were not there (Proposition 5
-    needs labels that do not change elsewhere when one secret is masked).
+    needs labels that do not change elsewhere when one secret is masked). Where people wrote the
+    text a span may still take a neighbour along: ``tagger.label_stability`` counts how often.
     """
 
     name: str

@@ -387,7 +387,7 @@ def _restore(path, identity, phases, run, optimizers, generators) -> int:
         return 0
     try:
         state = torch.load(path, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError):
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):
         raise ValueError(f"checkpoint={str(path)!r}: is damaged; remove it to start anew") from None
     if state["identity"] != identity:
         raise ValueError(

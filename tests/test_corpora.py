@@ -73,6 +73,7 @@ def bad_turn(**changes):
         (bad(id="d1", turns=[]), "a dialogue needs at least one turn"),
         (bad(id="d1", turns=["USR: hi"]), "turn 0 must be a JSON object"),
         (bad_turn(text=None), "turn 0 needs 'text', a string"),
+        (bad_turn(text="\ud800", secrets=[]), "turn 0: its text holds half a surrogate pair"),
         (bad_turn(secrets=[[0, 1]]), "a secret of turn 0 must be a JSON object"),
         (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "needs 'start', an integer"),
         (
@@ -106,7 +107,7 @@ def test_bad_files(tmp_path):
         (tmp_path, "no such file"),
         (empty, "is empty, at least one dialogue is needed"),
         (packed, r"damaged gzip file"),
-        (text, "line 1: is not JSON"),
+        (text, "line 1: is not UTF-8"),
     ):
         with pytest.raises(ValueError, match=message) as error:
             read_jsonl(path)

@@ -1,6 +1,7 @@
 """Algorithm 1 on D and on D' (one secret replaced by <MASK>): what the guarantee rests on."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -139,9 +140,10 @@ def test_what_a_mask_leaves_of_a_secret_is_a_missed_secret():
 @given(st.data())
 def test_missed_secrets_are_those_that_recall_does_not_count(data):
     spans = st.lists(st.integers(0, 12), min_size=2, max_size=6, unique=True).map(sorted)
-    cuts, flags = data.draw(spans), data.draw(st.lists(spans, max_size=3))
-    secrets = tuple(Secret("s", a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False))
-    marks = tuple(sorted((Secret("f", f[0], f[1]) for f in flags), key=lambda s: s.start))
+    secrets, marks = (
+        tuple(Secret(kind, a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False))
+        for kind, cuts in (("s", data.draw(spans)), ("f", data.draw(spans)))
+    )
     point = Point("0", "u", "abcdefghijkl", secrets)
     prepared = prepare([point], lambda points: [marks], None, dedup="none")
     table = screen.recall([point], [marks])
@@ -152,6 +154,25 @@ def test_missed_secrets_are_those_that_recall_does_not_count(data):
     assert done.text.replace(MASK, "") == clear
     labelled = [point.text[i] for s in secrets for i in range(s.start, s.end) if i not in covered]
     assert "".join(done.text[s.start : s.end] for s in done.secrets) == "".join(labelled)
+
+
+@pytest.mark.parametrize("spans", [(10, 999), (-4, -1)])
+def test_a_policy_that_points_outside_the_text_is_refused(spans):
+    def wild(points):
+        return [(SimpleNamespace(kind="x", start=spans[0], end=spans[1]),) for _ in points]
+
+    for pi, pi_c in ((wild, None), (None, wild)):
+        with pytest.raises(ValueError, match="policy='function': point"):
+            prepare(POINTS, pi, pi_c)
+
+
+def test_what_a_failing_policy_says_is_not_repeated():
+    def fails(points):
+        raise RuntimeError(points[0].text)
+
+    with pytest.raises(ValueError, match="failed with RuntimeError") as caught:
+        prepare(POINTS, fails, None)
+    assert POINTS[0].text not in str(caught.value) and caught.value.__suppress_context__
 
 
 def test_everything_makes_the_public_part_empty():

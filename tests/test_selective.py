@@ -232,6 +232,8 @@ def test_a_released_state_is_clipped():
     assert torch.equal(clipped[0], x[0])
     torch.testing.assert_close(clipped[1], x[1] / x[1].norm() * 0.3)
     assert torch.equal(phase(hidden_clip=None).released(x, "secure"), torch.zeros_like(x))
+    secure = phase(hidden_clip=0.3, noise_multiplier=1.0).released(x, "secure")
+    assert secure.shape == x.shape and not torch.equal(secure, clipped)
 
 
 def test_each_state_that_leaves_a_private_segment_is_released(monkeypatch):

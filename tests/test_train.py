@@ -214,6 +214,16 @@ def test_resume_is_bit_identical(tmp_path, stop_at):
     assert sum(e.steps for e in have.events) == methods.events(schedule()).steps
 
 
+@pytest.mark.parametrize("kept", [0, 100, 0.5])
+def test_a_damaged_checkpoint_is_named(tmp_path, kept):
+    file = tmp_path / "state.pt"
+    train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+    with pytest.raises(ValueError, match=f"checkpoint='{file}': is damaged"):
+        train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     file = tmp_path / "state.pt"
     train.train(models.build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
