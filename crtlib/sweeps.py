@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -180,9 +181,10 @@ def choices_grid(
 def public_start_grid(
     settings: SimpleNamespace, hyperparameters: Callable[[str, str, str], dict] | None = None
 ) -> list[Experiment]:
-    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues."""
-    chosen = hyperparameters or tuned
-    starts = ({}, {"init": settings.public, "init_epochs": settings.public_epochs})
+    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues.
+
+    ``hyperparameters(method, model, corpus)``: by default each start has those of its own search.
+    """
     return [
         _experiment(
             settings,
@@ -191,28 +193,61 @@ def public_start_grid(
             "gpt2",
             settings.gamma,
             seed,
-            chosen(method, "gpt2", SIMULATED) | start,
+            (hyperparameters or partial(tuned, init=init))(method, "gpt2", SIMULATED) | start,
         )
-        for method in ("sgd", "dpsgd", "crt")
-        for start in starts
-        for seed in range(settings.choice_seeds)
+        for method in STARTED
+        for init, start in (("random", {}), (settings.public, _start(settings)))
+        for seed in range(settings.seeds)
     ]
 
 
-def tuning_grid(settings: SimpleNamespace) -> list[Experiment]:
-    """The recorded search: ``trials`` draws for every method, model and corpus, the same number.
+STARTED = ("sgd", "dpsgd", "crt")
+"""The methods that are also run from a public start."""
+GENTLY = 0.2
+"""Learning rates from a public start, as a share of those that are drawn for random weights."""
 
-    Draws are a Latin hypercube, the same for all. Each method reads of a draw only what it uses,
-    at one gamma and on a seed of its own; the choice is by perplexity on validation texts
-    (:func:`tuned`).
+
+def _start(settings: SimpleNamespace) -> dict:
+    return {"init": settings.public, "init_epochs": settings.public_epochs}
+
+
+def tuning_grid(settings: SimpleNamespace) -> list[Experiment]:
+    """The recorded search: a corpus' ``trials`` draws for every method and model, the same for all.
+
+    Each method reads of a draw only what it uses, at one gamma and on a seed of its own; the
+    choice is by perplexity on validation texts (:func:`tuned`).
     """
     made = []
     for corpus, model, methods_, ablations in _cells(settings):
-        passes = settings.data[corpus]["pub_passes"]
+        data = settings.data[corpus]
+        draws = _draws(data["trials"], data["pub_passes"])
         made += [
-            _experiment(settings, corpus, method, model, settings.gamma, TUNING_SEED, drawn)
+            _experiment(
+                settings,
+                corpus,
+                method,
+                model,
+                settings.gamma,
+                TUNING_SEED,
+                {name: drawn[name] for name in READ[method]},
+            )
             for method in [*methods_, *ablations]
-            for drawn in _draws(method, settings.trials, passes)
+            for drawn in draws
+        ]
+    if SIMULATED in settings.corpora and "gpt2" in settings.models:
+        data = settings.data[SIMULATED]
+        made += [
+            _experiment(
+                settings,
+                SIMULATED,
+                method,
+                "gpt2",
+                settings.gamma,
+                TUNING_SEED,
+                {name: drawn[name] for name in READ[method]} | _start(settings),
+            )
+            for method in STARTED
+            for drawn in _draws(settings.public_trials, data["pub_passes"], rates=GENTLY)
         ]
     return made
 
@@ -235,15 +270,20 @@ def _cells(settings: SimpleNamespace) -> Iterator[tuple[str, str, list[str], lis
                 )
 
 
-def _draws(method: str, trials: int, passes: list[int]) -> list[dict]:
-    cube = qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(11)).random(trials)
+def _draws(trials: int, passes: list[int], *, rates: float = 1.0) -> list[dict]:
+    """Draws of a Latin hypercube, six at a time, so that a longer search holds the shorter one;
+    learning rates times ``rates``."""
+    cubes = [
+        qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
+        for seed in range(11, 11 + -(-trials // 6))
+    ]
+    drawn = [
+        {name: value(u, passes) for u, (name, value) in zip(row, SEARCHED.items(), strict=True)}
+        for row in np.concatenate(cubes)[:trials]
+    ]
     return [
-        {
-            name: value(u, passes)
-            for u, (name, value) in zip(row, SEARCHED.items(), strict=True)
-            if name in READ[method]
-        }
-        for row in cube
+        {n: float(f"{rates * v:.2g}") if n.endswith("rate") else v for n, v in one.items()}
+        for one in drawn
     ]
 
 
@@ -264,7 +304,7 @@ def _experiment(settings, corpus, method, model, gamma, seed, hyperparameters) -
     )
 
 
-def tuned(method: str, model: str, corpus: str = SIMULATED) -> dict:
+def tuned(method: str, model: str, corpus: str = SIMULATED, *, init: str = "random") -> dict:
     """What the recorded search chose: the trial of least validation perplexity at its last epoch.
 
     Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one that
@@ -273,9 +313,11 @@ def tuned(method: str, model: str, corpus: str = SIMULATED) -> dict:
     """
     table = results.recorded("tuning")
     table = table[table.metric == "valid_ppl_words"]
-    table = table[(table.method == method) & (table.model == model)]
+    table = table[(table.method == method) & (table.model == model) & (table.init == init)]
     if table.empty:
-        raise ValueError(f"method={method!r}, model={model!r}: not in the recorded search")
+        raise ValueError(
+            f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
+        )
     here = table[table.corpus == corpus]
     table = here if len(here) else table[table.corpus == SIMULATED]
     best = table[table.epoch == table.epoch.max()].sort_values("value").iloc[0]
