@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from crtlib import customersim, figures
+from crtlib import customersim, figures_redaction
 from crtlib.records import Dialogue, Secret, Turn
 
 DIALOGUE = Dialogue(
@@ -27,7 +27,7 @@ def marks(html, style):
 
 def test_marks_count_the_errors():
     flagged = [(Secret("name", 8, 12),), (Secret("name", 0, 12),)]
-    html = figures.figure_1(DIALOGUE, flagged, caption="a < b")
+    html = figures_redaction.figure_1(DIALOGUE, flagged, caption="a < b")
     # One of each is the key below the panels.
     assert marks(html, "secret") == ["Ada Lovelace", "555-123-4567", "secret"]
     assert marks(html, "caught") == ["&lt;MASK&gt;"] * 4
@@ -39,23 +39,23 @@ def test_marks_count_the_errors():
 
 def test_a_perfect_policy_makes_no_error():
     dialogue = customersim.simulate(1, 0).dialogues[0]
-    html = figures.figure_1(dialogue, [t.secrets for t in dialogue.turns])
+    html = figures_redaction.figure_1(dialogue, [t.secrets for t in dialogue.turns])
     assert len(marks(html, "missed")) == len(marks(html, "wrong")) == 1
     with pytest.raises(ValueError, match="zip"):
-        figures.figure_1(dialogue, [()])
+        figures_redaction.figure_1(dialogue, [()])
 
 
 def test_bars_show_shares():
     counts = pd.DataFrame(
         {"public": [60, 0], "private": [30, 10], "masked": [10, 0]}, index=["turn", "dialogue"]
     )
-    fig = figures.public_and_private(counts)
+    fig = figures_redaction.public_and_private(counts)
     assert [t.get_text() for t in fig.axes[0].texts] == ["60 %", "100 %", "30 %", "10 %"]
     plt.close(fig)
 
 
 def test_certified_miss_rate_says_how_many_labels():
-    fig = figures.certified_miss_rate(target=8e-5)
+    fig = figures_redaction.certified_miss_rate(target=8e-5)
     texts = [t.get_text() for t in fig.axes[0].texts]
     assert "37,446 labels: 8e-05" in texts and "200 labels: 0.015" in texts
     plt.close(fig)
