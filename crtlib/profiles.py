@@ -79,7 +79,7 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
     "choice_seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
     "public_trials": (_whole(1, 1000), "a whole number of at least 1"),
-    "trials": (_whole(1, 1000), "a whole number of at least 1"),
+    "trials": (_whole(1, 10**6), "a whole number of at least 1"),
     "dialogues": (_whole(10, 10**7), "a whole number of at least 10"),
     "workers": (_whole(1, 1024), "a whole number of at least 1"),
     "epochs": (_whole(1, 10**5), "a whole number of at least 1"),

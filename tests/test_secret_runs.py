@@ -107,6 +107,7 @@ def test_extraction_counts_every_probe_once_and_its_bound_falls_with_noise(tmp_p
 
 def test_every_profile_makes_runs():
     for name in profiles.profile_names():
+        profiles.parameters({"profile": name}, "reconstruction_bounds")
         given = profiles.parameters({"profile": name}, "secret_protection")
         s = given.shapes
         secret_runs.MaskedRun(
