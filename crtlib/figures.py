@@ -28,8 +28,14 @@ from matplotlib.text import Text
 if TYPE_CHECKING:
     from crtlib.exposure import Band
 
-INK, MUTED, FAINT, CARD = "#1d2733", "#5b6673", "#d9dee4", "#ffffff"
-"""Text, secondary text, grid lines, and the card every figure lies on (light and dark pages)."""
+INK = "#1d2733"
+"""Text."""
+MUTED = "#5b6673"
+"""Secondary text."""
+FAINT = "#d9dee4"
+"""Grid lines."""
+CARD = "#ffffff"
+"""The card every figure lies on, on light and on dark pages."""
 
 # Okabe and Ito's palette, which stays apart under the common colour-vision deficiencies. The line
 # style differs as well, so that the methods are told apart in grey.
