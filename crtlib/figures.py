@@ -26,6 +26,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from crtlib.exposure import Band
 
 INK = "#1d2733"
@@ -268,10 +270,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
 
 
 def figure_6_slider(table: pd.DataFrame) -> str:
-    """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`.
-
-    Plotly's script is the one that the book's pages share, so the figure works on those pages.
-    """
+    """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`."""
     import plotly.graph_objects as go
 
     targets, relations = sorted(table.target.unique()), list(dict.fromkeys(table.relation))
@@ -296,20 +295,46 @@ def figure_6_slider(table: pd.DataFrame) -> str:
         }
         for i, target in enumerate(targets)
     ]
-    shown = {"prefix": "ε′ = ", "font": {"size": 15}}
-    fig.update_layout(
-        sliders=[{"steps": steps, "active": middle, "currentvalue": shown, "pad": {"t": 45}}],
-        xaxis={"title": "miss rate γ", "gridcolor": FAINT, "rangemode": "tozero"},
-        yaxis={"title": "Bayesian confidentiality ε", "gridcolor": FAINT, "rangemode": "tozero"},
+    return with_slider(
+        fig,
+        steps,
+        active=middle,
+        prefix="ε′ = ",
+        xaxis={"title": "miss rate γ", "rangemode": "tozero"},
+        yaxis={"title": "Bayesian confidentiality ε", "rangemode": "tozero"},
         hovermode="x unified",
-        hoverlabel={"bgcolor": CARD},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": INK, "size": 14},
-        margin={"l": 55, "r": 15, "t": 10, "b": 10},
-        height=460,
     )
+
+
+def with_slider(
+    fig: go.Figure,
+    steps: list[dict],
+    *,
+    active: int,
+    prefix: str,
+    xaxis: dict,
+    yaxis: dict,
+    **layout: object,
+) -> str:
+    """A plotly figure with a slider below, as HTML in the book's style.
+
+    ``steps`` are plotly's; ``active`` is the one at the start. Plotly's script is the one that the
+    book's pages share, so the figure works on those pages.
+    """
+    shown = {"prefix": prefix, "font": {"size": 15}}
+    style = {
+        "sliders": [{"steps": steps, "active": active, "currentvalue": shown, "pad": {"t": 55}}],
+        "xaxis": {"gridcolor": FAINT} | xaxis,
+        "yaxis": {"gridcolor": FAINT} | yaxis,
+        "hoverlabel": {"bgcolor": CARD},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": INK, "size": 14},
+        "margin": {"l": 55, "r": 15, "t": 10, "b": 10},
+        "height": 460,
+    }
+    fig.update_layout(**(style | layout))
     return fig.to_html(
         full_html=False,
         include_plotlyjs="../_static/vendor/plotly.min.js",

@@ -24,7 +24,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from crtlib import dedup
-from crtlib.figures import CARD, CORPUS_NAME, FAINT, INK, theme
+from crtlib.figures import CORPUS_NAME, INK, theme, with_slider
 from crtlib.prepare import Policy, prepare, redact
 from crtlib.records import MASK, Point
 from crtlib.screen import miss_rate_upper
@@ -161,8 +161,7 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
     """Recall by kind and what it costs, with a slider for the threshold, as HTML.
 
     ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
-    Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``. The
-    script is the one that the book's pages share, as in :func:`crtlib.figures.figure_6_slider`.
+    Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``.
     """
     import plotly.graph_objects as go
 
@@ -188,27 +187,13 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
         said += f"{overall.precision:.0%} of flags right"
         shown = [{"visible": [j == i for j in range(len(every))]}, {"title.text": said}]
         steps.append({"label": f"{plain:g}", "method": "update", "args": shown})
-    fig.update_layout(
+    return with_slider(
+        fig,
+        steps,
+        active=start,
+        prefix="plain under ",
         title={"text": steps[start]["args"][1]["title.text"], "font": {"size": 15}},
-        sliders=[
-            {
-                "active": start,
-                "steps": steps,
-                "currentvalue": {"prefix": "plain under "},
-                "pad": {"t": 45},
-            }
-        ],
-        xaxis={"title": "recall", "range": [0, 1.02], "gridcolor": FAINT},
+        xaxis={"title": "recall", "range": [0, 1.02]},
         yaxis={"autorange": "reversed"},
-        hoverlabel={"bgcolor": CARD},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": INK, "size": 14},
         margin={"l": 75, "r": 15, "t": 45, "b": 10},
-        height=430,
-    )
-    return fig.to_html(
-        full_html=False,
-        include_plotlyjs="../_static/vendor/plotly.min.js",
-        config={"displayModeBar": False, "responsive": True},
     )

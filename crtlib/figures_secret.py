@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from crtlib.figures import CARD, FAINT, INK, MUTED, shared_legend, theme
+from crtlib.figures import CARD, INK, MUTED, shared_legend, theme, with_slider
 
 RULE_STYLE = {
     "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
@@ -134,7 +134,6 @@ def posterior_slider(table: pd.DataFrame) -> str:
     """The posterior r against the prior p with a slider for the noise multiplier, as HTML.
 
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.
-    Plotly's script is the one that the book's pages share.
     """
     import plotly.graph_objects as go
 
@@ -164,23 +163,17 @@ def posterior_slider(table: pd.DataFrame) -> str:
         }
         for i, sigma in enumerate(sigmas)
     ]
-    shown = {"prefix": "σ = ", "font": {"size": 15}}
-    fig.update_layout(
-        sliders=[{"steps": steps, "active": middle, "currentvalue": shown, "pad": {"t": 55}}],
-        xaxis={"title": "prior p: a guess without the model", "type": "log",
-               "gridcolor": FAINT, "exponentformat": "none", "dtick": 1},
-        yaxis={"title": "posterior r: with the model", "range": [0, 1.02], "gridcolor": FAINT},
+    return with_slider(
+        fig,
+        steps,
+        active=middle,
+        prefix="σ = ",
+        xaxis={
+            "title": "prior p: a guess without the model",
+            "type": "log",
+            "exponentformat": "none",
+            "dtick": 1,
+        },
+        yaxis={"title": "posterior r: with the model", "range": [0, 1.02]},
         hovermode="x unified",
-        hoverlabel={"bgcolor": CARD},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": INK, "size": 14},
-        margin={"l": 55, "r": 15, "t": 10, "b": 10},
-        height=460,
-    )  # fmt: skip
-    return fig.to_html(
-        full_html=False,
-        include_plotlyjs="../_static/vendor/plotly.min.js",
-        config={"displayModeBar": False, "responsive": True},
     )
