@@ -100,7 +100,7 @@ class Fitted:
                 unit=f"one {e.unit}",
                 neighbours=e.neighbouring_relation,
                 accountant=e.accountant,
-                public=f"{known}, and the vocabulary, learned from turns without a find of pi_c",
+                public=f"{known}, and the vocabulary, learned from turns that screening let pass",
             )
         if e.dedup != "none":
             known += ", and which points are second occurrences"
