@@ -221,8 +221,13 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     dialogues[i] = replace(dialogues[i], turns=tuple(turns))
     other = replace(base, dialogues=tuple(dialogues))
     regex = screen.policy_by_name("regex")
-    ours, theirs = (inputs._tokenizer(c, regex, 512) for c in (base, other))
-    assert ours.json == theirs.json
+    for unit in ("turn", "dialogue"):
+        cautious = [regex(corpora.points(c, unit=unit)) for c in (base, other)]
+        ours, theirs = (
+            inputs._tokenizer(c, unit, labels, regex, 512)
+            for c, labels in zip((base, other), cautious, strict=True)
+        )
+        assert ours.json == theirs.json
     split = inputs.splits("customersim", "paper", 12, 10, 0)
     e = replace(TINY, method="crt", gamma=0.0, dialogues=12, canaries=0)
     read = []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from crtlib import canaries, corpora, customersim, inputs, screen, tokens
-from crtlib.records import MASK, Corpus
+from crtlib.records import MASK, Corpus, Dialogue, Secret, Turn
 
 CORPUS = customersim.simulate(40, 0, "paper")
 TURNS = [f"{t.speaker}: {t.text}" for t in CORPUS.turns()]
@@ -39,8 +39,29 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     dialogues = tuple(replace(d, turns=tuple(map(backwards, d.turns))) for d in CORPUS.dialogues)
     other = replace(CORPUS, dialogues=dialogues)
     assert other != CORPUS
-    ours, theirs = (inputs._tokenizer(c, screen.oracle(), 512) for c in (CORPUS, other))
-    assert ours.json == theirs.json
+    for unit in ("turn", "dialogue"):
+        ours, theirs = (
+            inputs._tokenizer(c, unit, [p.secrets for p in points], screen.oracle(), 512)
+            for c, points in ((c, corpora.points(c, unit=unit)) for c in (CORPUS, other))
+        )
+        assert ours.json == theirs.json
+
+
+def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
+    """pi_c finds the second turn within its dialogue, and nothing in turns by themselves."""
+    dialogues = [Dialogue(str(k), "u", (Turn("SYS", "hello"), Turn("USR", "zyx"))) for k in (0, 1)]
+    corpus = Corpus("c", tuple(dialogues))
+    text = corpora.points(corpus, unit="dialogue")[0].text
+    found = [(Secret("name", text.index("zyx"), len(text)),)] * 2
+
+    def nothing(points):
+        return [()] * len(points)
+
+    words = inputs._tokenizer(corpus, "dialogue", found, nothing, 300).json
+    without = replace(corpus, dialogues=tuple(replace(d, turns=d.turns[:1]) for d in dialogues))
+    none = [()] * 2
+    assert words == inputs._tokenizer(without, "dialogue", none, nothing, 300).json
+    assert words != inputs._tokenizer(corpus, "dialogue", none, nothing, 300).json
 
 
 def test_save_and_load(tmp_path):
