@@ -216,6 +216,9 @@ def figure_6(
 def style(frame: pd.DataFrame) -> pd.io.formats.style.Styler:
     """The table for a page: verdicts marked by a word and a colour."""
     tint = {"agrees": "#00795a33", "differs": "#d55e0040", "agrees in part": "#b97f0033"}
-    return frame.style.hide(axis="index").map(
-        lambda v: f"background-color: {tint.get(v, '#8a94a030')}", subset=["verdict"]
+    plain = ["claim", "measured", "verdict"]
+    return (
+        frame.style.hide(axis="index")
+        .map(lambda v: f"background-color: {tint.get(v, '#8a94a030')}", subset=["verdict"])
+        .set_properties(subset=plain, **{"text-align": "left"})
     )
