@@ -15,7 +15,6 @@ import functools
 import hashlib
 import itertools
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,6 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 from torch import nn
-from tqdm.auto import tqdm
 
 from crtlib import (
     canaries,
@@ -319,18 +317,14 @@ def sweep(
     settings: Iterable[Setting], store: results.Store, *, profile: str = "custom"
 ) -> pd.DataFrame:
     """Run what the store does not hold, keep its model, and return the long table of all."""
-    wanted = {s.key: s for s in settings}
+
+    def measure(key: str, setting: Setting) -> list[results.Row]:
+        fitted, rows = run(setting)
+        trials.save(fitted, store.model(key))
+        return rows
+
     with store.alone():
-        missing = [key for key in wanted if not store.has(key)]
-        for key in tqdm(missing, desc="runs", unit="run", disable=not missing):
-            begun = time.perf_counter()
-            fitted, rows = run(wanted[key])
-            trials.save(fitted, store.model(key))
-            told = results.provenance(
-                profile=profile, device="cpu", seconds=time.perf_counter() - begun
-            )
-            store.write(key, asdict(wanted[key]), told, rows)
-    return store.table(list(wanted))
+        return results.collect({s.key: s for s in settings}, measure, store, profile=profile)
 
 
 # --------------------------------------------------------------------------- the chapters' grids

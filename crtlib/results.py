@@ -20,11 +20,15 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from tqdm.auto import tqdm
 
 from crtlib import __version__, storage
 
@@ -101,6 +105,30 @@ class Store:
             front = pd.DataFrame({k: [v] * len(frame) for k, v in constants.items()})
             frames.append(pd.concat([front, frame], axis=1))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def collect(
+    wanted: Mapping[str, Any],
+    measure: Callable[[str, Any], Iterable[Row]],
+    store: Store,
+    *,
+    describe: Callable[[Any], dict] = asdict,
+    profile: str = "custom",
+    device: str = "cpu",
+    progress: bool = True,
+) -> pd.DataFrame:
+    """The long table of all runs ``wanted``, by key. What the store does not hold yet is measured,
+    one run after the other in this process, ``measure(key, run)``, each recorded atomically."""
+    missing = [key for key in wanted if not store.has(key)]
+    for key in tqdm(missing, desc="runs", unit="run", disable=not (missing and progress)):
+        if store.has(key):  # another notebook has been here meanwhile
+            continue
+        started = time.perf_counter()
+        rows = measure(key, wanted[key])
+        seconds = time.perf_counter() - started
+        made = provenance(profile=profile, device=device, seconds=seconds)
+        store.write(key, describe(wanted[key]), made, rows)
+    return store.table(list(wanted))
 
 
 def provenance(*, profile: str, device: str, seconds: float) -> dict:

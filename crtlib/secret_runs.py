@@ -16,14 +16,12 @@ import itertools
 import json
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
 
 from crtlib import (
     corpora,
@@ -55,17 +53,15 @@ def collect(
 ) -> pd.DataFrame:
     """Measure what the store does not hold yet, one run after the other, each recorded atomically;
     the long table of all of ``runs``, with their class in the column ``run_kind``."""
-    wanted = {key(run): run for run in runs}
-    missing = [(k, run) for k, run in wanted.items() if not store.has(k)]
-    for k, run in tqdm(missing, desc="runs", unit="run", disable=not progress):
-        if store.has(k):  # another notebook has been here meanwhile
-            continue
-        started = time.perf_counter()
-        rows = run.measure(device)
-        seconds = time.perf_counter() - started
-        made = results.provenance(profile=profile, device=device, seconds=seconds)
-        store.write(k, {"run_kind": type(run).__name__, **asdict(run)}, made, rows)
-    return store.table(list(wanted))
+    return results.collect(
+        {key(run): run for run in runs},
+        lambda _, run: run.measure(device),
+        store,
+        describe=lambda run: {"run_kind": type(run).__name__, **asdict(run)},
+        profile=profile,
+        device=device,
+        progress=progress,
+    )
 
 
 def key(run) -> str:
