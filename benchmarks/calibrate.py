@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from secret_lp import BATCH, PRIOR, STEPS, synthetic
 
-from crtlib import mixtures, posteriors, protect, storage
+from crtlib import files
+from crtlib.accounting import mixtures, posteriors, secrets
 
 
 def best(function, times: int = 3):
@@ -62,7 +63,7 @@ def main() -> None:
     held, posterior = synthetic(args.scale)
     q = np.full(held.shape[1], BATCH * args.scale / held.shape[1])
     (calibrated, wall), sigma = best(
-        lambda: protect.noise_multiplier(held, q, PRIOR, posterior, steps=STEPS)
+        lambda: secrets.noise_multiplier(held, q, PRIOR, posterior, steps=STEPS)
     )
     (counted, _), groups = best(lambda: mixtures.counts(q[held.indices], held.indptr))
     (evaluated, _), ours = best(lambda: mixtures.kl(groups, sigma))
@@ -95,7 +96,7 @@ def main() -> None:
     }
     print(json.dumps(told, indent=1))
     if args.json:
-        storage.write_text(args.json, json.dumps(told, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

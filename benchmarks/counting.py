@@ -24,7 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from crtlib import sequences, storage
+from crtlib import files
+from crtlib.text import counting
 
 VOCABULARY, USERS = 10_000, 100_000
 
@@ -96,7 +97,7 @@ def main() -> None:
     tokens = sum(len(s) for s in corpus(sentences))
     making = time.process_time() - started
     started, wall = time.process_time(), time.perf_counter()
-    counts = sequences.count(pieces, corpus(sentences), owners(sentences))
+    counts = counting.count(pieces, corpus(sentences), owners(sentences))
     seconds = time.process_time() - started - making
     wall = time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -104,7 +105,7 @@ def main() -> None:
     started = time.process_time()
     name, true = oracle(pieces, corpus(sample))
     checking = time.process_time() - started
-    ours = sequences.count(pieces, corpus(sample), owners(sample)).total
+    ours = counting.count(pieces, corpus(sample), owners(sample)).total
     told = {
         "sentences": sentences,
         "tokens": tokens,
@@ -123,7 +124,7 @@ def main() -> None:
     }
     print(json.dumps(told, indent=1))
     if args.json:
-        storage.write_text(args.json, json.dumps(told, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ def peak() -> int:
 
 def row(method: str, n: int) -> dict:
     """One method, in a process of its own."""
-    from crtlib import dedup
-    from crtlib.records import Point
+    from crtlib.screening import dedup
+    from crtlib.text.records import Point
 
     points = [Point("", "", text) for text in sentences(n)]
     expected = n // 3
@@ -94,7 +94,7 @@ def main() -> None:
             rows.append(pool.submit(row, method, n).result())
         print(json.dumps(rows[-1]), flush=True)
     if args.json:
-        from crtlib import storage
+        from crtlib import files
 
         told = {
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
@@ -104,7 +104,7 @@ def main() -> None:
             "load_average": [round(x, 1) for x in os.getloadavg()],
             "rows": rows,
         }
-        storage.write_text(args.json, json.dumps(told, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

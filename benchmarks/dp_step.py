@@ -34,8 +34,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib import clipping, models, storage
-from crtlib.models import ModelSpec
+from crtlib import files
+from crtlib.models import interface
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.training import clipping
+from crtlib.training.noise import add_noise
 
 MODELS = {  # shape, tokens of an example, examples
     "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
@@ -69,10 +73,10 @@ class Transformer(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.model = models.build(spec, seed=0)
+        self.model = build(spec, seed=0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.model.lm_head(models.hidden(self.model, ids))
+        return self.model.lm_head(interface.hidden(self.model, ids))
 
 
 def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
@@ -86,7 +90,7 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
 
     if engine in ("kernels", "ours"):
-        model = models.build(spec, seed=0).to(device)
+        model = build(spec, seed=0).to(device)
         sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
         def step() -> None:
@@ -98,13 +102,13 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
                     clipping.plain_sum(model, tokens, lengths)
             if engine == "ours":
                 parameters = list(model.parameters())
-                clipping.add_noise(parameters, std=NOISE * CLIP_NORM, generator=noise)
+                add_noise(parameters, std=NOISE * CLIP_NORM, generator=noise)
             sgd.step()
 
         return step
 
     if engine == "natural":
-        model = Recurrent(spec, nn.LSTM) if spec.recurrent else models.build(spec, seed=0)
+        model = Recurrent(spec, nn.LSTM) if spec.recurrent else build(spec, seed=0)
         model.to(device).train()
         sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
@@ -293,7 +297,7 @@ def main() -> None:
         versions = {p: importlib.metadata.version(p) for p in packages}
         versions["python"] = platform.python_version()
         table = {"machine": where, "versions": versions, "rows": rows}
-        storage.write_text(args.json, json.dumps(table, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -24,12 +24,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from crtlib import exposure, models, storage
+from crtlib import files
+from crtlib.attacks import exposure
+from crtlib.models import interface, scoring
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
 
 SHAPES = {
-    "lstm-10k": models.ModelSpec("lstm", vocab_size=10_000, embedding=200, hidden=200),
-    "lstm-2k": models.ModelSpec("lstm", vocab_size=2_000, embedding=200, hidden=200),
-    "gpt2-4x256": models.ModelSpec("gpt2", vocab_size=4_000, hidden=256, layers=4, context=64),
+    "lstm-10k": ModelSpec("lstm", vocab_size=10_000, embedding=200, hidden=200),
+    "lstm-2k": ModelSpec("lstm", vocab_size=2_000, embedding=200, hidden=200),
+    "gpt2-4x256": ModelSpec("gpt2", vocab_size=4_000, hidden=256, layers=4, context=64),
 }
 PREFIX = [11, 12, 13, 14, 15, 16]
 DIGITS = list(range(20, 30))
@@ -43,16 +47,16 @@ def seconds(function, *args):
 
 
 def row(name: str, *, sample: int, secrets: int) -> dict:
-    model = models.build(SHAPES[name], 0)
+    model = build(SHAPES[name], 0)
     with torch.no_grad():  # spread the scores: an untrained model is nearly uniform
-        models.head(model).weight.mul_(20)
+        interface.head(model).weight.mul_(20)
     rng = np.random.default_rng(0)
     chosen = rng.integers(10, size=(secrets, LENGTH))
     trie, scores = seconds(exposure.all_logprobs, model, PREFIX, DIGITS, LENGTH)
     certified, _ = seconds(exposure.ranks, model, PREFIX, DIGITS, chosen[:10])
     ranks = exposure.ranks(model, PREFIX, DIGITS, chosen)
     some = np.array(DIGITS)[rng.integers(10, size=(sample, LENGTH))].tolist()
-    batched, _ = seconds(models.token_logprobs, model, [PREFIX + digits for digits in some])
+    batched, _ = seconds(scoring.token_logprobs, model, [PREFIX + digits for digits in some])
     exact = exposure.all_logprobs(copy.deepcopy(model).double(), PREFIX, DIGITS, LENGTH)
     index = chosen @ 10 ** np.arange(LENGTH - 1, -1, -1)
     true = np.array([1 + int((exact > exact[i]).sum()) for i in index])
@@ -91,7 +95,7 @@ def main() -> None:
         "rows": rows,
     }
     if args.json:
-        storage.write_text(args.json, json.dumps(told, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

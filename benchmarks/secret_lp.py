@@ -24,7 +24,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from crtlib import posteriors, protect, secret_lp, storage
+from crtlib import files
+from crtlib.accounting import posteriors, secret_lp
+from crtlib.accounting.secrets import TARGETS, noise_multiplier, sampling_probabilities
 
 PRIOR, STEPS, BATCH = 1e-3, 2000, 4096
 
@@ -46,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full size")
     parser.add_argument("--budget", type=float, nargs="*", default=[5.0], help="C of equation 1")
-    parser.add_argument("--targets", choices=protect.TARGETS, nargs="*", default=["linear", "sqrt"])
+    parser.add_argument("--targets", choices=TARGETS, nargs="*", default=["linear", "sqrt"])
     parser.add_argument("--solver", choices=secret_lp.SOLVERS, default="auto")
     parser.add_argument("--json", type=Path, help="also write the table here")
     args = parser.parse_args()
@@ -54,17 +56,17 @@ def main() -> None:
     allowed = posteriors.divergence(PRIOR, posterior)
     batch = BATCH * args.scale
     whole = np.full(held.shape[1], batch / held.shape[1])
-    before = protect.noise_multiplier(held, whole, PRIOR, posterior, steps=STEPS)
+    before = noise_multiplier(held, whole, PRIOR, posterior, steps=STEPS)
     print(f"{held.shape[0]} secrets, {held.shape[1]} examples, {held.nnz} incidences", flush=True)
     rows = []
     for targets in args.targets:
         for scale in args.budget:
             started = time.process_time()
-            budgets = scale * allowed ** protect.TARGETS[targets]
+            budgets = scale * allowed ** TARGETS[targets]
             found = secret_lp.solve(held, budgets, solver=args.solver)
             solved = time.process_time()
-            q, certain = protect.sampling_probabilities(found.weights, batch)
-            sigma = protect.noise_multiplier(held, q, PRIOR, posterior, steps=STEPS)
+            q, certain = sampling_probabilities(found.weights, batch)
+            sigma = noise_multiplier(held, q, PRIOR, posterior, steps=STEPS)
             rows.append(
                 {
                     "targets": targets,
@@ -99,7 +101,7 @@ def main() -> None:
         "rows": rows,
     }
     if args.json:
-        storage.write_text(args.json, json.dumps(told, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

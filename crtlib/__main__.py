@@ -47,13 +47,16 @@ def screen(
     private, duplicates become masks, as in Algorithm 1), as the files are for any use; crtlib train
     is about the trade-off, so it uses pi as pi_c too and drops duplicates.
     """
-    from crtlib import corpora, prepare, profiles, screen, storage
-    from crtlib.dedup import pattern
+    from crtlib import files
+    from crtlib.experiments import settings as settings_studies
+    from crtlib.screening import by_name, policies, prepare, recall
+    from crtlib.screening.dedup import pattern
+    from crtlib.text import jsonl, units
 
-    profiles.check(gamma=gamma, unit=unit)
-    pi = screen.miss(screen.policy_by_name(policy, shapes), gamma, seed)
-    pi_c = screen.policy_by_name(conservative, shapes)
-    points = corpora.points(corpora.read_jsonl(corpus), unit=unit)
+    settings_studies.check(gamma=gamma, unit=unit)
+    pi = policies.miss(by_name.policy_by_name(policy, shapes), gamma, seed)
+    pi_c = by_name.policy_by_name(conservative, shapes)
+    points = units.points(jsonl.read_jsonl(corpus), unit=unit)
     flagged, cautious = pi(points), pi_c(points)
     prepared = prepare.prepare(
         points,
@@ -64,7 +67,7 @@ def screen(
         pattern=pattern(points, dedup_by),
     )
     measured = {
-        name: screen.recall(points, spans, confidence=0.975)
+        name: recall.recall(points, spans, confidence=0.975)
         for name, spans in (("pi", flagged), ("pi_c", cautious))
     }
     labelled = sum(len(p.secrets) for p in points)
@@ -89,10 +92,10 @@ def screen(
     }
     for name, part in (("public", prepared.public), ("private", prepared.private)):
         lines = (json.dumps({"id": p.id, "user": p.user, "text": p.text}) + "\n" for p in part)
-        storage.write_text(out / f"{name}.jsonl", "".join(lines))
+        files.write_text(out / f"{name}.jsonl", "".join(lines))
     tables = {name: json.loads(t.to_json(orient="index")) for name, t in measured.items()}
     told = summary | ({"recall": tables} if labelled else {})
-    storage.write_text(out / "summary.json", json.dumps(told, indent=1) + "\n")
+    files.write_text(out / "summary.json", json.dumps(told, indent=1) + "\n")
     for name, value in summary.items():
         print(f"{name:>18}  {'no labels' if value is None else value}")
     for name, table in measured.items() if labelled else ():
@@ -118,25 +121,30 @@ def tagger(
     """Train a screening policy on labelled dialogues, and say what it misses on held-out ones."""
     import numpy as np
 
-    from crtlib import corpora, profiles, screen, storage, tagger
+    from crtlib import files
+    from crtlib.experiments import settings as settings_studies
+    from crtlib.screening import recall
+    from crtlib.screening import tagger as tagger_module
+    from crtlib.screening.tagger import fit, redacting
+    from crtlib.text import jsonl, units
 
-    profiles.check(unit=unit, epochs=epochs, seed=seed)
+    settings_studies.check(unit=unit, epochs=epochs, seed=seed)
     if not 0 < heldout < 1:
         raise ValueError(f"heldout={heldout}: must be in (0, 1)")
-    points = corpora.points(corpora.read_jsonl(corpus), unit=unit)
+    points = units.points(jsonl.read_jsonl(corpus), unit=unit)
     users = sorted({p.user for p in points})  # nobody is on both sides
     drawn = np.random.default_rng(seed).permutation(users)[: round(heldout * len(users))]
     judges = set(drawn.tolist())
     taught = [p for p in points if p.user not in judges]
     judged = [p for p in points if p.user in judges]
-    made = tagger.fit(taught, seed=seed, epochs=epochs, progress=sys.stderr.isatty())
-    tagger.save(made, out)
+    made = fit(taught, seed=seed, epochs=epochs, progress=sys.stderr.isatty())
+    tagger_module.save(made, out)
     told: dict = {"corpus": corpus.name, "unit": unit, "seed": seed, "epochs": epochs}
     told |= {"taught_points": len(taught), "judged_points": len(judged)}
-    for name, policy in (("pi", tagger.redacting(made)), ("pi_c", tagger.conservative(made))):
+    for name, policy in (("pi", redacting(made)), ("pi_c", tagger_module.conservative(made))):
         labels = policy(judged)
-        table = screen.recall(judged, labels, confidence=0.975)
-        changed, secrets = tagger.label_stability(policy, judged)
+        table = recall.recall(judged, labels, confidence=0.975)
+        changed, secrets = recall.label_stability(policy, judged)
         told[name] = {
             "recall": json.loads(table.to_json(orient="index")),
             "flagged_points": sum(map(bool, labels)),
@@ -147,7 +155,7 @@ def tagger(
         print(table.to_string(float_format=lambda x: f"{x:.4g}"))
         print(f"flagged points: {sum(map(bool, labels))} of {len(judged)}")
         print(f"secrets whose mask changes other labels: {changed} of {secrets}\n")
-    storage.write_text(out / "summary.json", json.dumps(told, indent=1) + "\n")
+    files.write_text(out / "summary.json", json.dumps(told, indent=1) + "\n")
 
 
 @app.command()
@@ -183,18 +191,24 @@ def train(
     """Screen and train on a corpus; write the model, its guarantee and the canary attack."""
     import torch
 
-    from crtlib import corpora, experiments, inputs, profiles, results, storage, trials
+    from crtlib import files
+    from crtlib.experiments import crt, data, trials
+    from crtlib.experiments import settings as settings_studies
+    from crtlib.experiments import store as store_studies
+    from crtlib.text import jsonl
 
-    profiles.check(epochs=epochs, neighbouring_relation=neighbouring, unit=unit, labelled=labelled)
-    n = len(corpora.read_jsonl(corpus))
+    settings_studies.check(
+        epochs=epochs, neighbouring_relation=neighbouring, unit=unit, labelled=labelled
+    )
+    n = len(jsonl.read_jsonl(corpus))
     heldout = max(1, n // 10)
     if n < 12:
         raise ValueError(f"{corpus}: has {n} dialogues, at least 12 are needed to hold some out")
     if labelled > n - 2 * heldout - 10:
         most = n - 2 * heldout - 10
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    experiment = experiments.calibrate(
-        experiments.Experiment(
+    experiment = crt.calibrate(
+        crt.Experiment(
             method=method,
             model=model,
             gamma=gamma,
@@ -214,8 +228,8 @@ def train(
             canaries=canaries,
         )
     )
-    prepared = inputs.data(experiment)  # refuses what can be refused before anything is written
-    storage.check_writable(out)  # shows now, not after hours
+    prepared = data.data(experiment)  # refuses what can be refused before anything is written
+    files.check_writable(out)  # shows now, not after hours
     device = "cuda" if torch.cuda.is_available() else "cpu"
     fitted = trials.fit(
         experiment,
@@ -238,11 +252,11 @@ def train(
     for name in ("guarantee.txt", "results.json"):  # of an earlier run: never beside this model
         (out / name).unlink(missing_ok=True)
     trials.save(fitted, out)
-    storage.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
-    storage.write_text(out / "guarantee.txt", said + "\n")
+    files.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
+    files.write_text(out / "guarantee.txt", said + "\n")
     cell = {"guarantee": said, "rows": rows}
-    cell |= results.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    storage.write_text(out / "results.json", json.dumps(cell, indent=1) + "\n")
+    cell |= store_studies.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+    files.write_text(out / "results.json", json.dumps(cell, indent=1) + "\n")
     (out / "unfinished.pt").unlink(missing_ok=True)
     for name, _, item, value in rows:
         if name == "exposure" or name.startswith("test_"):
@@ -266,14 +280,16 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
 ) -> None:
     """Run what a figure still lacks, and print the table. A killed sweep goes on where it was."""
-    from crtlib import profiles, results, sweeps
+    from crtlib.experiments import settings as settings_studies
+    from crtlib.experiments import store as store_studies
+    from crtlib.experiments import sweeps
 
     if figure not in sweeps.GRIDS:
         raise ValueError(f"figure={figure!r}: must be one of {', '.join(sweeps.GRIDS)}")
     asked = {"profile": profile, "workers": workers, "seeds": seeds, "gammas": gammas}
     asked |= {"corpora": corpora, "methods": methods, "models": models, "device": device}
-    settings = profiles.parameters(asked, figure)
-    finished = results.Store(store)
+    settings = settings_studies.parameters(asked, figure)
+    finished = store_studies.Store(store)
     table = sweeps.sweep(
         sweeps.GRIDS[figure](settings),
         finished,
@@ -283,7 +299,7 @@ def sweep(
         keep_models=keep_models,
     )
     if out:
-        results.record(table, out)
+        store_studies.record(table, out)
     last = table[table.metric.isin(["test_ppl_words", "exposure"])]
     cells = ["corpus", "model", "method", "gamma"]
     groups = last.groupby([*cells, "seed", "metric"]).value.max()
@@ -300,13 +316,13 @@ def simulate(
     """Simulate customer-service dialogues, with the place and kind of every secret."""
     from tqdm import tqdm
 
-    from crtlib import corpora, customersim
+    from crtlib.text import customersim, jsonl
 
     if dialogues < 1:
         raise ValueError(f"dialogues={dialogues}: must be at least 1")
     made = customersim.stream(dialogues, seed, variety)
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
-    corpora.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)
+    jsonl.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)
     print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
 
 
@@ -323,10 +339,11 @@ def convert(
     """Write a known corpus as JSONL, the form that every other command reads."""
     from collections import Counter
 
-    from crtlib import corpora
+    from crtlib.text import jsonl
+    from crtlib.text.corpora import load
 
-    corpus = corpora.load(name, split, folder=folder, limit=limit)
-    corpora.write_jsonl(corpus, out)
+    corpus = load(name, split, folder=folder, limit=limit)
+    jsonl.write_jsonl(corpus, out)
     turns = list(corpus.turns())
     private = sum(bool(turn.secrets) for turn in turns)
     print(f"{out}: {len(corpus)} dialogues, {len(turns)} turns, {private} of them with a secret")
@@ -355,7 +372,8 @@ def account(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
-    from crtlib import confidentiality, ledger
+    from crtlib.accounting import confidentiality
+    from crtlib.accounting.guarantees import Guarantee, MissRate
 
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
@@ -377,15 +395,15 @@ def account(
         return
     for name, value in told.items():
         print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
-    guarantee = ledger.Guarantee(
+    guarantee = Guarantee(
         told["confidentiality_epsilon"],
         delta=delta,
         unit=f"one secret in one {unit}",
         neighbours=neighbouring,
         accountant=accountant,
         kind="Bayesian confidentiality",
-        gamma=ledger.MissRate(gamma),
-        delta2=ledger.MissRate(delta2),
+        gamma=MissRate(gamma),
+        delta2=MissRate(delta2),
         public="the number of private points",
     )
     print(f"\n{guarantee}")
@@ -416,9 +434,9 @@ def report(
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
     import torch
 
-    from crtlib import report
+    from crtlib.reports import leakage
 
-    page, told = report.make(
+    page, told = leakage.make(
         model,
         corpus,
         out,
@@ -461,28 +479,31 @@ def protect(
     show_secrets: Annotated[bool, typer.Option(help="Print names instead of numbers.")] = False,
 ) -> None:
     """Weights of examples, and the noise with which no secret is guessed more than promised."""
-    from crtlib import incidence as incidences
-    from crtlib import ledger, protect, storage
+    from crtlib import files
+    from crtlib.accounting import secrets as secrets_module
+    from crtlib.accounting.incidence import read
+    from crtlib.accounting.secrets import plan
+    from crtlib.checks import check
 
-    ledger.check("rounds", rounds, rounds >= 1, "at least 1")
-    held = incidences.read(incidence, prior=prior, posterior=posterior)
+    check("rounds", rounds, rounds >= 1, "at least 1")
+    held = read(incidence, prior=prior, posterior=posterior)
     given = (held.matrix, held.prior, held.posterior)
     options = {"steps": rounds, "batch_size": batch_size, "targets": targets}
     options |= {"accounting": accounting, "mode": mode}
     if len(scale) > 1:
-        table = protect.sweep(*given, scales=scale, **options)
+        table = secrets_module.sweep(*given, scales=scale, **options)
         print(table.to_string(index=False, float_format="{:.4g}".format))
         return
-    made = protect.plan(*given, scale=scale[0], **options)
+    made = plan(*given, scale=scale[0], **options)
     summary = made.summary() | {"incidence": incidence.name}
     out = out or incidence.with_name(f"{incidence.stem}-plan")
     for name, table in made.tables(held.examples, held.secrets).items():
-        with storage.replacing(out / f"{name}{incidence.suffix}") as part:
+        with files.replacing(out / f"{name}{incidence.suffix}") as part:
             save = table.to_csv if incidence.suffix == ".csv" else table.to_parquet
             save(part, index=False)
     finite = summary | {"scale": made.scale if made.scale < float("inf") else None}  # for JSON
     text = json.dumps(finite, indent=1)
-    storage.write_text(out / "plan.json", text + "\n")
+    files.write_text(out / "plan.json", text + "\n")
     for name, value in summary.items():
         print(f"{name:>20}  {value:.6g}" if isinstance(value, float) else f"{name:>20}  {value}")
     print(f"\nbinding, {len(made.binding)} of {len(held.secrets)}:")

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from crtlib import confidentiality, ledger
+from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import MissRate
+from crtlib.intervals import labels_needed
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -107,7 +110,7 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     """The worked example of guarantees.md, recomputed: q = 0.01, T = 1000, epsilon' = 1."""
     page = (ROOT / "book" / "guarantees.md").read_text(encoding="utf-8")
     sigma = ledger.noise_multiplier(epsilon=1, delta=8e-5, sampling_probability=0.01, steps=1000)
-    phase = ledger.SampledGaussian(sampling_probability=0.01, noise_multiplier=sigma, steps=1000)
+    phase = SampledGaussian(sampling_probability=0.01, noise_multiplier=sigma, steps=1000)
     amplified = {
         relation: confidentiality.bayes_at_fixed_delta(
             phase, gamma=0.1, delta=8e-5, neighbouring_relation=relation
@@ -116,8 +119,8 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     }
     guarantee = confidentiality.crt_guarantee(
         phase,
-        gamma=ledger.MissRate(0.1),
-        delta2=ledger.MissRate(0.0),
+        gamma=MissRate(0.1),
+        delta2=MissRate(0.0),
         delta=8e-5,
         unit="turn",
         public="the number of private points, and which points are second occurrences",
@@ -126,7 +129,7 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     replaced = ledger.epsilon(phase, delta=8e-5, neighbouring_relation="replace")
     assert f"an $\\epsilon'$ of 1 is really {replaced:.2f}" in page
     assert f"of {amplified['add_or_remove']:.3f} is really {amplified['replace']:.3f}" in page
-    assert f"{ledger.labels_needed(8e-5):,} labels" in page
+    assert f"{labels_needed(8e-5):,} labels" in page
 
 
 @pytest.mark.parametrize(

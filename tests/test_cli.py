@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from crtlib import __main__ as cli
-from crtlib import corpora, customersim, trials
-from crtlib.records import Point
+from crtlib.experiments import trials
+from crtlib.text import customersim, jsonl
+from crtlib.text.records import Point
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def run(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def dialogues(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
-    corpora.write_jsonl(customersim.simulate(60, 0, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate(60, 0, "paper"), path)
     return path
 
 
@@ -41,7 +42,7 @@ def test_simulate_writes_one_dialogue_a_line(run, tmp_path):
         assert {"id", "user", "turns"} <= set(line)
         for turn in line["turns"]:
             assert set(turn) == {"speaker", "text", "secrets"}
-    assert corpora.read_jsonl(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
+    assert jsonl.read_jsonl(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
 
 
 def test_screen_splits_and_reports(run, dialogues, tmp_path):

@@ -13,9 +13,13 @@ import myst_nb
 import numpy as np
 import pytest
 
-from crtlib import confidentiality, corpora, customersim, dedup, ledger, methods, screen
-from crtlib.prepare import prepare
-from crtlib.records import MASK
+from crtlib.accounting import confidentiality
+from crtlib.accounting.guarantees import MissRate
+from crtlib.screening import dedup, policies
+from crtlib.screening.prepare import prepare
+from crtlib.text import customersim, units
+from crtlib.text.records import MASK
+from crtlib.training import methods
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "pitfalls.ipynb"
 SMALL = {"dialogues": 20, "trials": 12}
@@ -60,8 +64,8 @@ def test_2_points_come_before_redaction(chapter, some):
         pi = chapter.all_but(chapter.turns[i].id)
         for way, policy, differ in (
             (chapter.points_first, pi, 1),
-            (chapter.points_first, screen.oracle(), 0),
-            (chapter.redact_then_cut, screen.oracle(), 0),  # harmless only if nothing is missed
+            (chapter.points_first, policies.oracle(), 0),
+            (chapter.redact_then_cut, policies.oracle(), 0),  # harmless only if nothing is missed
         ):
             assert chapter.differing(*(way(d, policy) for d in worlds)) == differ
     wrong = [
@@ -77,8 +81,8 @@ def test_2_points_come_before_redaction(chapter, some):
 
 
 def test_3_no_secret_stands_in_two_points(chapter):
-    for unit in corpora.UNITS:
-        made = corpora.points(chapter.corpus, unit=unit)
+    for unit in units.UNITS:
+        made = units.points(chapter.corpus, unit=unit)
         assert chapter.cut_in_two(made, chapter.secrets) == 0
     for size in (50, 200, 1000):
         cut = chapter.windows(chapter.turns, size)
@@ -92,8 +96,8 @@ def test_4_duplicates_and_secrets_share_one_mask(chapter):
     D = chapter.points("[7351]", "hello", "[7351]", "[7351]")
     for which in (0, 1, 2, 3):
         worlds = D, chapter.masked(D, which)
-        assert chapter.differing(*(chapter.one_mask(d, screen.oracle()) for d in worlds)) == 0
-        wrong = chapter.differing(*(chapter.two_masks(d, screen.oracle()) for d in worlds))
+        assert chapter.differing(*(chapter.one_mask(d, policies.oracle()) for d in worlds)) == 0
+        wrong = chapter.differing(*(chapter.two_masks(d, policies.oracle()) for d in worlds))
         assert (wrong > 0) == (which != 1)
 
 
@@ -102,7 +106,7 @@ def test_4_a_fixed_pattern_makes_two_masks_harmless(chapter, monkeypatch):
     fixed = dedup.pattern(D)
     monkeypatch.setattr(dedup, "pattern", lambda points: fixed)
     worlds = D, chapter.masked(D, 2)
-    assert chapter.differing(*(chapter.two_masks(d, screen.oracle()) for d in worlds)) == 0
+    assert chapter.differing(*(chapter.two_masks(d, policies.oracle()) for d in worlds)) == 0
 
 
 def test_5_a_mask_is_private(chapter):
@@ -117,7 +121,7 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
     for i in some:
         D, neighbour = chapter.turns, chapter.masked(chapter.turns, i)
         pi = chapter.all_but(D[i].id)
-        made = [prepare(d, pi, screen.oracle(), pattern=dedup.pattern(D)) for d in (D, neighbour)]
+        made = [prepare(d, pi, policies.oracle(), pattern=dedup.pattern(D)) for d in (D, neighbour)]
         assert [p.text for p in made[0].public] == [p.text for p in made[1].public]
 
 
@@ -156,8 +160,8 @@ def test_9_delta_covers_what_labels_leave_possible(chapter):
     assert not chapter.certified(chapter.promise["assumed"])
     enough = confidentiality.crt_guarantee(
         chapter.run,
-        gamma=ledger.MissRate(0.1),
-        delta2=ledger.MissRate.measured(0, chapter.needed),
+        gamma=MissRate(0.1),
+        delta2=MissRate.measured(0, chapter.needed),
         delta=chapter.settings.delta,
         unit="turn",
     )
@@ -175,10 +179,10 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
 
     assert (differ(contextual), differ(plain)) == (1, 0)
     for variety in ("paper", "rich"):
-        turns = corpora.points(customersim.simulate(15, 3, variety), unit="turn")
+        turns = units.points(customersim.simulate(15, 3, variety), unit="turn")
         for i in [i for i, p in enumerate(turns) if p.secrets]:
             worlds = [turns[i]], chapter.masked([turns[i]])
-            ours = [chapter.seen(prepare(d, screen.regex(), screen.regex())) for d in worlds]
+            ours = [chapter.seen(prepare(d, policies.regex(), policies.regex())) for d in worlds]
             assert chapter.differing(*ours) == 0
 
 

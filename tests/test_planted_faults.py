@@ -6,11 +6,14 @@ on the library as it is, and fails once the fault is in.
 
 import numpy as np
 import pytest
-import test_clipping
-import test_train
+from tests.training import test_clipping
+from tests.training import test_loop as test_train
 import torch
 
-from crtlib import bookkeeping, clipping, models, train
+from crtlib.models.build import build
+from crtlib.training import bookkeeping, clipping, phases
+from crtlib.training.loop import train
+from crtlib.training.noise import add_noise
 
 
 # --------------------------------------------------------------------------- guards
@@ -32,8 +35,8 @@ def noise_has_the_accounted_deviation():
         phase = test_train.private(
             sampling_probability=1.0, steps=1, noise_multiplier=sigma, learning_rate=1.0
         )
-        model = models.build(test_train.SPEC, 0)
-        train.train(model, [phase], parts, seed=0, optimizer="sgd")
+        model = build(test_train.SPEC, 0)
+        train(model, [phase], parts, seed=0, optimizer="sgd")
         ends.append(test_train.flat(model))
     noise = (ends[1] - ends[0]) * phase.normaliser
     expected = phase.event().noise_multiplier * phase.clip_norm
@@ -90,11 +93,11 @@ def step_with(patch, *, std=lambda phase, points: phase.noise_multiplier * phase
             clipping.clipped_sum(model, tokens, lengths, clip_norm=self.clip_norm)
         points = sum(len(lengths) for _, lengths in batch)
         parameters = list(model.parameters())
-        clipping.add_noise(parameters, std=std(self, points), generator=noise)
+        add_noise(parameters, std=std(self, points), generator=noise)
         for p in parameters:
             p.grad.div_(divisor(self, points))
 
-    patch.setattr(train.PrivatePhase, "step", step)
+    patch.setattr(phases.PrivatePhase, "step", step)
 
 
 def noise_scaled_by_the_batch(patch):
@@ -109,12 +112,12 @@ def normaliser_of_private_size(patch):
 
 
 def empty_batch_skipped(patch):
-    honest = train.PrivatePhase.batches
+    honest = phases.PrivatePhase.batches
 
     def batches(self, lengths, generator):
         return (batch for batch in honest(self, lengths, generator) if len(batch))
 
-    patch.setattr(train.PrivatePhase, "batches", batches)
+    patch.setattr(phases.PrivatePhase, "batches", batches)
 
 
 def shuffled_loader_instead_of_poisson(patch):
@@ -127,7 +130,7 @@ def shuffled_loader_instead_of_poisson(patch):
                 done += 1
                 yield batch
 
-    patch.setattr(train.PrivatePhase, "batches", batches)
+    patch.setattr(phases.PrivatePhase, "batches", batches)
 
 
 FAULTS = [

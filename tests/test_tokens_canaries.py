@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from crtlib import canaries, corpora, customersim, inputs, screen, tokens
-from crtlib.records import MASK, Corpus, Dialogue, Secret, Turn
+from crtlib.experiments import data
+from crtlib.screening import by_name, policies
+from crtlib.text import canaries, customersim, tokenizer, units
+from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
 
 CORPUS = customersim.simulate(40, 0, "paper")
 TURNS = [f"{t.speaker}: {t.text}" for t in CORPUS.turns()]
-BPE = tokens.train_bpe(TURNS, vocab_size=512)
+BPE = tokenizer.train_bpe(TURNS, vocab_size=512)
 
 
 def test_any_text_survives_the_round_trip():
@@ -41,8 +43,8 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     assert other != CORPUS
     for unit in ("turn", "dialogue"):
         ours, theirs = (
-            inputs._tokenizer(c, unit, [p.secrets for p in points], screen.oracle(), 512)
-            for c, points in ((c, corpora.points(c, unit=unit)) for c in (CORPUS, other))
+            data._tokenizer(c, unit, [p.secrets for p in points], policies.oracle(), 512)
+            for c, points in ((c, units.points(c, unit=unit)) for c in (CORPUS, other))
         )
         assert ours.json == theirs.json
 
@@ -51,27 +53,27 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
     """pi_c finds the second turn within its dialogue, and nothing in turns by themselves."""
     dialogues = [Dialogue(str(k), "u", (Turn("SYS", "hello"), Turn("USR", "zyx"))) for k in (0, 1)]
     corpus = Corpus("c", tuple(dialogues))
-    text = corpora.points(corpus, unit="dialogue")[0].text
+    text = units.points(corpus, unit="dialogue")[0].text
     found = [(Secret("name", text.index("zyx"), len(text)),)] * 2
 
     def nothing(points):
         return [()] * len(points)
 
-    words = inputs._tokenizer(corpus, "dialogue", found, nothing, 300).json
+    words = data._tokenizer(corpus, "dialogue", found, nothing, 300).json
     without = replace(corpus, dialogues=tuple(replace(d, turns=d.turns[:1]) for d in dialogues))
     none = [()] * 2
-    assert words == inputs._tokenizer(without, "dialogue", none, nothing, 300).json
-    assert words != inputs._tokenizer(corpus, "dialogue", none, nothing, 300).json
+    assert words == data._tokenizer(without, "dialogue", none, nothing, 300).json
+    assert words != data._tokenizer(corpus, "dialogue", none, nothing, 300).json
 
 
 def test_save_and_load(tmp_path):
     BPE.save(tmp_path / "bpe.json")
-    assert tokens.load(tmp_path / "bpe.json").fingerprint == BPE.fingerprint
+    assert tokenizer.load(tmp_path / "bpe.json").fingerprint == BPE.fingerprint
 
 
 def test_a_small_vocabulary_is_refused():
     with pytest.raises(ValueError, match="vocab_size=100: must be at least 259"):
-        tokens.train_bpe(["a"], vocab_size=100)
+        tokenizer.train_bpe(["a"], vocab_size=100)
 
 
 def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
@@ -80,7 +82,7 @@ def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
     planted = canaries.insert(CORPUS, secrets, copies=20, seed=3)
     assert len(planted) == len(CORPUS) + 200
     assert [d for d in planted.dialogues if not d.id.startswith("canary")] == list(CORPUS.dialogues)
-    points = corpora.points(planted, unit="turn")
+    points = units.points(planted, unit="turn")
     for secret in secrets:
         copies = [p for p in points if p.text == canaries.prefix() + secret]
         assert len(copies) == 20
@@ -92,6 +94,6 @@ def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
 
 def test_the_regex_policy_sees_every_canary():
     planted = canaries.insert(Corpus("c", ()), canaries.make(5, seed=0), copies=2, seed=0)
-    points = corpora.points(planted, unit="turn")
-    flagged = screen.policy_by_name("regex")(points)
+    points = units.points(planted, unit="turn")
+    flagged = by_name.policy_by_name("regex")(points)
     assert [s[0].start for s in flagged] == [p.secrets[0].start for p in points]

@@ -1,0 +1,56 @@
+"""What was done to private points, as an accountant has to know it.
+
+>>> SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20).steps
+20
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtlib.checks import check
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGaussian:
+    """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
+
+    ``noise_multiplier`` is the noise's standard deviation over the clipping norm. The guarantee
+    is that of a sampler which takes each point independently with ``sampling_probability``;
+    shuffled batches of a fixed size are another mechanism.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        q, sigma, steps = self.sampling_probability, self.noise_multiplier, self.steps
+        check("sampling_probability", q, 0 <= q <= 1, "in [0, 1]")
+        check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
+        check("steps", steps, steps >= 0 and steps == int(steps), "a whole number, at least 0")
+
+
+Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGaussian:
+    """A phase of weighted DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh sample that holds
+    point ``i`` with probability ``sampling_probabilities[i]``, independently."""
+
+    sampling_probabilities: tuple[float, ...]
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        p = np.asarray(self.sampling_probabilities, dtype=float)
+        for end in (p.min(initial=1), p.max(initial=0)):
+            check("sampling_probabilities", float(end), 0 <= end <= 1, "in [0, 1]")
+        sigma, steps = self.noise_multiplier, self.steps
+        check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
+        check("steps", steps, steps >= 0 and steps == int(steps), "a whole number, at least 0")

@@ -1,0 +1,91 @@
+"""A guarantee with all its parts, and the miss rate that it stands on.
+
+>>> MissRate.measured(0, 200).bound < 0.015
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crtlib.accounting.ledger import describe_relation
+from crtlib.checks import check
+from crtlib.intervals import miss_rate_upper_bound
+
+
+@dataclass(frozen=True, slots=True)
+class MissRate:
+    """The rate at which a screening policy misses secrets: assumed, or measured on labels.
+
+    >>> print(MissRate.measured(0, 200))
+    0 (measured: 0 of 200 missed, 95 % upper bound 0.01487)
+    """
+
+    rate: float
+    misses: int | None = None
+    labelled: int | None = None
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        check("rate", self.rate, 0 <= self.rate <= 1, "in [0, 1]")
+
+    @classmethod
+    def measured(cls, misses: int, labelled: int, *, confidence: float = 0.95) -> MissRate:
+        """The rate observed on ``labelled`` secrets, of which a policy missed ``misses``."""
+        miss_rate_upper_bound(misses, labelled, confidence)  # refuses impossible counts
+        return cls(misses / labelled, misses, labelled, confidence)
+
+    @property
+    def bound(self) -> float:
+        """What a guarantee may count on: the upper bound, or the rate where it is assumed."""
+        return self.rate if self.upper_bound is None else self.upper_bound
+
+    @property
+    def upper_bound(self) -> float | None:
+        """The one-sided Clopper-Pearson bound, or None where the rate is only assumed."""
+        if self.misses is None or self.labelled is None:
+            return None
+        return miss_rate_upper_bound(self.misses, self.labelled, self.confidence)
+
+    def __str__(self) -> str:
+        if self.upper_bound is None:
+            return f"{self.rate:.4g} (assumed)"
+        return (
+            f"{self.rate:.4g} (measured: {self.misses} of {self.labelled} missed, "
+            f"{100 * self.confidence:.4g} % upper bound {self.upper_bound:.4g})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """A guarantee that can be printed: epsilon and delta say nothing without the other fields.
+
+    ``gamma`` and ``delta2`` are the miss rates of the redaction policy and of the conservative
+    policy; None where the guarantee does not use that policy. ``public`` names what else the
+    guarantee treats as known to everybody.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    accountant: str
+    kind: str = "differential privacy"
+    gamma: MissRate | None = None
+    delta2: MissRate | None = None
+    public: str = ""
+
+    def __str__(self) -> str:
+        said = [
+            f"({self.epsilon:.4g}, {self.delta:.4g}) {self.kind}",
+            f"unit: {self.unit}",
+            f"neighbours: {describe_relation(self.neighbours, self.accountant)}",
+            f"accountant: {self.accountant}",
+        ]
+        policies = ("redaction", "gamma", self.gamma), ("conservative", "delta2", self.delta2)
+        for name, symbol, rate in policies:
+            used = f"miss rate of the {name} policy, {symbol} = {rate}"
+            said.append(used if rate is not None else f"{name} policy: not used")
+        if self.public:
+            said.append(f"treated as public: {self.public}")
+        return "; ".join(said)

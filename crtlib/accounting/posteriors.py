@@ -1,0 +1,76 @@
+"""From a divergence to the best guess of a secret, and back (Hush!, Lemma 3.2).
+
+>>> round(float(divergence(0.01, 0.3572905727)), 9)  # the nats that raise a guess to 0.357
+1.0
+>>> [round(float(posterior(1.0, 0.01, kind=kind)), 4) for kind in DIVERGENCES]
+[0.3573, 0.1095, 1.0, 0.0267]
+
+With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses with
+probability ``prior`` under Q does so with at most ``posterior`` under P. Which laws P and Q have
+to be compared is :data:`crtlib.accounting.secrets.MODES`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special
+
+from crtlib.checks import check, check_choice
+
+DIVERGENCES = ("kl", "chi2", "tv", "pure")
+
+
+def divergence(prior, posterior, *, kind: str = "kl") -> np.ndarray:
+    """The largest divergence D(Bern(posterior) || Bern(prior)) that keeps the promise.
+
+    ``kind``: "kl" (nats), "chi2", "tv" or "pure" (epsilon). Arrays broadcast. Raises ValueError
+    unless 0 < prior < posterior < 1.
+
+    >>> round(float(divergence(0.001, 0.1)), 12)
+    0.366593004807
+    """
+    p, r = promised(prior, posterior)
+    check_choice("kind", kind, DIVERGENCES)
+    if kind == "kl":
+        return special.rel_entr(r, p) + special.rel_entr(1 - r, 1 - p)
+    if kind == "chi2":
+        return (r - p) ** 2 / (p * (1 - p))
+    return r - p if kind == "tv" else special.logit(r) - special.logit(p)
+
+
+def posterior(divergence, prior, *, kind: str = "kl") -> np.ndarray:
+    """The best success probability at a divergence: the other way round, at most 1.
+
+    >>> round(float(posterior(1.0, 0.01)), 10)
+    0.3572905727
+    """
+    c, p = np.broadcast_arrays(np.asarray(divergence, float), np.asarray(prior, float))
+    check_choice("kind", kind, DIVERGENCES)
+    _each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
+    _each("divergence", c, c >= 0, "at least 0")
+    if kind == "chi2":
+        return np.minimum(1, p + np.sqrt(c * p * (1 - p)))
+    if kind == "tv":
+        return np.minimum(1, p + c)
+    if kind == "pure":
+        return special.expit(special.logit(p) + c)
+    low, high = p.copy(), np.ones_like(p)  # kl(r || p) grows in r; the safe end is returned
+    for _ in range(60):
+        middle = (low + high) / 2
+        over = special.rel_entr(middle, p) + special.rel_entr(1 - middle, 1 - p) > c
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    return np.where(c >= -np.log(p), 1.0, high)
+
+
+def promised(prior, posterior) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays of one shape. Raises ValueError unless 0 < prior < posterior < 1."""
+    p, r = np.broadcast_arrays(np.asarray(prior, float), np.asarray(posterior, float))
+    _each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
+    _each("posterior", r, (r > 0) & (r < 1), "in (0, 1)")
+    _each("posterior", r, r > p, "above the prior")
+    return p, r
+
+
+def _each(name: str, values: np.ndarray, allowed: np.ndarray, rule: str) -> None:
+    if not np.all(allowed):
+        check(name, float(values[~allowed].flat[0]) if values.ndim else float(values), False, rule)

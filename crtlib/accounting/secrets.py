@@ -1,0 +1,416 @@
+"""Secret protection: no secret may be guessed more often than promised (Hush!, 2025).
+
+Each secret has a ``prior``, the best chance of guessing it without the model, and a ``posterior``
+that training must not exceed. Examples get weights, weights sampling probabilities, and the noise
+is the least that keeps every promise:
+
+>>> held = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
+>>> posterior = [0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204]
+>>> made = plan(held, 0.01, posterior, steps=100, batch_size=1, scale=1.0, targets="linear")
+>>> made.weights.round(6).tolist(), round(made.noise_multiplier, 6), made.binding.tolist()
+([0.25, 0.6, 0.15, 1.0], 3.811242, [1])
+>>> print(made.guarantees([1])[0])  # doctest: +ELLIPSIS
+secret 1: guessed with probability at most 0.394 (promised: 0.394), prior 0.01; ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from crtlib.accounting import mixtures, secret_lp
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.posteriors import divergence, posterior, promised
+from crtlib.checks import check, check_choice
+
+MODES = {
+    "reference": ("forward",),
+    "symmetric": ("forward", "backward"),
+    "replace": ("replace",),
+}
+"""The directions of the pair of laws that must meet a promise.
+
+Definition 3.1 fixes candidate inputs that differ in one secret alone; the training data is one of
+them, none with more than the prior. "reference" compares each candidate's output P with that of
+ONE fixed law Q, training with the secret's examples zeroed. That suffices, whatever replaces what:
+(candidate, output) under P and under Q have the divergence E_candidate D(P || Q), post-processing
+to "the guess is right" does not raise it, and under Q, which knows nothing of the candidate, a
+guess succeeds with the prior at most. So only N(count, sigma^2) against N(0, sigma^2) is needed:
+one clipping norm apart, and in this direction. "replace" is Lemma 3.2 as the paper states it, for
+pairs of candidates, whose gradients may be opposite: it needs about twice the noise. "symmetric"
+asks for both directions of the reference."""
+
+TARGETS = {"linear": 1.0, "sqrt": 0.5}
+LEAST = 0.05  # no less noise is ever planned
+SCREENED = 256  # secrets that a search looks at before all are verified
+
+
+def sampling_probabilities(weights: np.ndarray, batch_size: float) -> tuple[np.ndarray, int]:
+    """``p_i = w_i batch_size / sum(w)``, ``(examples,)``, and how many had to be cut to 1.
+
+    What is cut is given to the others in proportion, so that the expected batch stays
+    ``batch_size``. Raises ValueError where fewer examples than that have a weight.
+    """
+    w = np.asarray(weights, dtype=float)
+    check("batch_size", batch_size, 0 < batch_size < math.inf, "positive and finite")
+    usable = int((w > 0).sum())
+    check("batch_size", batch_size, batch_size <= usable, f"at most {usable}, the examples kept")
+    certain = np.zeros(len(w), dtype=bool)
+    while True:
+        left = batch_size - certain.sum()
+        p = np.where(certain, 1.0, w * (left / max(w[~certain].sum(), 1e-300)))
+        if (p <= 1).all():
+            return p, int(certain.sum())
+        certain |= p > 1
+
+
+def kl(
+    incidence: sparse.csr_array, probabilities, noise_multiplier: float, *, mode: str = "reference"
+) -> np.ndarray:
+    """KL divergence of one round in nats for every secret, ``(secrets,)``; T rounds cost T times
+    as much, also where later rounds depend on earlier ones."""
+    check_choice("mode", mode, tuple(MODES))
+    return _kl(_counts(incidence, probabilities), noise_multiplier, mode)
+
+
+def _counts(incidence, probabilities) -> mixtures.Counts:
+    return mixtures.counts(np.asarray(probabilities)[incidence.indices], incidence.indptr)
+
+
+def _kl(groups: mixtures.Counts, sigma: float, mode: str) -> np.ndarray:
+    return np.max([mixtures.kl(groups, sigma, direction=d) for d in MODES[mode]], axis=0)
+
+
+def noise_multiplier(
+    incidence: sparse.csr_array,
+    probabilities: np.ndarray,
+    prior,
+    posterior,
+    *,
+    steps: int,
+    mode: str = "reference",
+    accounting: str = "kl",
+    tight: int = 64,
+) -> float:
+    """The least noise (on the safe side) with which every secret keeps its promise.
+
+    "kl": steps times the KL divergence of one round is at most ``divergence(prior, posterior)``
+    for every secret, to 1e-11. "tight": the ``tight`` secrets that bind by KL are accounted by the
+    upper end of their blow-up function instead (to 1e-4), the others still by KL, so the result
+    is never above that of "kl", and as much below it as there are few secrets that bind.
+    """
+    check_choice("mode", mode, tuple(MODES))
+    check_choice("accounting", accounting, ("kl", "tight"))
+    check("steps", steps, steps >= 1 and steps == int(steps), "a whole number, at least 1")
+    p, r = promised(np.broadcast_to(prior, incidence.shape[:1]), posterior)
+    allowed = divergence(p, r) / steps
+    groups = _counts(incidence, probabilities)
+    sigma, ratios = _least(incidence, probabilities, groups, allowed, mode)
+    if accounting == "kl":
+        return sigma
+    if mode == "replace":
+        raise ValueError("accounting='tight': must be 'kl' for mode='replace'")
+    worst = np.argsort(-ratios, kind="stable")[:tight]
+    rest = np.setdiff1d(np.arange(len(ratios)), worst)
+    others = incidence[rest]
+    counts = _counts(others, probabilities)
+    floor, _ = _least(others, probabilities, counts, allowed[rest], mode)
+    laws = [mixtures.poisson_binomial(_of(incidence, probabilities, j)) for j in worst]
+
+    def broken(s):  # the first promise that noise s does not keep: worst first
+        for j, law in zip(worst, laws, strict=True):
+            if tight_posterior(law, s, steps, float(p[j]), mode=mode)[1] > r[j]:
+                return law, float(p[j]), r[j]
+        return None
+
+    while (one := broken(floor)) and floor < sigma:
+        law, prior_j, posterior_j = one
+        low, high = floor, sigma
+        while high > low * (1 + 1e-4):
+            middle = math.sqrt(low * high)
+            kept = tight_posterior(law, middle, steps, prior_j, mode=mode)[1] <= posterior_j
+            low, high = (low, middle) if kept else (middle, high)
+        floor = high
+    return min(floor, sigma)
+
+
+def tight_posterior(
+    law: np.ndarray, sigma: float, steps: int, prior: float, *, mode: str = "reference"
+) -> mixtures.Bracket:
+    """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
+    best success (Hayes et al. 2023, Theorem 2, against the reference)."""
+    brackets = [
+        mixtures.compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
+        for d in MODES[mode]
+    ]
+    return max(b[0] for b in brackets), max(b[1] for b in brackets)
+
+
+def _of(incidence, probabilities, j) -> np.ndarray:
+    """The sampling probabilities of the examples that hold secret ``j``."""
+    start, stop = incidence.indptr[j : j + 2]
+    return np.asarray(probabilities)[incidence.indices[start:stop]]
+
+
+def _least(incidence, probabilities, groups, allowed, mode) -> tuple[float, np.ndarray]:
+    """The least sigma at which the KL divergence of every secret is ``allowed``, and the ratios
+    there. Few secrets are searched; all are verified, and those that fail join the few."""
+    if not len(allowed):
+        return LEAST, allowed
+    few, sigma = np.zeros(0, dtype=int), 1.0
+    while True:
+        ratios = _kl(groups, sigma, mode) / allowed
+        if len(few) and ratios.max() <= 1:
+            return sigma, ratios
+        few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SCREENED])
+        screened = _counts(incidence[few], probabilities)
+
+        def fails(s, screened=screened, few=few):
+            return (_kl(screened, s, mode) / allowed[few]).max() > 1
+
+        high = sigma
+        while fails(high):
+            high *= 2
+        low = high / 2
+        while low > LEAST and not fails(low):
+            low, high = low / 2, low
+        if low <= LEAST and not fails(LEAST):
+            low = high = LEAST
+        while high > low * (1 + 1e-11):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fails(middle) else (low, middle)
+        sigma = high
+
+
+@dataclass(frozen=True, slots=True)
+class SecretGuarantee:
+    """What is promised of one secret, and what is accounted for it; it prints in full."""
+
+    secret: str
+    prior: float
+    promised: float
+    posterior_kl: float
+    posterior_tight: float | None
+    examples: int
+    load: float
+    noise_multiplier: float
+    steps: int
+    mode: str
+
+    @property
+    def posterior(self) -> float:
+        """The smaller of both bounds."""
+        tight = 1.0 if self.posterior_tight is None else self.posterior_tight
+        return min(self.posterior_kl, tight)
+
+    def __str__(self) -> str:
+        tight = self.posterior_tight
+        return (
+            f"secret {self.secret}: guessed with probability at most {self.posterior:.4g} "
+            f"(promised: {self.promised:.4g}), prior {self.prior:.4g}; "
+            f"unit: all its {self.examples} examples, of which {self.load:.4g} are in a batch; "
+            f"{self.steps} rounds with noise multiplier {self.noise_multiplier:.6g}; "
+            f"accountant: KL divergence {self.posterior_kl:.4g}, blow-up function "
+            f"{'not computed' if tight is None else format(tight, '.4g')}; mode: {self.mode}; "
+            "treated as public: which examples hold which secret, the weights"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How to train: sampling ``probabilities (examples,)`` and noise that keep every promise.
+
+    ``bound`` is a certified bound on the sum of any ``weights`` within the budgets; ``binding``
+    are the secrets whose KL divergence is nearest to (or furthest above) what is allowed.
+    """
+
+    incidence: sparse.csr_array
+    prior: np.ndarray
+    promised: np.ndarray
+    weights: np.ndarray
+    bound: float
+    probabilities: np.ndarray
+    certain: int  # examples that are in every batch
+    noise_multiplier: float
+    binding: np.ndarray
+    steps: int
+    batch_size: float
+    scale: float
+    targets: str
+    mode: str
+    accounting: str
+
+    @property
+    def kept(self) -> float:
+        """The share of the examples' weight that is kept."""
+        return float(self.weights.mean())
+
+    @property
+    def gap(self) -> float:
+        """At most this share of the weight could be gained within the same budgets."""
+        return max(0.0, 1 - float(self.weights.sum()) / self.bound)
+
+    def summary(self) -> dict[str, object]:
+        """The plan in plain values."""
+        return {
+            "secrets": len(self.prior),
+            "examples": len(self.weights),
+            "rounds": self.steps,
+            "batch_size": self.batch_size,
+            "targets": self.targets,
+            "scale": self.scale,
+            "mode": self.mode,
+            "accounting": self.accounting,
+            "noise_multiplier": self.noise_multiplier,
+            "kept_weight": float(self.weights.sum()),
+            "kept": self.kept,
+            "certified_gap": self.gap,
+            "in_every_batch": self.certain,
+        }
+
+    def tables(self, examples: Sequence, secrets: Sequence) -> dict[str, pd.DataFrame]:
+        """``weights``, one row an example, and ``secrets``, with what KL accounts for each."""
+        held = self.incidence
+        spent = self.steps * kl(held, self.probabilities, self.noise_multiplier, mode=self.mode)
+        weights = {
+            "example": examples,
+            "weight": self.weights,
+            "sampling_probability": self.probabilities,
+        }
+        rows = {
+            "secret": secrets,
+            "examples": np.diff(held.indptr),
+            "load": held @ self.probabilities,
+            "prior": self.prior,
+            "promised": self.promised,
+            "posterior_kl": posterior(spent, self.prior),
+        }
+        return {"weights": pd.DataFrame(weights), "secrets": pd.DataFrame(rows)}
+
+    def guarantees(
+        self, secrets: Sequence[int], *, names: Sequence[object] | None = None, tight: bool = False
+    ) -> list[SecretGuarantee]:
+        """Of these secrets; ``tight`` also computes their blow-up functions (a second each)."""
+        some = self.incidence[np.asarray(secrets, dtype=int)]
+        each = self.steps * kl(some, self.probabilities, self.noise_multiplier, mode=self.mode)
+        held = some @ self.probabilities
+        out = []
+        for i, j in enumerate(secrets):
+            exact = None
+            if tight:
+                law = mixtures.poisson_binomial(_of(self.incidence, self.probabilities, j))
+                exact = tight_posterior(
+                    law, self.noise_multiplier, self.steps, self.prior[j], mode=self.mode
+                )[1]
+            out.append(
+                SecretGuarantee(
+                    secret=str(j if names is None else names[j]),
+                    prior=float(self.prior[j]),
+                    promised=float(self.promised[j]),
+                    posterior_kl=float(posterior(each[i], self.prior[j])),
+                    posterior_tight=exact,
+                    examples=int(np.diff(some.indptr)[i]),
+                    load=float(held[i]),
+                    noise_multiplier=self.noise_multiplier,
+                    steps=self.steps,
+                    mode=self.mode,
+                )
+            )
+        return out
+
+
+def plan(
+    incidence: sparse.csr_array,
+    prior,
+    posterior,
+    *,
+    steps: int,
+    batch_size: float,
+    scale: float,
+    targets: str = "sqrt",
+    mode: str = "reference",
+    accounting: str = "kl",
+    solver: str = "auto",
+) -> Plan:
+    """Weights, sampling probabilities and noise for DP-SGD (Algorithm 2).
+
+    ``incidence (secrets, examples)`` is non-zero where the example holds the secret; ``prior`` and
+    ``posterior`` are one number or one a secret. A secret's examples may weigh ``scale`` times its
+    divergence c ("linear", as in the paper) or its square root ("sqrt", ours: the divergence of a
+    round grows with the square of the load, so this keeps more with less noise). An infinite
+    ``scale`` keeps every example: no preprocessing. The plan depends on public data alone: who
+    holds what, and the promises. Raises ValueError for promises, budgets or batches that cannot be.
+    """
+    held = sparse.csr_array(incidence, dtype=float, copy=True)
+    held.sum_duplicates()
+    held.eliminate_zeros()
+    held.data[:] = 1.0
+    p, r = promised(np.broadcast_to(prior, held.shape[:1]), posterior)
+    check("scale", scale, scale > 0, "positive")
+    check_choice("targets", targets, tuple(TARGETS))
+    sizes = np.diff(held.indptr)
+    empty = int((sizes == 0).sum())
+    check("incidence: secrets without an example", empty, not empty, "0")
+    budgets = np.minimum(scale * divergence(p, r) ** TARGETS[targets], sizes)
+    found = secret_lp.solve(held, budgets, solver=solver)
+    q, certain = sampling_probabilities(found.weights, batch_size)
+    sigma = noise_multiplier(held, q, p, r, steps=steps, mode=mode, accounting=accounting)
+    ratios = steps * kl(held, q, sigma, mode=mode) / divergence(p, r)
+    binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
+    return Plan(
+        incidence=held,
+        prior=p,
+        promised=r,
+        weights=found.weights,
+        bound=found.bound,
+        probabilities=q,
+        certain=certain,
+        noise_multiplier=sigma,
+        binding=binding[np.argsort(-ratios[binding], kind="stable")],
+        steps=int(steps),
+        batch_size=float(batch_size),
+        scale=float(scale),
+        targets=targets,
+        mode=mode,
+        accounting=accounting,
+    )
+
+
+def sweep(
+    incidence: sparse.csr_array, prior, posterior, *, scales: Sequence[float], **options
+) -> pd.DataFrame:
+    """What each constant C of ``scales`` keeps, and the noise that it needs: a plan a row.
+
+    ``options`` as for :func:`plan`. The search costs no privacy: plans read public data alone.
+    """
+    made = [plan(incidence, prior, posterior, scale=scale, **options) for scale in scales]
+    shown = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
+    table = pd.DataFrame([one.summary() for one in made])[shown]
+    return table.assign(binding=[len(one.binding) for one in made])
+
+
+def guarantees(
+    events: WeightedGaussian | Iterable[WeightedGaussian],
+    incidence: sparse.csr_array,
+    *,
+    prior,
+    mode: str = "reference",
+) -> tuple[np.ndarray, np.ndarray]:
+    """From what was done: for every secret the bound on a guess by KL, and the KL divergence
+    itself in nats, each ``(secrets,)``. ``incidence (secrets, points)`` is 1 where the point
+    holds the secret. Divergences of phases add up; without noise a bound is 1."""
+    spent = np.zeros(incidence.shape[0])
+    for event in (events,) if isinstance(events, WeightedGaussian) else events:
+        p = np.asarray(event.sampling_probabilities)
+        if len(p) != incidence.shape[1]:
+            raise ValueError(f"incidence: has {incidence.shape[1]} points, the phase {len(p)}")
+        if event.noise_multiplier == 0:
+            spent[incidence @ p > 0] += math.inf
+        else:
+            spent += event.steps * kl(incidence, p, event.noise_multiplier, mode=mode)
+    return posterior(spent, prior), spent

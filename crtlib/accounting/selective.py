@@ -1,0 +1,95 @@
+"""What S-DP promises (Shi et al. 2022), and what its reference code prints.
+
+>>> from crtlib.accounting.events import SampledGaussian
+>>> from crtlib.accounting.guarantees import MissRate
+>>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
+>>> guarantee(event, gamma=MissRate(0.05), delta=8e-5, unit="turn").epsilon
+inf
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from crtlib.accounting import ledger
+from crtlib.accounting.events import Events, SampledGaussian
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.checks import check, check_choice, check_delta
+
+# --------------------------------------------------------------------------- what is promised
+RELATIONS = {
+    "replace": "the private tokens of one {} replaced by others (exact)",
+    "add_or_remove": "the private segments of one {} left out of every sum, their states zero",
+}
+
+
+def guarantee(
+    events: Events,
+    *,
+    gamma: MissRate,
+    delta: float,
+    unit: str,
+    accountant: str = "pld",
+    neighbouring_relation: str = "replace",
+) -> Guarantee:
+    """What S-DP promises at ``delta``: something for a perfect policy, and else nothing.
+
+    ``gamma`` is the policy's miss rate. If it may be positive (measured: if its upper bound is),
+    epsilon is infinite: a missed secret is read by steps without noise, so that with no private
+    segment after it the model is a deterministic function of it, and the noise of later segments is
+    not calibrated to it. A perfect policy could redact, at epsilon = 0 (CRT, Section 2).
+
+    ``events`` are those of the phases: see :meth:`SelectivePhase.event`. The ``unit`` is a point;
+    a secret that stands in k points has k times as many events.
+    """
+    check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATIONS))
+    spent = ledger.epsilon(
+        events, delta=delta, accountant=accountant, neighbouring_relation=neighbouring_relation
+    )
+    return Guarantee(
+        spent if gamma.bound == 0 else math.inf,
+        delta=delta,
+        unit=f"the private tokens of one {unit}",
+        neighbours=RELATIONS[neighbouring_relation].format(unit),
+        accountant=accountant,
+        kind="selective differential privacy",
+        gamma=gamma,
+        public="every token that is not flagged, between which of them flagged ones stand, and "
+        "the batches",
+    )
+
+
+def reference_epsilon(
+    *,
+    noise_multiplier: float,
+    batches: int,
+    private_updates: int,
+    hidden_releases: int = 0,
+    delta: float = 8e-5,
+) -> float:
+    """Epsilon as accounted by the reference code of S-DP, which is NOT a guarantee.
+
+    It takes the ``private_updates`` of the whole run (``Run.updates["private"]``) for Poisson
+    samples at rate 1 / ``batches`` (those of one epoch), though its loader shuffles and the public
+    segments of the same points are learned without noise. Released states count in its log line
+    only, and those of the last batch alone: ``hidden_releases``. Renyi orders, conversion and delta
+    are those of its Opacus 0.13.
+    """
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    SampledGaussian(1.0, noise_multiplier, private_updates + hidden_releases)  # refuses bad values
+    check("batches", batches, batches >= 1, "at least 1")
+    check_delta(delta)
+    if noise_multiplier == 0:
+        return math.inf
+    orders = np.array([*(1 + x / 10 for x in range(1, 100)), *range(12, 64)], dtype=float)
+    with np.errstate(all="ignore"):
+        rdp = compute_rdp(
+            q=1 / batches,
+            noise_multiplier=noise_multiplier,
+            steps=private_updates + hidden_releases,
+            orders=orders.tolist(),
+        )
+    return float(np.nanmin(np.asarray(rdp) - math.log(delta) / (orders - 1)))

@@ -1,0 +1,156 @@
+"""Canary exposure: the exact rank of a secret among all that it could have been.
+
+CRT, Definition 9 (Carlini et al. 2019): exposure = log2 |R| - log2 rank, rank 1 the most likely.
+
+>>> round(float(exposure(1, 10**6)), 6), float(exposure(10**6, 10**6))
+(19.931569, 0.0)
+>>> band = chance_band(canaries=10, level=0.9)
+>>> round(band.mean, 1), round(band.low, 1), round(band.high, 1)
+(4.2, 1.9, 7.6)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from crtlib.intervals import Band
+from crtlib.models import scoring
+from crtlib.text import canaries as canaries_module
+from crtlib.text.canaries import SPACE
+from crtlib.text.tokenizer import Bpe
+
+STATES_AT_ONCE = 500
+"""Prefix states that a CPU expands together: their keys and values stay in its cache, which makes
+GPT-2 more than twice as fast as blocks of 10,000. A GPU takes forty times as many."""
+NEAR = 1e-5
+"""Scores this close to the secret's are compared again in float64; widened where not enough."""
+
+
+def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
+    """Definition 9 for 1-based ``rank`` among ``space`` candidates, in bits."""
+    rank = np.asarray(rank)
+    if rank.min() < 1 or rank.max() > space:
+        raise ValueError(f"rank={rank.min()}..{rank.max()}: must be in [1, {space}]")
+    return np.log2(space) - np.log2(rank)
+
+
+def all_logprobs(model, prefix: Sequence[int], alphabet: Sequence[int], length: int) -> np.ndarray:
+    """Log-probability of every string over ``alphabet`` of this ``length`` after ``prefix``.
+
+    Returns ``(len(alphabet) ** length,)``, in lexicographic order. A prefix trie shares the work:
+    for six digits 111,111 states instead of a million sequences.
+    """
+    letters = torch.as_tensor(list(alphabet), device=next(model.parameters()).device)
+    state, logprobs = scoring.start(model, prefix)
+    return _expand(model, state, logprobs[:, letters], letters, length - 1).cpu().numpy()
+
+
+def _expand(model, state, scores, letters, depth) -> torch.Tensor:
+    """Scores of all continuations of the states. ``scores`` (states, letters): the next letter,
+    added to what came before."""
+    if depth == 0:
+        return scores.flatten()
+    states, width = scores.shape
+    blocks = []
+    at_once = STATES_AT_ONCE * (1 if letters.device.type == "cpu" else 40)
+    rows_at_once = max(1, at_once // width)
+    for first in range(0, states, rows_at_once):
+        rows = torch.arange(first, min(first + rows_at_once, states), device=letters.device)
+        parents = rows.repeat_interleave(width)
+        child, logprobs = scoring.step(model, state.select(parents), letters.repeat(len(rows)))
+        below = scores[rows].flatten()[:, None] + logprobs[:, letters]
+        blocks.append(_expand(model, child, below, letters, depth - 1))
+    return torch.cat(blocks)
+
+
+def ranks(model, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.ndarray) -> np.ndarray:
+    """Exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
+    strings of its length: 1 + the number that are strictly more likely.
+
+    float32 scores tie or nearly tie for some, so those within ``NEAR`` of a secret's are scored
+    again in float64. That also measures the float32 error; where it is more than a third of the
+    margin, the margin is widened, so the rank is that of the model and not of the rounding.
+    """
+    secrets = np.asarray(secrets)
+    width, length = len(alphabet), secrets.shape[1]
+    scores = all_logprobs(model, prefix, alphabet, length).astype(np.float64)
+    places = width ** np.arange(length - 1, -1, -1)
+    index = secrets @ places
+    exact = copy.deepcopy(model).double()
+    letters = np.asarray(alphabet)
+    margin = NEAR
+    while True:
+        near = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
+        again = np.unique(np.concatenate(near))  # each candidate once, though near to several
+        texts = letters[again[:, None] // places % width]
+        rescored = scoring.token_logprobs(exact, [[*prefix, *text] for text in texts.tolist()])
+        total = np.array([s[len(prefix) - 1 :].sum() for s in rescored])
+        if np.abs(total - scores[again]).max() <= margin / 3:
+            break
+        margin *= 10
+    out = []
+    for i, close in zip(index, near, strict=True):
+        above = int((scores > scores[i]).sum() - (scores[close] > scores[i]).sum())
+        best = total[np.searchsorted(again, close)]
+        out.append(1 + above + int((best > total[np.searchsorted(again, i)]).sum()))
+    return np.array(out)
+
+
+def canary_exposure(model, tokenizer: Bpe, secrets: Sequence[str]) -> np.ndarray:
+    """Exposure in bits of each six-digit canary of :mod:`crtlib.text.canaries`, ``(n,)``."""
+    digits = np.array([[int(c) for c in s] for s in secrets])
+    prefix = tokenizer.encode_prefix(canaries_module.prefix())
+    return exposure(ranks(model, prefix, tokenizer.digits, digits), SPACE)
+
+
+def chance_band(
+    *,
+    canaries: int,
+    seeds: int = 1,
+    level: float = 0.95,
+    statistic: str = "max",
+    points: int = 1,
+    draws: int = 200_000,
+) -> Band:
+    """Chance band of the "max" or "mean" exposure over ``canaries``, averaged over ``seeds`` runs.
+
+    Under the null each rank is uniform on 1..10**6. ``points`` is how many such numbers are drawn
+    in one figure: the band is widened (Sidak) so that all lie inside with probability ``level``.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: must be in (0, 1)")
+    rng = np.random.default_rng(0)
+    reduce = {"max": np.max, "mean": np.mean}[statistic]
+    total = np.zeros(draws)
+    for _ in range(seeds):
+        total += reduce(-np.log2(1 - rng.random((draws, canaries))), axis=1)
+    total = np.minimum(total / seeds, np.log2(10.0**6))
+    tail = (1 - level ** (1 / points)) / 2
+    low, high = np.quantile(total, [tail, 1 - tail])
+    return Band(float(total.mean()), float(low), float(high), level)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
+
+    ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
+    the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
+    """
+    cells = ["model", "method", "gamma"]
+    runs = table[table.metric == "exposure"].groupby([*cells, "seed"]).value
+    runs = runs.agg(["max", "mean"])
+    words = table[table.metric == "test_ppl_words"].set_index([*cells, "seed"]).value
+    runs["ppl"] = words
+    out = runs.groupby(cells).agg(["mean", "std", "count"])
+    out.columns = [f"{a}_{b}" for a, b in out.columns]
+    out = out.rename(columns={"max_count": "seeds"}).drop(columns=["mean_count", "ppl_count"])
+    out = out.reset_index()
+    fixed = out[out.method == "dpsgd"].drop(columns="gamma")
+    gammas = pd.DataFrame({"gamma": sorted(set(out[out.method != "dpsgd"].gamma)) or [0.0]})
+    rest = out[out.method != "dpsgd"]
+    return pd.concat([rest, fixed.merge(gammas, how="cross")]).sort_values(cells, ignore_index=True)

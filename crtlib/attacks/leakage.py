@@ -1,0 +1,416 @@
+r"""The training-data leakage report: what a model completes of its own training text, by user.
+
+Inan et al. (2021), Algorithm 1 and Section 5. A run is a maximal stretch of tokens each of which
+is among the model's top k guesses, given the true text before it; S is the multiset of runs.
+
+>>> thank, you, very, much = range(4)
+>>> corpus = [Document("ann", "a", [thank, you, very, much]), Document("bob", "b", [you, thank])]
+>>> guessed = Scores([np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each token
+...                  [np.array([9, 9, 0, 0]), np.array([9, 9])])  # tokens it held likelier
+>>> runs = find_runs(corpus, guessed, k=1)
+>>> table = features(runs, corpus)
+>>> table.tokens[0], table.users_in_d.tolist(), round(table.perplexities[0][0], 3)
+((2, 3), [1], 2.828)
+>>> metrics(table)["unique"], len(find_runs(corpus, guessed, k=1, flush=False))
+(1, 0)
+
+Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
+
+- Printed, Algorithm 1 loses a run that reaches the end of its document. ``flush=True`` keeps it;
+  ``flush=False`` is verbatim.
+- It asks for predictions given ``D[:l]``, which holds the answer ``w_l``; we give ``D[:l-1]``.
+- The first token has a context only where the model knows a BOS token; otherwise it is no target.
+- "The" perplexity of a sequence that is guessed in several contexts is ambiguous: a ratio of the
+  public model's and the model's perplexity is taken for each run, and the largest counts.
+- Metric 2 removes ratios *below* t, so one that equals t stays. Equation 2 maximises over S, the
+  text over the unique sequences: we do the latter.
+- No minimum length is stated, though the tables show three tokens or more: ``min_length`` is 1.
+- The tables print one ratio rounded down (6.69 / 3.53 is 1.895, not 1.89) and one epsilon both as
+  26.8 and 26.4. The worst-case leakage epsilon is a RATIO of perplexities, no logarithm and no
+  differential-privacy epsilon: the two must not be compared.
+- Counts are of token sequences, not of letters: "is" does not occur in "this".
+- Where two tokens are equally likely both count as guessed, so ties report more and never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from crtlib.models import folder, interface, scoring
+from crtlib.text import counting
+from crtlib.text import tokenizer as tokenizer_module
+from crtlib.text.records import Point
+from crtlib.text.tokenizer import Bpe, backend
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+# --------------------------------------------------------------------------- text and scores
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text of one user as tokens, without BOS and EOS: they are nobody's content.
+
+    ``secrets`` are the labelled ones: kind, first token, and the token after the last.
+    """
+
+    user: str
+    id: str
+    tokens: Sequence[int]
+    secrets: tuple[tuple[str, int, int], ...] = ()
+
+
+class Scores(NamedTuple):
+    """For each token of each document: its log-probability given the true text before it, and how
+    many tokens the model holds likelier. A token without context has NaN and the largest rank."""
+
+    logprobs: list[np.ndarray]
+    ranks: list[np.ndarray]
+
+
+NEVER = np.iinfo(np.int64).max
+
+
+def documents(
+    points: Sequence[Point], tokenizer: Bpe | PreTrainedTokenizerBase
+) -> tuple[Document, ...]:
+    """The points as documents; those without a token are left out.
+
+    Raises ``ValueError`` where a point has no user (what is unique to a person cannot be told) or
+    where no text is left.
+    """
+    if any(not p.user for p in points):
+        raise ValueError(NO_USER)
+    made, texts = [], [p.text for p in points]
+    coded = backend(tokenizer).encode_batch(texts, add_special_tokens=False)
+    for point, e in zip(points, coded, strict=True):
+        spans = []
+        for s in point.secrets:
+            inside = [i for i, (a, b) in enumerate(e.offsets) if a < s.end and s.start < b]
+            if inside:
+                spans.append((s.kind, inside[0], inside[-1] + 1))
+        if e.ids:
+            made.append(Document(point.user, point.id, e.ids, tuple(spans)))
+    if not made:
+        raise ValueError("corpus: all of its texts are empty, at least one must have a token")
+    return tuple(made)
+
+
+NO_USER = (
+    'corpus: a dialogue has no user id; give each a "user", the same for all of one person '
+    "(its own id where each dialogue is another person)"
+)
+
+
+def score(
+    model: nn.Module,
+    documents: Sequence[Document],
+    *,
+    bos: int | None,
+    device: torch.device | str | None = None,
+) -> Scores:
+    """Score every token of the documents, each distinct text once (in dialogues most repeat)."""
+    texts, place = distinct(documents, bos)
+    lead = [] if bos is not None else [0]
+    found = scoring.token_scores(model, texts, device=device)
+    logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in found[0]]
+    ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in found[1]]
+    return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
+
+
+def distinct(documents, bos) -> tuple[list[list[int]], list[int]]:
+    """The different texts, with BOS, and which of them each document is."""
+    seen: dict[tuple[int, ...], int] = {}
+    place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
+    start = [] if bos is None else [bos]
+    return [[*start, *text] for text in seen], place
+
+
+# --------------------------------------------------------------------------- the report
+def find_runs(
+    documents: Sequence[Document],
+    scores: Scores,
+    *,
+    k: int,
+    public: Scores | None = None,
+    flush: bool = True,
+    min_length: int = 1,
+    answered: Sequence[np.ndarray] | None = None,
+) -> pd.DataFrame:
+    """Algorithm 1: the multiset S as a long table, one row a run.
+
+    Columns: ``user``, ``document`` (its id), ``index`` (its place in ``documents``), ``start``
+    (also the length of the context: ``documents[index].tokens[:start]``), ``length``, ``tokens``,
+    ``perplexity`` of the run's tokens given the true text before them, ``public_perplexity`` and
+    ``ratio`` (NaN without ``public``), ``secret_tokens`` (how many are part of a labelled secret)
+    and ``kinds`` (of the labelled secrets that are wholly inside).
+
+    ``answered`` are masks of the tokens for which the interface gives an answer (all by default).
+    Raises ``ValueError`` for ``k`` or ``min_length`` below 1.
+    """
+    for name, value in (("top_k", k), ("min_length", min_length)):
+        if value < 1:
+            raise ValueError(f"{name}={value}: must be at least 1")
+    sizes = np.array([len(d.tokens) for d in documents])
+    first = np.cumsum(sizes + 1) - sizes - 1  # one token that is never guessed ends each document
+    hit = np.zeros(int((sizes + 1).sum()) + 1, dtype=bool)
+    inside = np.delete(np.arange(len(hit)), np.append(first + sizes, len(hit) - 1))
+    guessed = np.concatenate([np.asarray(r) < k for r in scores.ranks])
+    hit[inside] = guessed if answered is None else guessed & np.concatenate(answered)
+    change = np.diff(hit.astype(np.int8), prepend=0)
+    begin, end = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
+    index = np.searchsorted(first, begin, side="right") - 1
+    keep = end - begin >= min_length
+    if not flush:
+        keep &= end < first[index] + sizes[index]
+    begin, end, index = begin[keep], end[keep], index[keep]
+    start, length = begin - first[index], end - begin
+    edges = np.stack([begin, end], 1).ravel()
+
+    def mean(values: list[np.ndarray]) -> np.ndarray:
+        row = np.zeros(len(hit))
+        row[inside] = np.concatenate(values)
+        return np.add.reduceat(row, edges)[::2] / length if len(edges) else np.empty(0)
+
+    with np.errstate(over="ignore"):  # a token that the public model excludes: infinite
+        perplexity = np.exp(-mean(scores.logprobs))
+        other = np.exp(-mean(public.logprobs)) if public else np.full(len(begin), np.nan)
+    secret = np.zeros(len(hit) + 1, dtype=np.int64)
+    kinds: list[tuple[str, ...]] = [()] * len(begin)
+    for place, d in enumerate(documents):
+        for kind, a, b in d.secrets:
+            secret[first[place] + a + 1 : first[place] + b + 1] = 1
+            row = int(np.searchsorted(begin, first[place] + a, side="right")) - 1
+            if row >= 0 and end[row] >= first[place] + b:
+                kinds[row] = (*kinds[row], kind)
+    before = np.cumsum(secret)
+    rows = zip(index.tolist(), start.tolist(), length.tolist(), strict=True)
+    return pd.DataFrame(
+        {
+            "user": [documents[i].user for i in index],
+            "document": [documents[i].id for i in index],
+            "index": index,
+            "start": start,
+            "length": length,
+            "tokens": [tuple(documents[i].tokens[a : a + n]) for i, a, n in rows],
+            "perplexity": perplexity,
+            "public_perplexity": other,
+            "ratio": other / perplexity,
+            "secret_tokens": before[end] - before[begin],
+            "kinds": pd.Series(kinds, dtype=object),
+        }
+    )
+
+
+def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
+    """The six features (Section 4): one row a distinct sequence W of S.
+
+    ``total_in_s`` and ``users_in_s`` count runs; ``total_in_d`` and ``users_in_d`` occurrences of
+    W anywhere in the documents, guessed or not. ``contexts`` are pairs (index of the document,
+    length of the context), ``perplexities``, ``public_perplexities`` lists in the same order, and
+    ``ratio`` the largest of the ratios. Most worrying first: unique, then by ratio and length.
+    """
+    number, first = pd.factorize(runs.tokens)
+    counts = counting.count(list(first), (d.tokens for d in documents), (d.user for d in documents))
+    groups = runs.groupby(number, sort=True)
+    table = pd.DataFrame(
+        {
+            "tokens": pd.Series(list(first), dtype=object),
+            "length": np.array([len(w) for w in first], dtype=np.int64),
+            "total_in_s": groups.size(),
+            "users_in_s": groups.user.nunique(),
+            "total_in_d": counts.total,
+            "users_in_d": counts.users,
+            "contexts": _gathered(number, zip(runs["index"], runs.start, strict=True)),
+            "perplexities": _gathered(number, runs.perplexity),
+            "public_perplexities": _gathered(number, runs.public_perplexity),
+            "ratio": groups.ratio.max(),
+            "secret_tokens": groups.secret_tokens.max(),
+            "kinds": _gathered(number, runs.kinds),
+        }
+    )
+    table["kinds"] = [tuple(sorted({k for found in row for k in found})) for row in table.kinds]
+    order = pd.DataFrame({"u": table.users_in_d > 1, "r": -table.ratio, "n": -table.length})
+    return table.loc[order.sort_values(["u", "r", "n"], kind="stable").index].reset_index(drop=True)
+
+
+def _gathered(number: np.ndarray, values) -> pd.Series:
+    out: list[list] = [[] for _ in range(number.max(initial=-1) + 1)]
+    for i, value in zip(number.tolist(), values, strict=True):
+        out[i].append(value)
+    return pd.Series(out, dtype=object)
+
+
+def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, float | int | None]:
+    """Both metrics of Section 5 from :func:`features`.
+
+    ``unique``: distinct sequences that one user alone has (metric 1); ``unique_above``: those of
+    them whose ratio is at least ``threshold`` (metric 2); ``leakage_epsilon``: their largest ratio,
+    a ratio of perplexities and not a differential-privacy epsilon. None where no public model (or
+    no threshold, or no unique sequence) says.
+    """
+    ratio = table.ratio[table.users_in_d == 1]
+    known = ratio.notna().any()
+    compared = threshold is not None and (known or not len(ratio))
+    return {
+        "unique": len(ratio),
+        "unique_above": int((ratio >= threshold).sum()) if compared else None,
+        "leakage_epsilon": float(ratio.max()) if known else None,
+    }
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """A report: what was read, the runs, the distinct sequences, and how they were found."""
+
+    documents: tuple[Document, ...]
+    scores: Scores
+    runs: pd.DataFrame
+    sequences: pd.DataFrame
+    k: int
+    flush: bool
+    min_length: int
+    empty: int
+    windowed: int
+    compared: bool
+
+    @property
+    def accuracy(self) -> float:
+        """Top-k accuracy over the tokens that have a context."""
+        ranks = np.concatenate(self.scores.ranks)
+        return float((ranks < self.k).sum() / max(1, (ranks != NEVER).sum()))
+
+    def unique(self) -> pd.DataFrame:
+        """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
+        return self.sequences[self.sequences.users_in_d == 1]
+
+    def owners(self) -> set[str]:
+        """The users of the unique sequences."""
+        kept = self.runs.tokens.isin(set(self.unique().tokens))
+        return set(self.runs.user[kept])
+
+
+def leakage(
+    model: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    points: Sequence[Point],
+    *,
+    k: int,
+    public: nn.Module | None = None,
+    flush: bool = True,
+    min_length: int = 1,
+    device: torch.device | str | None = None,
+) -> Leakage:
+    """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
+
+    ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.public_models` for two ways to
+    get one. Texts beyond the model's context are read in windows and counted.
+    """
+    rows = len(interface.head(model).weight)
+    if not 1 <= k <= rows:
+        raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
+    folder.check_vocabulary(model, tokenizer)
+    if public is not None and len(interface.head(public).weight) != rows:
+        raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
+    texts, start = documents(points, tokenizer), tokenizer_module.bos(tokenizer)
+    scores = score(model, texts, bos=start, device=device)
+    other = score(public, texts, bos=start, device=device) if public is not None else None
+    runs = find_runs(texts, scores, k=k, public=other, flush=flush, min_length=min_length)
+    limit = interface.context(model)
+    sizes = [len(d.tokens) + (start is not None) for d in texts]
+    return Leakage(
+        documents=texts,
+        scores=scores,
+        runs=runs,
+        sequences=features(runs, texts),
+        k=k,
+        flush=flush,
+        min_length=min_length,
+        empty=len(points) - len(texts),
+        windowed=sum(limit is not None and n > limit for n in sizes),
+        compared=public is not None,
+    )
+
+
+def lengths_only(report: Leakage) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and sequences where nobody may look at text (end of Section 4): sequences and contexts
+    are their lengths; users, documents and labels are gone as well."""
+    number = {w: i for i, w in enumerate(report.sequences.tokens)}
+    runs = report.runs[["length", "perplexity", "public_perplexity", "ratio"]].copy()
+    runs.insert(0, "sequence", [number[w] for w in report.runs.tokens])
+    runs.insert(2, "context_length", report.runs.start)
+    table = report.sequences.drop(columns=["tokens", "contexts", "kinds", "secret_tokens"])
+    table.insert(1, "context_lengths", [[n for _, n in row] for row in report.sequences.contexts])
+    return runs, table
+
+
+# --------------------------------------------------------------------------- is it complete?
+@dataclass(frozen=True)
+class Recall:
+    """Of the ``planted`` secrets, how many the model completes from their true prefix, and how
+    many of these the report lists (whole, in a run of that document; and as unique)."""
+
+    planted: int
+    completed: int
+    listed: int
+    listed_unique: int
+
+    @property
+    def recall(self) -> float:
+        """Share of the completed secrets that the report lists; NaN where none is completed."""
+        return self.listed / self.completed if self.completed else float("nan")
+
+
+def report_recall(
+    model: nn.Module,
+    report: Leakage,
+    *,
+    bos: int | None,
+    users: set[str] | None = None,
+) -> Recall:
+    """Recall of the report itself on the labelled secrets of these users (all by default).
+
+    Each secret is asked for as an attacker would, by the stepping interface and not by the scores
+    behind the report: given the text before it, is each of its tokens among the top k? For a model
+    with a limited context the nearest text before the secret is given.
+    """
+    unique = set(report.unique().tokens)
+    where = {i: rows for i, rows in report.runs.groupby("index")[["start", "length", "tokens"]]}
+    limit = interface.context(model)
+    planted = completed = listed = alone = 0
+    for i, d in enumerate(report.documents):
+        for _, a, b in d.secrets if users is None or d.user in users else ():
+            planted += 1
+            if not _completes(model, d.tokens[:b], a, bos, report.k, limit):
+                continue
+            completed += 1
+            rows = where.get(i)
+            if rows is None:
+                continue
+            over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
+            listed += len(over) > 0
+            alone += bool(over.tokens.isin(unique).any())
+    return Recall(planted, completed, listed, alone)
+
+
+def _completes(model, tokens, a: int, bos: int | None, k: int, limit: int | None) -> bool:
+    prefix, rest = [*([] if bos is None else [bos]), *tokens[:a]], tokens[a:]
+    if limit is not None:
+        prefix = prefix[-max(1, limit - len(rest)) :]
+    if not prefix:
+        return False
+    state, logprobs = scoring.start(model, prefix)
+    for target in rest:
+        if int((logprobs[0] > logprobs[0, target]).sum()) >= k:
+            return False
+        if limit is not None and state.length == limit:
+            return False
+        state, logprobs = scoring.step(model, state, torch.tensor([target], device=logprobs.device))
+    return True

@@ -1,0 +1,348 @@
+"""Membership inference: does the model hold the secrets that it read likelier than fresh ones?
+
+CRT, Section 5.1 and Appendix A.5: members are sentences of the training text that hold a secret,
+non-members are of the same format with secrets that were never read; the half of lower perplexity
+is called members, and one half right is a guess.
+
+>>> rng = np.random.default_rng(0)
+>>> fresh, read = rng.normal(5, 1, 1000), rng.normal(5, 1, 1000)
+>>> abs(accuracy(read, fresh) - 0.5) < 0.04
+True
+>>> read[:300] = 1.0  # three in ten were missed by the redaction policy, and learned
+>>> round(accuracy(read, fresh), 2), round(ceiling(0.3), 2), accuracy(read[:300], fresh[:300])
+(0.58, 0.59, 1.0)
+>>> band = chance_band(null_sd(read, fresh), points=20)
+>>> round(band.low, 2), round(band.high, 2)
+(0.47, 0.53)
+
+**Exchangeable by construction.** Of each kind only the values are kept that stand *once* in the
+training and the pool points together. Where both are draws from one source, each such value was
+as likely to be drawn on either side, whatever the sizes, so without training nothing tells a member
+from a non-member. (Keeping every training value and every fresh one would not do: values that
+occur in the training text are then commoner, such as short names, than those that do not.)
+
+**One carrier, worn by both sides.** Each member's sentence is scored with its own value and with a
+fresh one. The wording, which the model has read with a mask, then says nothing, and no luck in
+dealing out easy sentences widens the band. What remains assumed is that, given its kind, a value
+does not depend on the sentence: true of CustomerSim; elsewhere a run at gamma = 0 shows it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from crtlib.intervals import Band
+from crtlib.models import scoring
+from crtlib.text import canaries
+from crtlib.text.records import Point, Secret
+from crtlib.text.tokenizer import Bpe
+
+ACCURACIES = (
+    "mia_accuracy",
+    "mia_missed_accuracy",
+    "mia_redacted_accuracy",
+    "group_accuracy",
+    "group_nll_accuracy",
+)
+"""Metrics of :func:`measure` that are one half by chance; ``NAME_null`` is their null deviation."""
+
+
+# --------------------------------------------------------------------------- what is scored
+@dataclass(frozen=True)
+class Probe:
+    """Sentences in clear; the k-th of both sides differ in one secret only.
+
+    ``missed`` says of each member whether its secret stands in what the model was trained on.
+    """
+
+    members: tuple[str, ...] = field(repr=False)
+    nonmembers: tuple[str, ...] = field(repr=False)
+    missed: tuple[bool, ...] = field(repr=False)
+
+
+def probe(
+    points: Sequence[Point],
+    trained: Iterable[Point],
+    pool: Sequence[Point],
+    *,
+    sequences: int = 2000,
+    seed: int,
+    kinds: Collection[str] | None = None,
+) -> Probe:
+    """Members from ``points``, fresh values for them from ``pool``; at most ``sequences`` in all.
+
+    ``points`` are the training points in clear with their labels, and ``trained`` the same as the
+    method read them (``Prepared.all``), from which follows what was missed. ``pool`` are points of
+    the same source that nothing was trained on. ``kinds``: these kinds of secret only (the paper:
+    addresses). Canaries are left out; a sentence is used once, for one of its secrets. The probe
+    is smaller where the corpora are, and empty where nothing is labelled.
+
+    Raises ``ValueError`` for an odd or too small ``sequences``.
+    """
+    if sequences < 2 or sequences % 2:
+        raise ValueError(f"sequences={sequences}: must be even and at least 2")
+    rng = np.random.default_rng([seed, 2])
+    seen = Counter(_value(p, s) for p in (*points, *pool) for s in p.secrets)
+
+    def once(source: Sequence[Point]) -> list[tuple[Point, Secret]]:
+        """In random order: one secret a point, of the kinds asked, that no other place holds."""
+        found = []
+        for p in source:
+            own = [
+                s for s in p.secrets if seen[_value(p, s)] == 1 and (not kinds or s.kind in kinds)
+            ]
+            if own and not p.user.startswith(canaries.USER):
+                found.append((p, own[rng.integers(len(own))]))
+        return [found[i] for i in rng.permutation(len(found))]
+
+    fresh: dict[str, list[str]] = defaultdict(list)
+    for p, s in once(pool):
+        fresh[s.kind].append(_value(p, s))
+    left = {p.id: [(s.kind, _value(p, s)) for s in p.secrets] for p in trained}
+    rows = []
+    for p, s in once(points):
+        if fresh[s.kind] and len(rows) < sequences // 2:
+            other = p.text[: s.start] + fresh[s.kind].pop() + p.text[s.end :]
+            value = _value(p, s)  # a part of it that no mask covers counts as missed
+            missed = any(kind == s.kind and part in value for kind, part in left.get(p.id, ()))
+            rows.append((p.text, other, missed))
+    return Probe(*zip(*rows, strict=True)) if rows else Probe((), (), ())
+
+
+def _value(point: Point, s: Secret) -> str:
+    return point.text[s.start : s.end]
+
+
+def score(model, tokenizer: Bpe, probe: Probe) -> tuple[np.ndarray, np.ndarray]:
+    """Mean negative log-likelihood a token of members and of non-members, each ``(n,)``, in nats.
+
+    The texts are encoded as in training, with their end. ``np.exp`` of it is the perplexity.
+    """
+    logprobs = scoring.token_logprobs(model, tokenizer.encode(probe.members + probe.nonmembers))
+    scores = np.array([-x.mean() for x in logprobs])
+    return scores[: len(probe.members)], scores[len(probe.members) :]
+
+
+def calibrated(scores: np.ndarray, reference_scores: np.ndarray) -> np.ndarray:
+    """Scores less those of a model that never read these values: what is hard for every model,
+    such as a rare name, cancels out (Carlini et al. 2021; Watson et al. 2022).
+
+    The reference must know what such values look like: a run with another seed, of equal gamma.
+    One at gamma = 0 has read nothing but masks; its scores of secrets are noise, and so is the
+    difference.
+    """
+    return np.asarray(scores) - reference_scores
+
+
+# --------------------------------------------------------------------------- the attacks
+def roc(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates of "a score of at most t is a member", a point for each
+    distinct score, from (0, 0) to (1, 1); sizes may differ."""
+    scores = np.concatenate([members, nonmembers])
+    if not len(members) or not len(nonmembers) or not np.isfinite(scores).all():
+        raise ValueError(
+            f"scores: {len(members)} members and {len(nonmembers)} non-members, "
+            "must be finite and at least one each"
+        )
+    order = np.argsort(scores)
+    member = order < len(members)
+    last = np.append(np.diff(scores[order]) > 0, True)  # ties are crossed in one step
+    true, false = np.cumsum(member)[last], np.cumsum(~member)[last]
+    return np.append(0, false / len(nonmembers)), np.append(0, true / len(members))
+
+
+def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> float:
+    """Share of right guesses when the half of lower score is called members (A.5).
+
+    Where sizes differ both sides weigh the same, and scores that tie at the threshold are told
+    apart by a coin: it is the point of the ROC curve where TPR + FPR = 1.
+    """
+    false, true = roc(members, nonmembers)
+    return float(np.interp(1.0, false + true, true))
+
+
+def auc(members: np.ndarray, nonmembers: np.ndarray) -> float:
+    """Probability that a member scores below a non-member, ties counted half."""
+    return float(np.trapezoid(*roc(members, nonmembers)[::-1]))
+
+
+def tpr_at(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:
+    """Largest true positive rate at a false positive rate of at most ``fpr`` (Carlini et al. 2022).
+
+    Below one in ``len(nonmembers)`` it is the share of members that beat every non-member.
+    """
+    if not 0 <= fpr <= 1:
+        raise ValueError(f"fpr={fpr}: must be in [0, 1]")
+    false, true = roc(members, nonmembers)
+    return float(true[false <= fpr].max())
+
+
+def paired_accuracy(members: np.ndarray, nonmembers: np.ndarray) -> float:
+    """Ours: told that one of the two sentences on a carrier is a member, how often the lower score
+    is. Stronger than the median where carriers or kinds differ much; chance is 0.5 +- 0.5/sqrt(n).
+    """
+    lower, equal = np.less(members, nonmembers), np.equal(members, nonmembers)
+    return float(np.mean(lower + 0.5 * equal))
+
+
+def group_accuracy(
+    members: np.ndarray, nonmembers: np.ndarray, *, groups: int = 2000, size: int = 20, seed: int
+) -> float:
+    """Group membership (A.5): ``accuracy`` of the sum of scores of ``size`` sentences, over
+    ``groups`` groups, half of them of members. The paper sums perplexities, which a few rare names
+    decide; sums of their logarithms see more.
+
+    Each group is drawn with replacement from all sentences of its side. 20,000 draws use the same
+    n sentences again and again, so that luck in those counts: with 1,000 the null deviation is
+    0.04, with 100 0.12, and no number of groups makes it smaller.
+    """
+    for name, value, least in (("groups", groups, 2), ("size", size, 1)):
+        if value < least or (name == "groups" and value % 2):
+            raise ValueError(
+                f"{name}={value}: must be {'even and ' * (least == 2)}at least {least}"
+            )
+    rng = np.random.default_rng(seed)
+    shape = (groups // 2, size)
+    sums = [np.asarray(s)[rng.integers(len(s), size=shape)].sum(1) for s in (members, nonmembers)]
+    return accuracy(*sums)
+
+
+def ceiling(missed: float) -> float:
+    """The best that ``accuracy`` can do where a share ``missed`` of the members was in clear.
+
+    All those are in the lower half, and the rest of it is dealt out between redacted members and
+    non-members: 1 / (2 - missed), which at 0.1 is 0.526. (0.5 + missed / 2 would need a threshold
+    that knows ``missed``.)
+    """
+    if not 0 <= missed <= 1:
+        raise ValueError(f"missed={missed}: must be in [0, 1]")
+    return 1 / (2 - missed)
+
+
+# --------------------------------------------------------------------------- chance
+Statistic = Callable[[np.ndarray, np.ndarray], float]
+
+
+def null_sd(
+    members: np.ndarray,
+    nonmembers: np.ndarray,
+    *,
+    statistic: Statistic = accuracy,
+    paired: bool = True,
+    draws: int = 400,
+    seed: int = 0,
+) -> float:
+    """Deviation from one half of a statistic, were members and non-members exchangeable.
+
+    Swaps the two sentences on a carrier (``paired``), or any two, by coin flips and scores again;
+    for the group attack too it is the sentences that are swapped, not the groups, which share them.
+    For statistics that become ``1 - x`` when the sides are exchanged: the accuracies and ``auc``.
+    """
+    members, nonmembers = np.asarray(members), np.asarray(nonmembers)
+    if paired and len(members) != len(nonmembers):
+        raise ValueError(
+            f"paired=True: must have as many members as non-members, "
+            f"not {len(members)} and {len(nonmembers)}"
+        )
+    rng = np.random.default_rng(seed)
+    total = 0.0
+    for _ in range(draws):
+        if paired:
+            swap = rng.random(len(members)) < 0.5
+            sides = np.where(swap, nonmembers, members), np.where(swap, members, nonmembers)
+        else:
+            shuffled = rng.permutation(np.concatenate([members, nonmembers]))
+            sides = shuffled[: len(members)], shuffled[len(members) :]
+        total += (statistic(*sides) - 0.5) ** 2
+    return float(np.sqrt(total / draws))
+
+
+def chance_band(sd: float, *, seeds: int = 1, points: int = 1, level: float = 0.95) -> Band:
+    """Where the mean over ``seeds`` runs of an accuracy lands if nothing was learned.
+
+    ``sd`` is :func:`null_sd` of one run. ``points`` is how many such numbers a figure holds: the
+    band is widened (Sidak) so that all lie inside with probability ``level``.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: must be in (0, 1)")
+    if seeds < 1 or points < 1:
+        raise ValueError(f"seeds={seeds}, points={points}: must be at least 1")
+    half = stats.norm.ppf((1 + level ** (1 / points)) / 2) * sd / np.sqrt(seeds)
+    return Band(0.5, float(max(0, 0.5 - half)), float(min(1, 0.5 + half)), level)
+
+
+# --------------------------------------------------------------------------- the table
+def metrics(
+    probe: Probe, members: np.ndarray, nonmembers: np.ndarray, *, seed: int
+) -> list[tuple[str, float]]:
+    """Every attack on given scores, as (metric, value).
+
+    Three views on one side's carriers and the other's: all, only those whose secret was missed,
+    only the redacted ones. What has no member in its view is left out.
+    """
+    missed = np.array(probe.missed, dtype=bool)
+    rows = [("n_members", float(len(missed))), ("n_missed", float(missed.sum()))]
+    group = partial(group_accuracy, seed=seed)
+    perplexities = np.exp(members), np.exp(nonmembers)
+    views = [(members[v], nonmembers[v]) for v in (np.ones_like(missed), missed, ~missed)]
+    statistics = (accuracy, accuracy, accuracy, group, group)
+    for name, scores, statistic in zip(
+        ACCURACIES, (*views, perplexities, views[0]), statistics, strict=True
+    ):
+        if len(scores[0]):
+            rows.append((name, statistic(*scores)))
+            rows.append((f"{name}_null", null_sd(*scores, statistic=statistic)))
+    if len(members):
+        rows.append(("mia_auc", auc(members, nonmembers)))
+        rows.append(("mia_paired_accuracy", paired_accuracy(members, nonmembers)))
+        rows += [(f"mia_tpr_{f}", tpr_at(f, members, nonmembers)) for f in (0.01, 0.001)]
+    return rows
+
+
+def measure(model, tokenizer: Bpe, probe: Probe, *, seed: int) -> list[tuple[str, float]]:
+    """:func:`metrics` of one trained model; each sentence is scored once."""
+    if not probe.members:
+        return [("n_members", 0.0), ("n_missed", 0.0)]
+    return metrics(probe, *score(model, tokenizer, probe), seed=seed)
+
+
+def summary(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
+    """One row a (metric, model, method, gamma) of a results table: mean and spread over seeds.
+
+    For metrics with a null deviation also the chance band, ``low`` to ``high``, which all numbers
+    of that metric keep with probability ``level`` if nothing was learned, and the ``verdict``:
+    below, inside, above. DP-SGD knows no gamma: its one result stands at every gamma.
+    """
+    cells = ["metric", "model", "method", "gamma"]
+    names = table.metric.str
+    rows = table[names.startswith(("mia_", "group_")) | names.match("n_(members|missed)$")]
+    null = rows.metric.str.endswith("_null")
+    out = rows[~null].groupby(cells).value.agg(["mean", "std", "count"])
+    out = out.rename(columns={"count": "seeds"})
+    square = rows[null].assign(metric=rows.metric.str.removesuffix("_null"), value=rows.value**2)
+    out["null"] = np.sqrt(square.groupby(cells).value.mean())
+    points = out.groupby("metric").seeds.transform("size")
+    bands = [
+        chance_band(sd, seeds=n, points=k, level=level)
+        for sd, n, k in zip(out.null, out.seeds, points, strict=True)
+    ]
+    known = out.null.notna()
+    out["low"] = np.where(known, [b.low for b in bands], np.nan)
+    out["high"] = np.where(known, [b.high for b in bands], np.nan)
+    out["verdict"] = np.select(
+        [~known, out["mean"] > out.high + 1e-12, out["mean"] < out.low - 1e-12],
+        ["", "above", "below"],
+        "inside",
+    )
+    out = out.reset_index()
+    fixed = out[out.method == "dpsgd"].drop(columns="gamma")
+    rest = out[out.method != "dpsgd"]
+    gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})
+    return pd.concat([rest, fixed.merge(gammas, how="cross")]).sort_values(cells, ignore_index=True)

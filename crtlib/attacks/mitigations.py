@@ -1,0 +1,128 @@
+"""Mitigations that need no retraining, and the vocabulary rule: what they hide and what they cost.
+
+Inan et al. (2021), Section 6.1. An interface may keep silent where the model is unsure, or where
+what was typed is strange; a policy may mask the words of few people before training.
+
+>>> points = [Point("0", "ann", "Hello Zorro"), Point("1", "bob", "hello you you")]
+>>> flagged = rare_words(2)(points)
+>>> [[p.text[s.start : s.end] for s in f] for p, f in zip(points, flagged, strict=True)]
+[['Zorro'], ['you', 'you']]
+>>> masked_share(points, flagged)
+0.6
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from crtlib.attacks.leakage import NEVER, Document, Scores, distinct, features, find_runs
+from crtlib.models import scoring
+from crtlib.text.records import Point, Secret
+
+
+def next_perplexity(
+    model: nn.Module, documents: Sequence[Document], *, bos: int | None
+) -> list[np.ndarray]:
+    """Perplexity (exponential of the entropy) of the model's next-token distribution where each
+    token stands: low where it is sure of its guess, whatever the true token. 1 where there is no
+    context, as nothing is answered there anyway."""
+
+    def measure(logprobs, _):
+        return (torch.special.entr(logprobs.exp()).sum(-1).double().exp(),)
+
+    texts, place = distinct(documents, bos)
+    (found,) = scoring.over_tokens(model, texts, measure)
+    lead = np.ones(int(bos is None))
+    return [np.concatenate([lead, found[i]]) for i in place]
+
+
+def typed_perplexity(scores: Scores) -> list[np.ndarray]:
+    """Perplexity of the text before each token, which is what was typed when the model is asked:
+    it tells an ordinary message from a string of probes. 1 where nothing scored was typed yet."""
+    out = []
+    for logprobs in scores.logprobs:
+        known = np.nan_to_num(logprobs)  # a first token without context counts for nothing
+        seen = np.cumsum(~np.isnan(logprobs)) - ~np.isnan(logprobs)
+        out.append(np.exp(-(np.cumsum(known) - known) / np.maximum(seen, 1)))
+    return out
+
+
+def harden(
+    documents: Sequence[Document],
+    scores: Scores,
+    perplexity: Sequence[np.ndarray],
+    *,
+    k: int,
+    thresholds: Sequence[float],
+    flush: bool = True,
+    min_length: int = 1,
+) -> pd.DataFrame:
+    """API hardening (Section 6.1): no answer where ``perplexity`` (:func:`next_perplexity` or
+    :func:`typed_perplexity`) is above a threshold. One row a threshold, after one without any.
+
+    ``answered`` is the share of tokens for which an answer is given, ``accuracy`` the share
+    guessed (none is no guess), ``unique`` what the report still finds, ``longest`` its longest.
+    The cost in accuracy is that of held-out documents: call it on these too.
+    """
+    targets = [np.asarray(r) != NEVER for r in scores.ranks]
+    total = max(1, sum(int(t.sum()) for t in targets))
+    rows = []
+    for threshold in [np.inf, *thresholds]:
+        allowed = [np.asarray(p) <= threshold for p in perplexity]
+        runs = find_runs(
+            documents, scores, k=k, flush=flush, min_length=min_length, answered=allowed
+        )
+        table = features(runs, documents)
+        alone = table.length[table.users_in_d == 1]
+        shown = zip(allowed, targets, scores.ranks, strict=True)
+        answered, right = np.sum([[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in shown], 0)
+        rows.append([threshold, answered / total, right / total, len(alone), alone.max()])
+    names = ["threshold", "answered", "accuracy", "unique", "longest"]
+    return pd.DataFrame(rows, columns=names).astype({"unique": int}).fillna({"longest": 0})
+
+
+_WORD = re.compile(r"\w+")
+
+
+def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret, ...]]]:
+    """The vocabulary rule (Section 6.1) as a screening policy: it flags every word that fewer than
+    ``min_users`` people use, for :func:`crtlib.screening.prepare.prepare` to redact.
+
+    The paper warns that 25 users did not suffice where people share names. The rule depends on
+    the corpus, so it has no guarantee of its own: what it flags tells of its neighbours.
+    """
+    if min_users < 1:
+        raise ValueError(f"min_users={min_users}: must be at least 1")
+
+    def policy(points: Sequence[Point]) -> list[tuple[Secret, ...]]:
+        owners: dict[str, set[str]] = {}
+        for p in points:
+            for word in _WORD.findall(p.text.lower()):
+                owners.setdefault(word, set()).add(p.user)
+        return [
+            tuple(
+                Secret("rare", m.start(), m.end())
+                for m in _WORD.finditer(p.text)
+                if len(owners.get(m[0].lower(), ())) < min_users
+            )
+            for p in points
+        ]
+
+    return policy
+
+
+def masked_share(points: Sequence[Point], flagged: Sequence[Sequence[Secret]]) -> float:
+    """What a policy costs: the share of the words that it redacts, wholly or in part. It serves
+    for PII scrubbing (:mod:`crtlib.screening.policies`) and for :func:`rare_words`."""
+    words = hidden = 0
+    for point, spans in zip(points, flagged, strict=True):
+        for m in _WORD.finditer(point.text):
+            words += 1
+            hidden += any(s.start < m.end() and m.start() < s.end for s in spans)
+    return hidden / max(1, words)

@@ -1,0 +1,32 @@
+"""Refuse an argument in one line that names it, its value and what is allowed.
+
+>>> check("gamma", 7, False, "in [0, 1]")
+Traceback (most recent call last):
+...
+ValueError: gamma=7: must be in [0, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def check(name: str, value: float, allowed: bool, rule: str) -> None:
+    """Refuse a value that is not ``allowed``, in one line that says what is."""
+    if not allowed:  # also reached for nan, because every comparison with nan is false
+        raise ValueError(f"{name}={value}: must be {rule}")
+
+
+def check_delta(delta: float) -> None:
+    check("delta", delta, 0 < delta < 1, "in (0, 1)")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+
+
+def check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name}={value}: must be positive")

@@ -1,0 +1,124 @@
+"""Utility against confidentiality, epoch by epoch: what Figure 2 of CRT plots.
+
+>>> rows = [("valid_ppl_words", e, 0, 9.0 / e) for e in (1, 2)] + [("steps", 2, 0, 20.0)]
+>>> from crtlib.experiments.crt import Experiment
+>>> e = Experiment(method="dpsgd", model="lstm", gamma=0.0, seed=0, epochs=2, noise_multiplier=1.5)
+>>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(**vars(e))
+>>> curve(table.assign(run="a"))[["epoch", "epsilon", "ppl_mean"]].round(2).values.tolist()
+[[1.0, 1.04, 9.0], [2.0, 1.39, 4.5]]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+CELLS = ["corpus", "model", "method", "gamma"]
+
+
+def exact(corpus: str, policy: str) -> bool:
+    """True where the policy misses nothing but what the dial gamma makes it miss: the labels
+    themselves, or shapes that were made by rule. Elsewhere its misses have to be counted."""
+    return policy == "oracle" or (policy == "regex" and corpus in ("customersim", "wikitext2"))
+
+
+def spent(
+    method: str,
+    *,
+    sampling_probability: float,
+    noise_multiplier: float,
+    steps: int,
+    gamma: float,
+    delta: float,
+    neighbouring_relation: str = "add_or_remove",
+    accountant: str = "pld",
+) -> float:
+    """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
+    Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point for
+    DP-SGD, infinite for everything that trains on a missed secret without noise."""
+    from crtlib.accounting import confidentiality, ledger
+    from crtlib.accounting.events import SampledGaussian
+
+    event = SampledGaussian(sampling_probability, noise_multiplier, steps)
+    options = {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
+    if noise_multiplier > 0 and method == "dpsgd":
+        return ledger.epsilon(event, delta=delta, **options)
+    if noise_multiplier > 0 and method == "crt":
+        return confidentiality.bayes_at_fixed_delta(event, gamma=gamma, delta=delta, **options)
+    return math.inf
+
+
+def curve(
+    table: pd.DataFrame,
+    *,
+    epochs: Sequence[int] | None = None,
+    neighbouring_relation: str = "add_or_remove",
+) -> pd.DataFrame:
+    """One row a (corpus, model, method, gamma, epoch) of a results table: ``epsilon`` so far at a
+    total ``delta``, and the mean and spread over seeds of validation perplexity and accuracy over
+    words (``ppl_mean``, ``ppl_std``, ``acc_mean``, ``acc_std``, ``seeds``). ``epochs``: these only
+    (all by default).
+
+    For CRT, ``miss_rate`` is the gamma of the accounting: the dial where the policy is
+    :func:`exact`, else the 97.5 % upper bound of what was counted on labels, of all seeds the
+    worst; the bound of pi_c's is part of ``delta`` then."""
+    names = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
+    steps = table[table.metric == "steps"].set_index("run").value
+    part = table[table.metric.isin(names) & (epochs is None or table.epoch.isin(epochs or []))]
+    wide = part.assign(metric=part.metric.map(names)).pivot_table(
+        index=[*CELLS, "epoch"], columns="metric", values="value", aggfunc=["mean", "std"]
+    )
+    wide.columns = [f"{name}_{kind}" for kind, name in wide.columns]
+    out = wide.reset_index()
+    out["seeds"] = part.groupby([*CELLS, "epoch"]).seed.nunique().to_numpy()
+    constants = table.drop_duplicates(CELLS).set_index(CELLS)
+    missed = {key: _miss_rates(cell) for key, cell in table.groupby(CELLS)}
+
+    def cost(row) -> tuple[float, float, float]:
+        cell = tuple(getattr(row, c) for c in CELLS)
+        run, (gamma, delta2) = constants.loc[cell], missed[cell]
+        so_far = round(steps[run.run] * row.epoch / run.epochs)
+        epsilon = spent(
+            row.method,
+            sampling_probability=run.sampling_probability,
+            noise_multiplier=run.noise_multiplier,
+            steps=int(so_far),
+            gamma=gamma,
+            delta=run.delta,
+            neighbouring_relation=neighbouring_relation,
+        )
+        return gamma, epsilon, run.delta + delta2
+
+    costs = [cost(row) for row in out.itertuples(index=False)]
+    return out.assign(
+        **dict(zip(("miss_rate", "epsilon", "delta"), zip(*costs, strict=True), strict=True))
+    )
+
+
+def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
+    """gamma and delta2 of the runs of one cell, as upper bounds where they had to be counted."""
+    from crtlib.accounting.guarantees import MissRate
+
+    run = cell.iloc[0]
+    if run.method != "crt" or exact(run.corpus, run.policy):
+        return run.gamma, 0.0
+    counts = cell.pivot_table(index="run", columns="metric", values="value", aggfunc="first")
+
+    def worst(policy: str) -> float:
+        pairs = zip(counts[f"{policy}_misses"], counts[f"{policy}_labelled"], strict=True)
+        rates = [MissRate.measured(int(k), int(n), confidence=0.975) for k, n in pairs if n]
+        return max((rate.bound for rate in rates), default=1.0)  # no label: nothing is known
+
+    return worst("pi"), 0.0 if run.conservative == "everything" else worst("pi_c")
+
+
+def final(table: pd.DataFrame) -> pd.DataFrame:
+    """Test perplexity and accuracy at the end: mean and spread over seeds, one row a cell."""
+    metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
+    groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value
+    wide = groups.agg(["mean", "std"]).unstack("metric")
+    wide.columns = [f"{name.removeprefix('test_')}_{kind}" for kind, name in wide.columns]
+    return wide.reset_index().replace({np.nan: None})

@@ -1,0 +1,1 @@
+"""A table in, a figure out."""

@@ -1,0 +1,194 @@
+"""Log-probabilities of tokens, and a model that is asked step by step.
+
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=10, embedding=4, hidden=4), 0)
+>>> [x.shape for x in token_logprobs(model, [[1, 2, 3]])]
+[(2,)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crtlib.models.interface import Head, RecurrentLM, _check_causal, _device, context, head, hidden
+
+
+def _logprobs(layer: Head, h: Tensor) -> Tensor:
+    """Log-softmax in float32 at least."""
+    z = layer.logits(h)
+    return torch.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
+
+
+def token_logprobs(
+    model: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    *,
+    batch_tokens: int = 16_384,
+    device: torch.device | str | None = None,
+) -> list[np.ndarray]:
+    """``log p(token_t | tokens before)`` for ``t = 1 .. L - 1`` of each sequence, float64.
+
+    The first half of :func:`token_scores`.
+    """
+    return token_scores(model, sequences, batch_tokens=batch_tokens, device=device)[0]
+
+
+def token_scores(
+    model: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    *,
+    batch_tokens: int = 16_384,
+    device: torch.device | str | None = None,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """``log p(token_t | tokens before)`` (float64) and how many tokens the model holds likelier
+    than ``token_t`` (int64; 0: its top-1 guess was right), for ``t = 1 .. L - 1`` of each sequence.
+
+    Read as by :func:`over_tokens`.
+    """
+
+    def measure(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        own = logprobs.gather(1, targets[:, None])
+        likelier = (logprobs > own).sum(1)  # a model that diverged (nan) is never right
+        likelier = likelier.masked_fill(own[:, 0].isnan(), logprobs.shape[1])
+        return own[:, 0].double(), likelier
+
+    logprobs, ranks = over_tokens(
+        model, sequences, measure, batch_tokens=batch_tokens, device=device
+    )
+    return logprobs, ranks
+
+
+@torch.no_grad()
+def over_tokens(
+    model: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    measure: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
+    *,
+    batch_tokens: int = 16_384,
+    device: torch.device | str | None = None,
+) -> list[list[np.ndarray]]:
+    """What ``measure`` makes of each next-token distribution, for ``t = 1 .. L - 1`` of each
+    sequence: it takes log-probabilities (n, V) and the true tokens (n,) and gives tensors (n,).
+
+    Sequences are batched by length (at most ``batch_tokens`` padded tokens at once) and returned
+    in their own order, one list for each tensor. One longer than the model's context is read in
+    windows that overlap by half, each token scored by the first window that holds it. ``device``:
+    move the model there.
+    """
+    _check_causal(model)
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens}: must be at least 1")
+    if device is not None:
+        model.to(device)
+    limit = context(model)
+    if limit is not None and any(len(s) > limit for s in sequences):
+        return _windowed(model, sequences, measure, limit, batch_tokens)
+    training, layer = model.training, head(model)
+    model.eval()
+    nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
+    out = [[x.numpy()] * len(sequences) for x in nothing]
+    # Rows of logits at once: about 16 million numbers, so memory does not grow with the batch.
+    rows = max(1, 2**24 // len(layer.weight))
+    order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
+                   key=lambda i: -len(sequences[i]))  # fmt: skip
+    while order:
+        longest = len(sequences[order[0]])
+        count = max(1, batch_tokens // longest)
+        here, order = order[:count], order[count:]
+        lengths = torch.tensor([len(sequences[i]) for i in here])
+        tokens = torch.zeros(len(here), longest, dtype=torch.long)
+        for row, i in zip(tokens, here, strict=True):
+            row[: len(sequences[i])] = torch.as_tensor(sequences[i])
+        real = (torch.arange(1, longest) < lengths[:, None]).to(_device(model))
+        tokens = tokens.to(_device(model))
+        h, targets = hidden(model, tokens[:, :-1])[real], tokens[:, 1:][real]
+        pieces = zip(h.split(rows), targets.split(rows), strict=True)
+        parts = zip(*[measure(_logprobs(layer, a), b) for a, b in pieces], strict=True)
+        cuts = np.cumsum(lengths.numpy() - 1)[:-1]
+        for values, part in zip(out, parts, strict=True):
+            for i, x in zip(here, np.split(torch.cat(part).cpu().numpy(), cuts), strict=True):
+                values[i] = x
+    model.train(training)
+    return out
+
+
+def _windowed(model, sequences, measure, limit: int, batch_tokens: int) -> list[list[np.ndarray]]:
+    stride = max(1, limit // 2)
+    windows, owners = [], []
+    for i, s in enumerate(sequences):
+        last = max(0, len(s) - limit)
+        for first in [*range(0, last, stride), last]:
+            windows.append(s[first : first + limit])
+            owners.append((i, first))
+    found = over_tokens(model, windows, measure, batch_tokens=batch_tokens)
+    out = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in found]
+    for values, scores in zip(out, found, strict=True):
+        # Backwards, so that a token keeps the score of the earliest window that holds it.
+        for (i, first), part in reversed(list(zip(owners, scores, strict=True))):
+            values[i][first : first + len(part)] = part
+    return out
+
+
+@dataclass(frozen=True)
+class State:
+    """What a model remembers of ``length`` tokens, for a batch of prefixes.
+
+    ``layers`` holds a tuple of tensors for each layer, all with the batch first: output and cell
+    of a recurrent layer, keys and values of an attention layer.
+    """
+
+    length: int
+    layers: tuple[tuple[Tensor, ...], ...]
+
+    def select(self, rows: Tensor) -> State:
+        """The states of these rows; a row may appear many times (to expand a trie)."""
+        return State(
+            self.length, tuple(tuple(x.index_select(0, rows) for x in xs) for xs in self.layers)
+        )
+
+
+def start(model: nn.Module, prefix: Sequence[int] | Tensor) -> tuple[State, Tensor]:
+    """Read one prefix (L,) or a batch of them (B, L): its state, and the log-probabilities (B, V)
+    of the next token. The model is read as it is: call ``model.eval()`` if it has dropout."""
+    ids = torch.as_tensor(prefix, dtype=torch.long, device=_device(model))
+    return _advance(model, None, ids[None] if ids.ndim == 1 else ids)
+
+
+def step(model: nn.Module, state: State, ids: Tensor) -> tuple[State, Tensor]:
+    """Feed one token (B,) to each prefix: the new state, and log-probabilities (B, V) of the next.
+
+    ``state`` itself stays valid. Works in the precision of the model, float32 or float64.
+    """
+    return _advance(model, state, ids[:, None])
+
+
+@torch.no_grad()
+def _advance(model: nn.Module, state: State | None, ids: Tensor) -> tuple[State, Tensor]:
+    _check_causal(model)
+    batch, time = ids.shape
+    before = state.length if state else 0
+    limit = context(model)
+    if time == 0 or (limit is not None and before + time > limit):
+        raise ValueError(f"prefix of {before + time} tokens: must have 1 to {limit or 'any'}")
+    if isinstance(model, RecurrentLM):
+        x, layers = model.embedding(ids), []
+        for i, layer in enumerate(model.layers):
+            x, memory, _ = layer.scan(x, state.layers[i] if state else None)
+            layers.append(memory)
+        h = x[:, -1]
+    else:
+        from transformers import DynamicCache
+
+        cache = DynamicCache(state.layers) if state else DynamicCache()
+        positions = torch.arange(before, before + time, device=ids.device).repeat(batch, 1)
+        h = model.base_model(
+            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
+        ).last_hidden_state[:, -1]
+        layers = [(layer.keys, layer.values) for layer in cache.layers]
+    return State(before + time, tuple(layers)), _logprobs(head(model), h)

@@ -1,0 +1,45 @@
+"""The shape of a model, as a value.
+
+>>> ModelSpec("lstm", vocab_size=10).hidden
+200
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KINDS = ("lstm", "gru", "gpt2", "gemma2", "bert")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The shape of a model: JSON-safe, so that it can name a run.
+
+    ``embedding`` is read by the recurrent kinds only (``None``: as ``hidden``); ``heads`` and
+    ``context`` by transformers only; ``tied=None`` means tied for transformers, untied otherwise.
+    """
+
+    kind: str
+    vocab_size: int
+    embedding: int | None = None
+    hidden: int = 200
+    layers: int = 1
+    heads: int = 4
+    context: int = 128
+    tied: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind={self.kind!r}: must be one of {', '.join(KINDS)}")
+        for name in ("vocab_size", "hidden", "layers", "heads", "context"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        if not self.recurrent and self.hidden % self.heads:
+            raise ValueError(f"heads={self.heads}: must divide hidden={self.hidden}")
+        if self.recurrent and self.tied and self.embedding not in (None, self.hidden):
+            raise ValueError(f"embedding={self.embedding}: must be {self.hidden}, as it is tied")
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it is one of ours (LSTM, GRU) and not a transformer."""
+        return self.kind in ("lstm", "gru")

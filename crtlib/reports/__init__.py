@@ -1,0 +1,1 @@
+"""What a person signs or reads."""

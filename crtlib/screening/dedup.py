@@ -1,0 +1,131 @@
+"""Which points repeat an earlier one: exactly, by a Bloom filter, or nearly (CRT, Section 3.2).
+
+>>> from crtlib.text.records import Point
+>>> texts = ["good bye", "my id is 7", "good bye", "Good bye!"]
+>>> pattern([Point(str(i), "u", text) for i, text in enumerate(texts)])
+[False, False, True, False]
+
+The pattern goes to :func:`crtlib.screening.prepare.prepare`, whose ``dedup`` says on which points it acts.
+It is computed once, on the raw points, and treated as public there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from crtlib.text.records import Point
+
+Method = Literal["exact", "bloom", "near"]
+LOST = 0.01  # the share of near pairs, right at the threshold, that may be overlooked
+
+
+def pattern(
+    points: Sequence[Point],
+    method: Method = "exact",
+    *,
+    error_rate: float = 1e-6,
+    threshold: float = 0.8,
+    shingle: int = 5,
+    permutations: int = 128,
+    seed: int = 0,
+) -> list[bool]:
+    """True from the second occurrence of a text onwards; the first occurrence is always False.
+
+    ``"exact"`` compares texts. ``"bloom"`` is the paper's one-pass filter: it never overlooks a
+    repetition, and takes each unique text for one with a probability of at most ``error_rate``.
+    Such a text is replaced by ``<MASK>``, which costs utility and leaves the guarantee alone.
+    ``"near"`` also marks a text which shares at least the fraction ``threshold`` of its
+    ``shingle``-character substrings (Jaccard similarity) with an earlier text that is not marked
+    itself. Candidates come from MinHash with ``permutations`` and ``seed``, and are checked
+    exactly: nothing below the threshold is marked, and a pair above it is overlooked with a
+    probability below 1 %. Texts from one template are near to each other: what only one of them
+    says is lost with it.
+
+    "bloom" needs the package rbloom and "near" datasketch: ``pip install 'crtlib[dedup]'``.
+    """
+    for name, value, allowed, rule in (
+        ("error_rate", error_rate, 0 < error_rate < 1, "in (0, 1)"),
+        ("threshold", threshold, 0 < threshold <= 1, "in (0, 1]"),
+        ("shingle", shingle, shingle >= 1, "at least 1 character"),
+        ("permutations", permutations, permutations >= 2, "at least 2"),
+    ):
+        if not allowed:
+            raise ValueError(f"{name}={value}: must be {rule}")
+    texts = [p.text for p in points]
+    if method == "exact":
+        return _exact(texts)
+    if method == "bloom":
+        return _bloom(texts, error_rate)
+    if method == "near":
+        return _near(texts, threshold, shingle, permutations, seed)
+    raise ValueError(f"method={method!r}: must be one of exact, bloom, near")
+
+
+def _exact(texts: list[str]) -> list[bool]:
+    # Codes count up in order of first appearance: a text is new where its code is a new maximum.
+    codes = pa.array(texts, pa.large_string()).dictionary_encode().indices.to_numpy()
+    before = np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
+    return (codes <= before).tolist()
+
+
+def _bloom(texts: list[str], error_rate: float) -> list[bool]:
+    seen = _needed("rbloom").Bloom(max(len(texts), 1), error_rate, int)  # it is given the hashes
+    repeated = []
+    for text in texts:  # Python's own hash of a string would differ from run to run
+        digest = hashlib.sha1(text.encode()).digest()
+        key = int.from_bytes(digest[:16], "big", signed=True)
+        repeated.append(key in seen)
+        seen.add(key)
+    return repeated
+
+
+def _near(
+    texts: list[str], threshold: float, shingle: int, permutations: int, seed: int
+) -> list[bool]:
+    datasketch = _needed("datasketch")
+
+    def shingles(text: str) -> set[bytes]:
+        last = max(len(text) - shingle, 0)
+        return {text[i : i + shingle].encode() for i in range(last + 1)}
+
+    def similarity(a: set[bytes], b: set[bytes]) -> float:
+        return len(a & b) / len(a | b)
+
+    # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
+    # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
+    bands = {rows: permutations // rows for rows in range(1, permutations // 2 + 1)}
+    enough = [rows for rows, n in bands.items() if (1 - threshold**rows) ** n <= LOST]
+    if not enough:
+        raise ValueError(
+            f"permutations={permutations}: too few to find pairs at threshold={threshold}"
+        )
+    rows = max(enough)
+    index = datasketch.MinHashLSH(num_perm=permutations, params=(bands[rows], rows))
+    empty = datasketch.MinHash(permutations, seed, hashfunc=zlib.crc32, scheme="affine32")
+    repeated = _exact(texts)
+    for i, text in enumerate(texts):
+        if repeated[i]:
+            continue
+        parts = shingles(text)
+        sketch = empty.copy()
+        sketch.update_batch(parts)
+        repeated[i] = any(
+            similarity(parts, shingles(texts[j])) >= threshold for j in index.query(sketch)
+        )
+        if not repeated[i]:
+            index.insert(i, sketch, check_duplication=False)
+    return repeated
+
+
+def _needed(package: str):
+    try:
+        return import_module(package)
+    except ModuleNotFoundError:
+        raise ValueError(f"method: needs {package}, pip install 'crtlib[dedup]'") from None

@@ -1,0 +1,199 @@
+r"""Screening policies: which characters of a point may be secret, and how often that is right.
+
+A policy is called on points and answers with the flagged spans of each, sorted and disjoint.
+
+>>> from crtlib.text.records import Point
+>>> points = [Point("0", "u", "USR: I am Ada Lovelace."), Point("1", "u", "SYS: Anything else?")]
+>>> regex()(points)
+[(Secret(kind='name', start=10, end=22),), ()]
+>>> miss(regex(), gamma=1.0, seed=0)(points)
+[(), ()]
+>>> round(miss_rate_upper(0, 200), 5)  # what 200 labels without a miss certify
+0.01487
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from crtlib.screening.policy import Labels, Policy
+from crtlib.text.records import Point, Secret
+
+# Each piece starts with a sign or a capital: an optional start would take exponential time.
+_WORD = (
+    r"[A-ZÀ-ÖØ-Þ](?:['’][A-ZÀ-ÖØ-Þ])?[a-zà-öø-ÿ]+(?:(?:['’-][A-ZÀ-ÖØ-Þ]?|[A-ZÀ-ÖØ-Þ])[a-zà-öø-ÿ]+)*"
+)
+# Words that start a sentence, and are no first names: "Hello Ada Lovelace" holds one name.
+_NO_NAME = (
+    r"(?!(?:An?|And|At|But|By|Call|Certainly|Dear|For|From|Good|Here|Hello|Hey|Hi|How|If|In|Is|It|"
+    r"Mister|Mrs?|Ms|My|No|Ok|Okay|On|Please|Right|Send|Shipping|Since|Sure|Thanks?|That|The|"
+    r"They?|This|To|We|What|When|Where|Who|Why|Yea|Yeah|Yep|Yes|You|Your|"
+    r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)\b)"
+)
+_NUMERAL = (
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|"
+    r"forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|and)"
+)
+_ROAD = (
+    r"(?i:street|st|avenue|ave|road|rd|boulevard|blvd|drive|dr|lane|ln|way|court|ct|place|pl|plaza|"
+    r"square|sq|parkway|pkwy|highway|hwy|circle|terrace|real|row|broadway|alameda|embarcadero|"
+    r"camino|mall|walk|hill|center|centre)\b\.?"
+)
+_SIDE = r"(?i:north|south|east|west|northeast|northwest|southeast|southwest|[ns]\.?[ew]\.?)\b"
+_SHAPES = {
+    "customersim": {
+        "address": (
+            r"(?<![\w-])(?:\d{1,6}(?: (?:Apt\.|#?\d+|[A-Z][\w'’-]+))+, [A-Z]{2} \d{5}(?:-\d{4})?"
+            rf"|(?:PSC \d+, Box \d+|Unit \d+ Box \d+|US[A-Z]+ {_WORD}) [ADF]PO A[AEP] \d{{5}})\b"
+        ),
+        "order": r"(?<![\w-])\d{3}-\d{5}-\d{1,4}(?![\w-])",
+        "phone": r"(?<![\w.-])(?:\+?1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-]?)\d{3}[ .-]?\d{4}(?![\w-])",
+        "tracking": r"\b[A-Z0-9]{10}\b",
+        "name": rf"\b{_NO_NAME}{_WORD}(?: [A-Z]\.)? {_WORD}\b",
+    },
+    "schema_guided": {
+        "phone": r"(?<![\w$-])\+?\d{1,4}(?:[ .-]\d{1,4}){2,4}(?![\w-])",
+        "address": (
+            rf"(?<![\w$:-])\d[\w/-]*(?: {_SIDE})?(?: [\w.'’-]+){{0,4}}? {_ROAD}(?: {_SIDE})?"
+            r"(?:,? (?:#|(?i:ste|suite|apt|unit|room|floor)\b\.?) ?\w+)?(?: #? ?\d+\w*)?"
+            r"(?:, [A-Z][\w'’-]+(?: [A-Z][\w'’-]+)*)*"
+        ),
+        "amount": (
+            r"\$ ?\d[\d,]*(?:\.\d+)?|\b(?:\d[\d,]*(?:\.\d+)?"
+            rf"|(?i:{_NUMERAL}(?:[ -]{_NUMERAL})*)) (?i:dollars|bucks)\b"
+        ),
+        # One capitalised word is anything; what a doctor has about it, and whom money goes to.
+        "name": (
+            rf"\b(?:Dr\.? {_WORD}(?: [A-Z]\b\.?)?(?: {_WORD})*"
+            rf"|{_WORD}(?: (?:[A-Z]\b\.?|{_WORD}))*,? "
+            r"(?:M\.?D\b\.?|DDS\b|D\.D\.S\.|OD\b|Ph\.?D\b\.?))"
+            rf"|(?<=\bto )(?!the |my |your ){_WORD}"
+            r"(?=(?:['’]s)?(?: (?:from|in|savings|checking|account)|[.?,!]|$))"
+        ),
+    },
+    "multiwoz": {
+        "reference": r"\b(?=[A-Z0-9]*[A-Z])[A-Z0-9]{8}\b",
+        "phone": r"(?<![\w-])0\d{3,4}[ -]?\d{5,6}(?![\w-])",
+        "postcode": r"\b(?i:[a-z]{2}\.? ?\d{1,2},? ?\d[a-z]{2})\b",
+        "address": (
+            r"(?<![\w-])(?:\d[\w/-]*(?: - \d+)?(?: [A-Z][\w'’-]*)+?"
+            rf"|[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)*?) {_ROAD}"
+            r"(?:,? (?:City Centre|Chesterton|Fen Ditton|Cherry Hinton|[A-Z][\w'’-]+))*"
+        ),
+    },
+    "wikitext2": {"number": r"\d+"},
+}
+
+
+@dataclass(frozen=True)
+class Regex:
+    """Flags what ``pattern`` finds; the kind is the name of the group that matched.
+
+    No character class of the built-in pattern matches ``<`` or ``>``: a text that already holds
+    ``<MASK>`` is labelled around the mask as if the mask were not there (Proposition 5
+    needs labels that do not change elsewhere when one secret is masked). Where people wrote the
+    text a span may still take a neighbour along: ``tagger.label_stability`` counts how often.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+
+    def __call__(self, points: Sequence[Point]) -> Labels:
+        find = self.pattern.finditer
+        return [
+            tuple(Secret(m.lastgroup, *m.span(m.lastgroup)) for m in find(p.text)) for p in points
+        ]
+
+
+def regex(corpus: str = "customersim") -> Regex:
+    """The regular expressions for the kinds of a corpus, and for the digits of a canary.
+
+    Made from the *shape* of the secrets (two capitalised words in a row, ten capitals or digits,
+    a street and a postcode, ...), without labels, for points without context. That is perfect
+    where a simulator made the shapes (customersim) or where every digit is a secret (wikitext2);
+    people who write as they like are another matter (schema_guided, multiwoz: see ``tagger``).
+    """
+    if corpus not in _SHAPES:
+        raise ValueError(f"corpus={corpus!r}: must be one of {', '.join(_SHAPES)}")
+    kinds = [f"(?P<{kind}>{pattern})" for kind, pattern in _SHAPES[corpus].items()]
+    return Regex("regex", re.compile("|".join([r"\bID is:? (?P<id>\d{4,})", *kinds])))
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
+
+    name: str = "oracle"
+
+    def __call__(self, points: Sequence[Point]) -> Labels:
+        return [p.secrets for p in points]
+
+
+def oracle() -> Oracle:
+    """The policy that knows the labels."""
+    return Oracle()
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
+
+    name: str = "everything"
+
+    def __call__(self, points: Sequence[Point]) -> Labels:
+        return [(Secret("text", 0, len(p.text)),) if p.text else () for p in points]
+
+
+def everything() -> Everything:
+    """The most conservative policy: recall 1, nothing is public."""
+    return Everything()
+
+
+@dataclass(frozen=True)
+class Miss:
+    """``policy``, of whose spans each is dropped with probability ``gamma``. See ``miss``."""
+
+    policy: Policy
+    gamma: float
+    seed: int
+    per: Literal["occurrence", "value"]
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy.name} (misses {self.gamma:g} per {self.per})"
+
+    def _coin(self, point: Point, s: Secret) -> float:
+        """Uniform on [0, 1), a function of what is hashed and of nothing else."""
+        key = [str(self.seed), *([point.id] if self.per == "occurrence" else [])]
+        key.append(point.text[s.start : s.end])
+        digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
+
+    def __call__(self, points: Sequence[Point]) -> Labels:
+        return [
+            tuple(s for s in spans if self._coin(p, s) >= self.gamma)
+            for p, spans in zip(points, self.policy(points), strict=True)
+        ]
+
+
+def miss(
+    policy: Policy, gamma: float, seed: int, per: Literal["occurrence", "value"] = "occurrence"
+) -> Miss:
+    """The dial: ``policy`` with miss rate ``gamma`` in [0, 1] on what it would have found.
+
+    ``per="occurrence"`` tosses a coin for each point and value, so that a secret which stands in
+    twenty points is missed in about ``20 * gamma`` of them; ``per="value"`` tosses one coin for a
+    value wherever it stands. The coin is a hash, not the next number of a generator: masking one
+    secret, or adding a point, changes no other label, which Proposition 5 needs. For the same
+    reason equal values within one point share their coin: counting them would let the mask of
+    the first change the second. What is missed at some ``gamma`` is missed at every larger one.
+    """
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma={gamma}: must be in [0, 1]")
+    if per not in ("occurrence", "value"):
+        raise ValueError(f"per={per!r}: must be one of occurrence, value")
+    return Miss(policy, gamma, seed, per)

@@ -1,0 +1,258 @@
+r"""A learned screening policy: a small sequence tagger, trained on labelled points (CRT, A.4).
+
+The paper thresholds the scores of a named-entity tagger twice: a score of 0.3 for a tag redacts
+(``pi``); every tag, and every plain word with a score under 0.9, is private (``pi_c``).
+
+The label of a word depends on the words about it, so that masking one secret can change the labels
+of others. Proposition 5 needs labels that do not change (they do not for ``screen.regex``), so for
+a learned policy it holds but for the share of secrets that :func:`label_stability` measures.
+
+>>> from crtlib.text.records import Point
+>>> from crtlib.text.records import Secret
+>>> names = ["Ada", "Grace", "Alan", "Kurt", "Emmy", "Edsger"]
+>>> train = [Point(n, "u", f"USR: I am {n}.", (Secret("name", 10, 10 + len(n)),)) for n in names]
+>>> tagger = fit(train, seed=0, epochs=30)
+>>> point = Point("new", "u", "USR: I am Barbara.")
+>>> [(s.kind, point.text[s.start : s.end]) for s in redacting(tagger)([point])[0]]
+[('name', 'Barbara')]
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from crtlib import files
+from crtlib.screening.policy import runs, words
+from crtlib.text.records import Point, Secret
+
+_BUCKETS = 2**14  # of hashed features; 0 is none
+_VERSION = 1  # of the hashed features, which a saved tagger depends on
+
+
+@lru_cache(maxsize=2**17)
+def _features(word: str) -> tuple[int, ...]:
+    """A word's hashed features, what it is made of first: no vocabulary, so no word is unknown.
+
+    Digits are read as 0: a number is known by its shape, and the digits of none are stored.
+    """
+    plain = re.sub(r"\d", "0", word)
+    shape = re.sub(r"[^\W\d_]", "x", re.sub(r"[^\W\d_a-z]", "X", plain))
+    lower = plain.lower()
+    short = re.sub(r"(.)\1+", r"\1", shape)
+    made_of = "".join(sorted(set(shape))) + str(len(shape))
+    parts = (lower, lower[:3], lower[-3:], shape, short, made_of)
+    return tuple(zlib.crc32(f"{i}{p}".encode()) % (_BUCKETS - 1) + 1 for i, p in enumerate(parts))
+
+
+def _padded(sentences: Sequence[list[tuple[int, ...]]]) -> tuple[Tensor, Tensor]:
+    """(batch, time, 6) features, 0 where there is no word, and the lengths of the sentences."""
+    lengths = torch.tensor([len(s) for s in sentences])
+    features = torch.zeros(len(sentences), int(lengths.max()), 6, dtype=torch.long)
+    for row, s in zip(features, sentences, strict=True):
+        row[: len(s)] = torch.tensor(s)
+    return features, lengths
+
+
+class Net(nn.Module):
+    """Hashed features, summed -> bidirectional GRU -> a score for each tag."""
+
+    def __init__(self, tags: int, width: int = 64, hidden: int = 64) -> None:
+        super().__init__()
+        self.embed = nn.EmbeddingBag(_BUCKETS, width, mode="sum", padding_idx=0)
+        self.mix = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * hidden, tags)
+
+    def forward(self, features: Tensor, lengths: Tensor, *, dropout: float = 0.0) -> Tensor:
+        """(batch, time, 6) hashed features -> (batch, time, tags) scores."""
+        x = self.embed(features.flatten(0, 1)).unflatten(0, features.shape[:2])
+        packed = nn.utils.rnn.pack_padded_sequence(
+            F.dropout(x, dropout), lengths, batch_first=True, enforce_sorted=False
+        )
+        h, _ = nn.utils.rnn.pad_packed_sequence(self.mix(packed)[0], batch_first=True)
+        return self.head(F.dropout(h, dropout))
+
+
+@dataclass(frozen=True, eq=False)
+class Tagger:
+    """A trained tagger for the secrets of ``kinds``."""
+
+    kinds: tuple[str, ...]
+    net: Net
+
+    def probabilities(self, points: Sequence[Point]) -> list[np.ndarray]:
+        """For each point (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on.
+
+        In double precision and rounded, so that the company in which a point is tagged does not
+        show in its labels.
+        """
+        sentences = [[_features(p.text[a:b]) for a, b in words(p.text)] for p in points]
+        order = sorted((i for i, s in enumerate(sentences) if s), key=lambda i: len(sentences[i]))
+        found = [np.zeros((0, 1 + 2 * len(self.kinds)))] * len(sentences)
+        net = copy.deepcopy(self.net).double().eval()
+        with torch.inference_mode():
+            for k in range(0, len(order), 128):
+                rows = order[k : k + 128]
+                features, lengths = _padded([sentences[i] for i in rows])
+                scores = net(features, lengths).softmax(-1).round(decimals=6).numpy()
+                for i, p in zip(rows, scores, strict=True):
+                    found[i] = p[: len(sentences[i])]
+        return found
+
+    def spans(self, points: Sequence[Point], plain: float) -> list[tuple[Secret, ...]]:
+        """Runs of words that are plain with a probability under ``plain``, cut where one begins.
+
+        Whole words; a mask is never flagged; the kind of a span is the likeliest over its words.
+        """
+        return [
+            runs(p.text, found[:, 0] < plain, found[:, 1::2], found[:, 2::2], self.kinds)
+            for p, found in zip(points, self.probabilities(points), strict=True)
+        ]
+
+
+def _tags(point: Point, kinds: Sequence[str]) -> list[int]:
+    """Of each word: 0 for plain; 1 + 2 k where a secret of kind k begins, 2 + 2 k where it goes on.
+
+    A word that a secret covers in part is part of it.
+    """
+    tags, last = [], None
+    secrets = iter(point.secrets)
+    s = next(secrets, None)
+    for a, b in words(point.text):
+        while s and s.end <= a:
+            s = next(secrets, None)
+        if s and s.start < b:
+            tags.append(1 + 2 * kinds.index(s.kind) + (s is last))
+            last = s
+        else:
+            tags.append(0)
+    return tags
+
+
+def fit(
+    points: Sequence[Point],
+    *,
+    seed: int,
+    epochs: int = 14,
+    plain_per_labelled: int = 2,
+    progress: bool = False,
+) -> Tagger:
+    """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
+
+    Most points hold no secret: an epoch is all that do and ``plain_per_labelled`` times as many of
+    the others, drawn anew, which is quicker and leans towards recall. Raises ``ValueError`` where
+    no point holds a labelled secret.
+    """
+    for name, value in (("epochs", epochs), ("plain_per_labelled", plain_per_labelled)):
+        if value < 1:
+            raise ValueError(f"{name}={value}: must be at least 1")
+    kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
+    data = [
+        ([_features(p.text[a:b]) for a, b in words(p.text)], _tags(p, kinds))
+        for p in points
+        if words(p.text)
+    ]
+    has = torch.tensor([any(tags) for _, tags in data], dtype=torch.bool)
+    if not has.any():
+        raise ValueError("points: none holds a labelled secret, at least one is needed")
+    labelled, plain = has.nonzero()[:, 0], (~has).nonzero()[:, 0]
+    some = min(len(plain), plain_per_labelled * len(labelled))
+    size = 32
+    batches = -(-(len(labelled) + some) // size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = Net(1 + 2 * len(kinds))
+        nn.init.normal_(net.embed.weight, std=0.1)
+        optimizer = torch.optim.Adam(net.parameters(), lr=6e-3, fused=True)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
+        for _ in tqdm(range(epochs), desc="tagger", unit="epoch", disable=not progress):
+            rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
+            rows = rows[torch.randperm(len(rows))].tolist()
+            lots = [rows[k : k + 16 * size] for k in range(0, len(rows), 16 * size)]
+            rows = [i for lot in lots for i in sorted(lot, key=lambda i: len(data[i][1]))]
+            for k in torch.randperm(batches).tolist():  # of about equal lengths: little padding
+                batch = [data[i] for i in rows[k * size : (k + 1) * size]]
+                features, lengths = _padded([sentence for sentence, _ in batch])
+                # It is for unseen words: some lose their letters here and keep their shape.
+                forget = torch.rand(features.shape[:2]) < 0.4
+                features[..., :3].masked_fill_(forget[..., None], 0)
+                inside = torch.arange(features.shape[1]) < lengths[:, None]
+                scores = net(features, lengths, dropout=0.3)[inside]
+                loss = F.cross_entropy(scores, torch.tensor([t for _, tags in batch for t in tags]))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+    return Tagger(kinds, net.eval())
+
+
+def save(tagger: Tagger, folder: str | os.PathLike) -> None:
+    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically."""
+    folder = Path(folder)
+    with files.replacing(folder / "tagger.safetensors") as part:
+        save_file(tagger.net.state_dict(), str(part))
+    told = {"version": _VERSION, "kinds": tagger.kinds}
+    files.write_text(folder / "tagger.json", json.dumps(told) + "\n")
+
+
+def load(folder: str | os.PathLike) -> Tagger:
+    """The tagger that :func:`save` wrote; ``ValueError`` where there is none or it is damaged."""
+    folder = Path(folder)
+    try:
+        told = json.loads((folder / "tagger.json").read_text(encoding="utf-8"))
+        kinds = tuple(map(str, told["kinds"]))
+        net = Net(1 + 2 * len(kinds))
+        net.load_state_dict(load_file(str(folder / "tagger.safetensors")))
+    except OSError:
+        raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors") from None
+    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError):
+        raise ValueError(f"{folder}: its tagger is damaged or is no tagger") from None
+    if told.get("version") != _VERSION:
+        raise ValueError(f"{folder}: its tagger has another version, train it again")
+    return Tagger(kinds, net.eval())
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Flags what ``tagger`` calls plain with a probability under ``plain``."""
+
+    name: str
+    tagger: Tagger
+    plain: float
+
+    def __call__(self, points: Sequence[Point]) -> list[tuple[Secret, ...]]:
+        return self.tagger.spans(points, self.plain)
+
+
+def redacting(tagger: Tagger, threshold: float = 0.3) -> Tagged:
+    """``pi``: words whose score for the kinds together is at least ``threshold`` (A.4: 0.3)."""
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold={threshold}: must be in (0, 1]")
+    # Probabilities have six decimals: a score of exactly the threshold counts.
+    return Tagged("tagger", tagger, 1 - threshold + 5e-7)
+
+
+def conservative(tagger: Tagger, plain: float = 0.9) -> Tagged:
+    """``pi_c``: every tag, and all plain text with a score under ``plain`` (A.4: 0.9).
+
+    A plain score of more than one half leaves no room for a tag, so ``plain`` says it all; where
+    it is at least 1 - ``threshold`` all that ``pi`` flags is flagged.
+    """
+    if not 0.5 <= plain <= 1:
+        raise ValueError(f"plain={plain}: must be in [0.5, 1]")
+    return Tagged("tagger_conservative", tagger, plain)

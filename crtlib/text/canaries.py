@@ -1,0 +1,61 @@
+"""Canaries: random secrets that we plant ourselves, so that we know what must not be learned.
+
+Carlini et al. (2019); in CRT, Section 5.1: ten of them, each inserted twenty times.
+
+>>> from crtlib.text.records import Corpus
+>>> planted = insert(Corpus("empty", ()), make(10, seed=0), copies=20, seed=0)
+>>> len(planted), planted.dialogues[0].turns[0].text[:10]
+(200, 'My ID is: ')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+
+SPEAKER = "USR"
+CARRIER = "My ID is: "
+DIGITS = 6
+USER = "canary-"
+"""How the users of planted dialogues begin: nothing is counted on them but the attack."""
+SPACE = 10**DIGITS
+"""Size of the randomness space R of Definition 9."""
+
+
+def prefix() -> str:
+    """The text before the digits, as it stands in a turn-level point."""
+    return f"{SPEAKER}: {CARRIER}"
+
+
+def make(n: int = 10, *, seed: int) -> tuple[str, ...]:
+    """``n`` distinct six-digit secrets, uniform over the ``10**6``."""
+    if not 1 <= n <= SPACE:
+        raise ValueError(f"n={n}: must be in [1, {SPACE}] canaries")
+    rng = np.random.default_rng(seed)
+    return tuple(f"{v:0{DIGITS}d}" for v in rng.choice(SPACE, size=n, replace=False))
+
+
+def insert(corpus: Corpus, secrets: Sequence[str], *, copies: int = 20, seed: int) -> Corpus:
+    """``corpus`` with each canary as ``copies`` one-turn dialogues, at random places."""
+    if copies < 0:
+        raise ValueError(f"copies={copies}: must be at least 0")
+    rng = np.random.default_rng([seed, 1])
+    planted = [
+        Dialogue(f"{USER}{k}-{c}", f"{USER}{k}", (_turn(secret),))
+        for k, secret in enumerate(secrets)
+        for c in range(copies)
+    ]
+    total = len(corpus) + len(planted)
+    placed = dict(zip(rng.choice(total, len(planted), replace=False), planted, strict=True))
+    rest = iter(corpus.dialogues)
+    dialogues = tuple(placed[i] if i in placed else next(rest) for i in range(total))
+    return replace(corpus, dialogues=dialogues)
+
+
+def _turn(secret: str) -> Turn:
+    span = Secret("id", len(CARRIER), len(CARRIER) + DIGITS)
+    return Turn(SPEAKER, CARRIER + secret, (span,))

@@ -1,0 +1,137 @@
+"""Dialogues as JSON lines: our own form, read and written.
+
+>>> import tempfile
+>>> path = tempfile.mkdtemp() + "/a.jsonl"
+>>> write_jsonl([], path)
+>>> len(read_jsonl(path))
+0
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from crtlib import files
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a plain or gzipped file with their numbers from 1; blank lines are skipped."""
+    with files.reading(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield number, line
+
+
+def _read(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue, ...]:
+    """Parse each line; a line that cannot be read raises ``ValueError`` with file and number."""
+    dialogues: list[Dialogue] = []
+    seen: dict[str, int] = {}
+    number = 0
+    for number, line in _lines(path):
+        try:
+            dialogue = parse(json.loads(line))
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}, line {number}: is not UTF-8") from None
+        except (json.JSONDecodeError, RecursionError):
+            raise ValueError(f"{path}, line {number}: is not JSON") from None
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        if dialogue is None:
+            continue
+        first = seen.setdefault(dialogue.id, number)
+        if first != number:
+            raise ValueError(
+                f"{path}, line {number}: id {dialogue.id!r} was used on line {first}, "
+                "ids must be unique"
+            )
+        dialogues.append(dialogue)
+    if not number:
+        raise ValueError(f"{path}: is empty, at least one dialogue is needed")
+    return tuple(dialogues)
+
+
+def _field(record: Any, where: str, key: str, kind: type) -> Any:
+    """``record[key]`` of exactly this type (JSON's true is no integer), else ``ValueError``."""
+    what = {str: "a string", int: "an integer", list: "a list"}[kind]
+    if not isinstance(record, dict):
+        raise ValueError(f"{where} must be a JSON object")
+    if type(record.get(key)) is not kind:
+        raise ValueError(f"{where} needs {key!r}, {what}")
+    return record[key]
+
+
+def _dialogue(record: Any) -> Dialogue:
+    """A dialogue from its JSON object. Messages never hold text: it may be secret."""
+    name = _field(record, "a dialogue", "id", str)
+    user = _field(record, "a dialogue", "user", str)
+    turns = []
+    for i, turn in enumerate(_field(record, "a dialogue", "turns", list)):
+        where = f"turn {i}"
+        speaker, text = (_field(turn, where, key, str) for key in ("speaker", "text"))
+        found = _field(turn, where, "secrets", list) if "secrets" in turn else []
+        secrets = tuple(
+            Secret(
+                _field(s, f"a secret of {where}", "kind", str),
+                _field(s, f"a secret of {where}", "start", int),
+                _field(s, f"a secret of {where}", "end", int),
+            )
+            for s in found
+        )
+        try:
+            text.encode()
+            turns.append(Turn(speaker, text, secrets))
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: its text holds half a surrogate pair") from None
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    if not turns:
+        raise ValueError("a dialogue needs at least one turn")
+    return Dialogue(name, user, tuple(turns))
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def read_jsonl(path: str | os.PathLike) -> Corpus:
+    """Read a corpus, plain or gzipped, one dialogue a line:
+
+    ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
+    with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
+    ``ValueError`` naming the file and, where there is one, the line: missing or empty file, a line
+    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
+    """
+    path = Path(path)
+    return Corpus(_stem(path), _read(path, _dialogue))
+
+
+def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: str | os.PathLike) -> None:
+    """Write what ``read_jsonl`` reads, atomically; gzipped where ``path`` ends in ``.gz``.
+
+    The bytes depend on the corpus alone (no time stamp), so equal corpora are equal files.
+    """
+    dialogues = corpus.dialogues if isinstance(corpus, Corpus) else corpus
+    with files.replacing(path) as part, part.open("wb") as raw:
+        packed = Path(path).suffix == ".gz"
+        out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0, compresslevel=6) if packed else raw
+        for d in dialogues:
+            turns = [
+                {
+                    "speaker": t.speaker,
+                    "text": t.text,
+                    "secrets": [
+                        {"kind": s.kind, "start": s.start, "end": s.end} for s in t.secrets
+                    ],
+                }
+                for t in d.turns
+            ]
+            record = {"id": d.id, "user": d.user, "turns": turns}
+            out.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        if packed:
+            out.close()

@@ -1,0 +1,230 @@
+"""MultiWOZ 2.2 and Schema-Guided Dialogue: two corpora, one JSON form, one loader.
+
+>>> turn = {"speaker": "USER", "utterance": "Wire $20 to Ada, please.", "frames": [
+...     {"service": "Banks_1", "slots": [
+...         {"slot": "amount", "start": 5, "exclusive_end": 8},
+...         {"slot": "recipient_name", "start": 12, "exclusive_end": 15}]}]}
+>>> broken = turn | {"utterance": "Wire $20."}
+>>> corpus = parse([{"dialogue_id": "1_0", "turns": [turn]},
+...                 {"dialogue_id": "1_1", "turns": [broken]}], name="tiny")
+>>> [(s.kind, turn["utterance"][s.start : s.end]) for s in next(corpus.turns()).secrets]
+[('amount', '$20'), ('name', 'Ada')]
+>>> corpus.skipped
+(('a span runs outside its utterance', 1),)
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from crtlib.files import reading
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+
+KINDS = {
+    # MultiWOZ 2.2, without the domain ("restaurant-ref" is "ref").
+    "ref": "reference",
+    "phone": "phone",
+    "address": "address",
+    "postcode": "postcode",
+    # Schema-Guided Dialogue. Its services have no booking references or account numbers.
+    "phone_number": "phone",
+    "street_address": "address",
+    "venue_address": "address",
+    "address_of_location": "address",
+    "ridesharing-destination": "address",  # more than half are street addresses
+    "recipient_name": "name",
+    "recipient_account_name": "name",
+    "contact_name": "name",
+    "receiver": "name",
+    "doctor_name": "name",
+    "dentist_name": "name",
+    "therapist_name": "name",
+    "balance": "amount",
+    "account_balance": "amount",
+    "amount": "amount",
+    "transfer_amount": "amount",
+}
+"""Slot, or ``domain-slot``, to the kind of secret: what identifies a person or a transaction.
+
+Not secret here: what anybody can look up or nobody is known by. Names of restaurants, hotels and
+salons, films and artists, prices, ratings, cities, stations, dates and times. The doctor whom a
+person consults is, though some of those names are of practices. The telephone numbers and addresses
+are of businesses, and stand in for private ones, which corpora that may be published do not hold.
+"""
+
+SPEAKERS = {"USER": "USR", "SYSTEM": "SYS", 0: "USR", 1: "SYS"}  # the hub numbers them
+
+
+def files(folder: str | os.PathLike, split: str) -> list[Path]:
+    """What ``read`` opens: ``split/dialogues_*.json[.gz]``, then ``dialog_acts.json[.gz]`` if any.
+
+    Raises ``ValueError`` where the split has no dialogues.
+    """
+    folder = Path(folder)
+    found = sorted(folder.glob(f"{split}/dialogues_*.json*")) if split.isalnum() else []
+    if not found:
+        have = sorted({p.parent.name for p in folder.glob("*/dialogues_*.json*")})
+        raise ValueError(
+            f"split={split!r}: {folder} has no {split}/dialogues_*.json, "
+            f"it has the splits: {', '.join(have) or 'none'}"
+        )
+    return found + sorted(folder.glob("dialog_acts.json*"))
+
+
+def read(
+    folder: str | os.PathLike, split: str, *, name: str | None = None, limit: int | None = None
+) -> Corpus:
+    """The first ``limit`` dialogues of a split, plain files or gzipped; see ``parse``.
+
+    ``name`` is the corpus', by default the folder's. Raises ``ValueError`` naming the file that is
+    damaged or no JSON in UTF-8, or the split that is not there.
+    """
+    *paths, last = files(folder, split)
+    acts = None
+    if last.name.startswith("dialog_acts"):
+        acts = _json(last, dict)
+    else:
+        paths.append(last)
+    dialogues = chain.from_iterable(_json(path, list) for path in paths)
+    return parse(dialogues, name=name or Path(folder).name, acts=acts, limit=limit)
+
+
+def _json(path: Path, kind: type) -> Any:
+    with reading(path) as file:
+        # Millions of small objects without a cycle: looking for cycles takes 60 % of the time.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            content = json.loads(file.read())
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            raise ValueError(f"{path}: is not JSON in UTF-8") from None
+        finally:
+            if collecting:
+                gc.enable()
+    if not isinstance(content, kind):
+        raise ValueError(f"{path}: must hold a JSON {'list' if kind is list else 'object'}")
+    return content
+
+
+def parse(
+    dialogues: Iterable[Any], *, name: str, acts: Mapping | None = None, limit: int | None = None
+) -> Corpus:
+    """A corpus from dialogues as the files have them, or as the hub has them (lists by column).
+
+    Labels come from ``frames[].slots``, and from the ``span_info`` of the dialogue acts (``acts``,
+    the content of MultiWOZ' ``dialog_acts.json``, or inside the turn); spans that overlap become
+    one, of the first's kind. ``USER`` and ``SYSTEM`` become ``USR`` and ``SYS``. Neither corpus has
+    user ids, so each dialogue is a user of its own.
+
+    A dialogue with a defect is left out whole and counted in ``skipped``: a turn with wrong labels
+    would pass a secret for public text. Raises ``ValueError`` where no dialogue is left, and for
+    MultiWOZ without dialogue acts, which alone mark some booking references.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit}: must be at least 1")
+    made: dict[str, Dialogue] = {}
+    skipped: Counter[str] = Counter()
+    for record in dialogues:
+        try:
+            dialogue = _dialogue(record, acts)
+            if dialogue.id in made:
+                raise _Defect("its id was used before")
+            made[dialogue.id] = dialogue
+        except _Defect as defect:
+            skipped[str(defect)] += 1
+        if len(made) == limit:
+            break
+    if not made:
+        why = ", ".join(f"{count} left out as {reason}" for reason, count in skipped.items())
+        raise ValueError(f"{name}: holds no dialogue that can be used ({why or 'it is empty'})")
+    return Corpus(name, tuple(made.values()), tuple(sorted(skipped.items())))
+
+
+class _Defect(Exception):
+    """Why a dialogue is left out."""
+
+
+def _rows(nested: Any) -> list[dict]:
+    """A list of objects, which the hub stores as one object of lists."""
+    if isinstance(nested, dict):
+        columns = list(nested.values())
+        if len({len(c) if isinstance(c, list) else -1 for c in columns}) > 1:
+            raise _Defect("it is malformed")
+        nested = [dict(zip(nested, row, strict=True)) for row in zip(*columns, strict=True)]
+    if not isinstance(nested, list) or not all(isinstance(row, dict) for row in nested):
+        raise _Defect("it is malformed")
+    return nested
+
+
+def _dialogue(record: Any, acts: Mapping | None) -> Dialogue:
+    name = record.get("dialogue_id") if isinstance(record, dict) else None
+    turns = _rows(record.get("turns")) if isinstance(name, str) else []
+    if not turns:
+        raise _Defect("it has no id or no turns")
+    mine: Any = {}
+    if "turn_id" in turns[0] and "dialogue_acts" not in turns[0]:
+        if acts is None:
+            raise ValueError(
+                "dialog_acts.json: is missing beside the splits of MultiWOZ, "
+                "and without it booking references have no labels"
+            )
+        mine = acts.get(name)
+        if not isinstance(mine, dict):
+            raise _Defect("it has no dialogue acts")
+    return Dialogue(name, name, tuple(_turn(turn, mine) for turn in turns))
+
+
+def _turn(turn: dict, acts: Mapping) -> Turn:
+    text, speaker = turn.get("utterance"), turn.get("speaker")
+    if not isinstance(text, str) or text != text.encode("utf-8", "replace").decode():
+        raise _Defect("an utterance is no text")
+    if not isinstance(speaker, str | int) or speaker not in SPEAKERS:
+        raise _Defect("a speaker is neither USER nor SYSTEM")
+    spans = []
+    for domain, slot, start, end, value in _labels(turn, acts):
+        # Every span is checked, secret or not: one that is off says that the text has changed.
+        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+            raise _Defect("a span runs outside its utterance")
+        if value and isinstance(value, str) and value.casefold() != text[start:end].casefold():
+            raise _Defect("a span does not hold its value")
+        slot = str(slot).lower().rpartition("-")[2]
+        kind = KINDS.get(f"{domain}-{slot}") or KINDS.get(slot)
+        if kind:
+            spans.append(Secret(kind, start, end))
+    return Turn(SPEAKERS[speaker], text, merged(spans))
+
+
+def _labels(turn: dict, acts: Mapping) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+    """Domain, slot, start, end and, where it must be the span's text, value of each label."""
+    for frame in _rows(turn.get("frames", [])):
+        domain = str(frame.get("service")).partition("_")[0].lower()
+        for slot in _rows(frame.get("slots", [])):
+            # A value carried over from another slot does not stand in this utterance.
+            if not slot.get("copy_from"):
+                ends = slot.get("start"), slot.get("exclusive_end")
+                yield domain, slot.get("slot"), *ends, slot.get("value")
+    act = turn.get("dialogue_acts") or acts.get(str(turn.get("turn_id"))) or {}
+    found = act.get("span_info", []) if isinstance(act, dict) else None
+    if isinstance(found, list) and all(isinstance(f, list) and len(f) == 5 for f in found):
+        yield from (("", slot, start, end, None) for _, slot, _, start, end in found)
+    else:
+        for f in _rows(found):
+            yield "", f.get("act_slot_name"), f.get("span_start"), f.get("span_end"), None
+
+
+def merged(spans: Iterable[Secret]) -> tuple[Secret, ...]:
+    """The spans in order, those that overlap as one, of the kind of the first and longest."""
+    out: list[Secret] = []
+    for s in sorted(spans, key=lambda s: (s.start, -s.end)):
+        if out and s.start < out[-1].end:
+            out[-1] = Secret(out[-1].kind, out[-1].start, max(out[-1].end, s.end))
+        else:
+            out.append(s)
+    return tuple(out)

@@ -1,0 +1,199 @@
+"""Byte-level BPE trained on public text only; every digit is its own token; one ``<MASK>``.
+
+>>> tokenizer = train_bpe(["USR: hello there", "SYS: hello you"], vocab_size=280)
+>>> ids = tokenizer.encode(["USR: my ID is: 42"])[0]
+>>> tokenizer.decode(ids[-4:]), ids[0] == tokenizer.bos
+(' 42', True)
+>>> tokenizer.encode(["hello <MASK>"])[0][-2:] == [tokenizer.mask, tokenizer.eos]
+True
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from crtlib import files
+from crtlib.text.records import MASK, Point
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+BOS, EOS = "<BOS>", "<EOS>"
+
+
+@dataclass(frozen=True)
+class Bpe:
+    """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``."""
+
+    json: str
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.from_str(self.json)
+
+    @functools.cached_property
+    def bos(self) -> int:
+        return self._tokenizer.token_to_id(BOS)
+
+    @functools.cached_property
+    def eos(self) -> int:
+        return self._tokenizer.token_to_id(EOS)
+
+    @functools.cached_property
+    def mask(self) -> int:
+        """Id of the one ``<MASK>`` token."""
+        return self._tokenizer.token_to_id(MASK)
+
+    @functools.cached_property
+    def vocab_size(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    @functools.cached_property
+    def digits(self) -> tuple[int, ...]:
+        """Ids of the ten digits "0" to "9": a digit is never part of a longer token."""
+        return tuple(self._tokenizer.token_to_id(d) for d in "0123456789")
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Short hash: two runs with the same fingerprint read text in the same way."""
+        return hashlib.sha256(self.json.encode()).hexdigest()[:16]
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """``BOS tokens EOS`` of each text."""
+        return [
+            [self.bos, *e.ids, self.eos]
+            for e in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ]
+
+    def encode_marked(self, points: Iterable[Point]) -> tuple[list[list[int]], list[list[bool]]]:
+        """As :meth:`encode`, with a flag for each token that is ``<MASK>`` or overlaps a labelled
+        secret of its point, or the space before it, which ``<MASK>`` would swallow: so a text and
+        its redacted form have the same unflagged tokens."""
+        ids, flags = [], []
+        points = list(points)
+        coded = self._tokenizer.encode_batch([p.text for p in points], add_special_tokens=False)
+        for point, e in zip(points, coded, strict=True):
+            spans = [(len(point.text[: s.start].rstrip()), s.end) for s in point.secrets]
+            ids.append([self.bos, *e.ids, self.eos])
+            inside = [
+                token == self.mask or any(a < end and start < b for start, end in spans)
+                for token, (a, b) in zip(e.ids, e.offsets, strict=True)
+            ]
+            flags.append([False, *inside, False])
+        return ids, flags
+
+    def encode_prefix(self, text: str) -> list[int]:
+        """``BOS tokens`` of a text to be continued (no EOS)."""
+        return [self.bos, *self._tokenizer.encode(text, add_special_tokens=False).ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``; BOS and EOS are left out, ``<MASK>`` is kept."""
+        frame = (self.bos, self.eos)
+        return self._tokenizer.decode([i for i in ids if i not in frame], skip_special_tokens=False)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the tokenizer's JSON atomically."""
+        files.write_text(path, self.json)
+
+
+def load(path: str | os.PathLike) -> Bpe:
+    """A tokenizer written by :meth:`Bpe.save`."""
+    return Bpe(Path(path).read_text(encoding="utf-8"))
+
+
+def adapt(name_or_folder: str | os.PathLike) -> Bpe:
+    """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``), with our
+    three special tokens added and digits split singly.
+
+    Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
+    """
+    file = Path(name_or_folder) / "tokenizer.json"
+    try:
+        kept = Tokenizer.from_file(str(file)) if file.exists() else None
+        tokenizer = kept or Tokenizer.from_pretrained(str(name_or_folder))
+    except Exception as error:  # the package raises bare Exceptions
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"init={str(name_or_folder)!r}: no tokenizer found ({first})") from None
+    missing = [d for d in "0123456789" if tokenizer.token_to_id(d) is None]
+    if missing:
+        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no token for {missing}")
+    apart = pre_tokenizers.Digits(individual_digits=True)
+    before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # frames are ours
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.add_special_tokens([BOS, EOS])
+    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
+    return Bpe(tokenizer.to_str())
+
+
+def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
+    """Train on ``texts``, which must be PUBLIC: merges are learned from them and are released.
+
+    A vocabulary learned on private text would itself leak it (a name that occurs often becomes
+    one token). The 256 bytes are always present, so any text can be encoded. The vocabulary may
+    be smaller than ``vocab_size`` where the public text offers no more merges.
+
+    Raises ``ValueError`` where ``vocab_size`` does not leave room for bytes and special tokens.
+    """
+    special = [BOS, EOS, MASK]
+    floor = 256 + len(special)
+    if vocab_size < floor:
+        raise ValueError(f"vocab_size={vocab_size}: must be at least {floor} (bytes and specials)")
+    tokenizer = Tokenizer(models.BPE())
+    # ByteLevel puts a space in front of words; Digits comes first so that " 4" is " " and "4".
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sorted(set(texts)), trainer)
+    # lstrip: the space before a masked word belongs to the mask, so "is <MASK>" has no stray token.
+    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
+    return Bpe(tokenizer.to_str())
+
+
+def same_tokenizer(
+    a: Bpe | PreTrainedTokenizerBase, b: Bpe | PreTrainedTokenizerBase, texts: Sequence[str]
+) -> bool:
+    """Whether both have the same vocabulary and read these texts alike."""
+    ours, theirs = backend(a), backend(b)
+    if ours.get_vocab() != theirs.get_vocab():
+        return False
+    read = [
+        [e.ids for e in t.encode_batch(list(texts), add_special_tokens=False)]
+        for t in (ours, theirs)
+    ]
+    return read[0] == read[1]
+
+
+def backend(tokenizer: Bpe | PreTrainedTokenizerBase) -> Tokenizer:
+    """A copy that neither cuts nor pads."""
+    text = tokenizer.json if isinstance(tokenizer, Bpe) else tokenizer.backend_tokenizer.to_str()
+    copy = Tokenizer.from_str(text)
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def bos(tokenizer: Bpe | PreTrainedTokenizerBase) -> int | None:
+    """The token before every text, if there is one."""
+    return tokenizer.bos if isinstance(tokenizer, Bpe) else tokenizer.bos_token_id

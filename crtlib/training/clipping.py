@@ -1,0 +1,343 @@
+"""Per-example clipping with one backward pass, at almost the price of ordinary training.
+
+DP-SGD (Abadi et al. 2016) needs the norm of every example's gradient. A weight's gradient is a sum
+over positions of outer products, ``sum_t r_t c_t'``, of what one backward pass computes anyway: the
+inputs of the layer and the gradients of its outputs. Kept ("book-keeping", Bu et al. 2023), they
+give the norms, ``sum_ts (r_t r_s)(c_t c_s)`` (the ghost norm, Li et al. 2022), and then the clipped
+sum, without a second backward pass and without the gradients of single examples.
+
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
+>>> norms = clipped_sum(model, tokens, lengths, clip_norm=0.01).norms
+>>> total = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+>>> bool((norms > 0.01).all()), bool(total <= 0.02)
+(True, True)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib.models import interface
+from crtlib.training.bookkeeping import (
+    KEPT,
+    Book,
+    Entry,
+    Outer,
+    UnknownLayer,
+    Whole,
+    trainable,
+    wide,
+)
+
+Reduction = Literal["mean", "sum"]
+Engine = Literal["bookkeeping", "opacus", "loop"]
+IGNORED = -100
+"""Target of a position that has none (the convention of ``torch`` and ``transformers``)."""
+ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
+
+
+class Clipped(NamedTuple):
+    """Of each example: its loss, and the norm of its gradient before clipping; both (B,)."""
+
+    losses: Tensor
+    norms: Tensor
+
+
+# --------------------------------------------------------------------------- one backward
+def clipped_sum(
+    model: nn.Module,
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    clip_norm: float,
+    targets: Tensor | None = None,
+    reduction: Reduction = "mean",
+    engine: Engine = "bookkeeping",
+) -> Clipped:
+    """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
+
+    ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,). Without ``targets`` the
+    model predicts each next token; with ``targets`` (B, L), the token there, ``-100`` for none
+    (masked language models). An example's loss is the mean or the sum over its targets.
+    As it adds, a logical batch larger than memory is several calls; an empty batch adds nothing
+    (but leaves zeros, never ``None``, in ``.grad``).
+
+    A layer that the engine does not know makes it fall back, with a warning that names the
+    parameter, to ``engine="loop"``, one example after the other. ``"opacus"`` runs Opacus' hooks.
+    """
+    if not (clip_norm > 0 and math.isfinite(clip_norm)):
+        raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
+    if engine not in ("bookkeeping", "opacus", "loop"):
+        raise ValueError(f"engine={engine!r}: must be bookkeeping, opacus or loop")
+    batch = Batch.make(model, tokens, lengths, targets, reduction)
+    if len(batch.inputs) == 0:
+        zeros = torch.zeros(len(tokens), device=tokens.device)
+        return Clipped(zeros, zeros.clone())
+    if engine == "opacus":
+        from crtlib.training.opacus_engine import opacus_sum
+
+        return batch.restored(*opacus_sum(model, batch, clip_norm))
+    if engine == "bookkeeping":
+        try:
+            return batch.restored(*_bookkeeping(model, batch, clip_norm))
+        except UnknownLayer as error:
+            warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
+    return batch.restored(*_loop(model, batch, clip_norm))
+
+
+def plain_sum(
+    model: nn.Module,
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    targets: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """ADD the gradient of the SUM over examples of their losses to ``.grad``; the losses (B,).
+
+    The same kernels as :func:`clipped_sum`, without clipping. The gradient of the mean loss per
+    token is that of ``reduction="sum"`` divided by the number of targets.
+    """
+    batch = Batch.make(model, tokens, lengths, targets, reduction)
+    if len(batch.inputs) == 0:
+        return torch.zeros(len(tokens), device=tokens.device)
+    with torch.enable_grad():
+        h = interface.hidden(model, batch.inputs, batch.lengths)
+    with _precise(h) as low:
+        losses, d_h = _head_and_loss(
+            interface.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
+        )
+        if h.requires_grad:
+            h.backward(d_h)
+    return batch.restored(losses, losses).losses
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples sorted by length (the longest first), so that the head can skip padding."""
+
+    inputs: Tensor  # (B, T) token ids, 0 where padded
+    targets: Tensor  # (B, T) token ids, 0 where there is none
+    weights: Tensor  # (B, T) weight of each target in its example's loss
+    lengths: Tensor  # (B,) inputs that are not padding
+    extents: list[int]  # lengths, on the host
+    order: Tensor  # (B,) the place of each example in the caller's batch
+
+    @staticmethod
+    def make(model, tokens, lengths, targets, reduction) -> Batch:
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"reduction={reduction!r}: must be mean or sum")
+        if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)}, lengths {tuple(lengths.shape)}: "
+                "must be (batch, time) and (batch,)"
+            )
+        for p in trainable(model).values():
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        lengths = lengths.to(tokens.device)
+        lengths, order = lengths.sort(descending=True, stable=True)
+        tokens = tokens[order]
+        if targets is None:
+            if not interface.is_causal(model):
+                raise ValueError("targets=None: must be given for a masked language model")
+            lengths = (lengths - 1).clamp_min(0)
+            inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        else:
+            inputs, targets = tokens, targets[order]
+        extents = lengths.tolist()
+        if extents and extents[0] > inputs.shape[1]:
+            raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
+        width = extents[0] if extents else 0
+        inputs, targets = inputs[:, :width], targets[:, :width]
+        real = torch.arange(width, device=tokens.device) < lengths[:, None]
+        counted = real & (targets != IGNORED)
+        weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))
+        if reduction == "mean":
+            weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
+        inputs, targets = inputs.masked_fill(~real, 0), targets.masked_fill(~counted, 0)
+        if width == 0:  # no example has a target: nothing to learn, and nothing to run
+            return Batch(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
+        return Batch(inputs, targets, weights, lengths, extents, order)
+
+    def restored(self, losses: Tensor, norms: Tensor) -> Clipped:
+        """In the caller's order."""
+        back = torch.empty_like(self.order)
+        back[self.order] = torch.arange(len(back), device=back.device)
+        return Clipped(losses[back], norms[back])
+
+
+def _factors(norms: Tensor, clip_norm: float) -> Tensor:
+    """min(1, clip_norm / norm), and 1 for a gradient of zero."""
+    return (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+
+
+def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+    book = Book(model, len(batch.inputs))
+    with torch.enable_grad(), book.recording(model):
+        h = interface.hidden(model, batch.inputs, batch.lengths)
+    with _precise(h) as low:
+        losses, d_h = _head_and_loss(
+            interface.head(model), h.detach(), batch, low, book.add, keep=True
+        )
+        if h.requires_grad:
+            book.backward(h, d_h)
+        norms = book.norms()
+        book.add_clipped(_factors(norms, clip_norm))
+    return losses, norms
+
+
+@contextlib.contextmanager
+def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
+    """Turn autograd and autocast off; yield the type autocast used for products, if it was on.
+
+    Norms and sums are taken in float32 at least, whatever the precision of the model's products.
+    """
+    KEPT.reset()
+    device = x.device.type
+    low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    # Products of tiny probabilities are denormal, which slows a CPU down fourfold and more.
+    flushed = float(torch.tensor(1e-39) * 1) == 0
+    torch.set_flush_denormal(True)
+    try:
+        with torch.autocast(device, enabled=False), torch.no_grad():
+            yield low
+    finally:
+        torch.set_flush_denormal(flushed)
+
+
+def _head_and_loss(
+    head: interface.Head,
+    h: Tensor,
+    batch: Batch,
+    low: torch.dtype | None,
+    enter: Callable[[Entry], None],
+    *,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """Logits, log-softmax, loss and its gradient in one pass over blocks of positions.
+
+    Returns the losses (B,) and the gradient (B, T, d) of ``h``; ``enter`` is given the head's
+    entries of the book, while their block is in the cache. ``keep``: they outlive the next block.
+    """
+    weight = head.weight.detach().to(low or head.weight.dtype)
+    width, dtype = weight.shape[1], batch.weights.dtype
+    if head.bias is not None:
+        # The bias is one more column, of ones; zeros fill up to a width that products like.
+        spare = weight.new_zeros(len(weight), -(width + 1) % 16)
+        weight = torch.cat([weight, head.bias.detach().to(weight.dtype)[:, None], spare], 1)
+    losses = torch.zeros(len(h), dtype=dtype, device=h.device)
+    d_h = torch.zeros_like(h)
+    learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
+    blocks = list(_blocks(batch.extents, len(weight)))
+    sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
+    store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), weight)
+    for rows, size in zip(blocks, sizes, strict=True):
+        time = batch.extents[rows.start]
+        x = weight.new_zeros(size, weight.shape[1])
+        x[:, :width] = h[rows, :time].flatten(0, 1)
+        if head.bias is not None:
+            x[:, width] = 1
+        w, targets = batch.weights[rows, :time].flatten(), batch.targets[rows, :time].flatten()
+        out, store = store[:size], store[size:] if keep else store
+        nll, d = _softmax(x, weight, targets, head.softcap, dtype, out)
+        losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
+        # The gradient of the logits is w * d; w goes to the narrow side.
+        w = w[:, None].to(x.dtype)
+        d_h[rows, :time] = (d @ weight[:, :width]).mul_(w).unflatten(0, (-1, time))
+        d, x = d.unflatten(0, (-1, time)), x.mul_(w).unflatten(0, (-1, time))
+        match learns:
+            case (None, None):
+                pass
+            case (None, p):
+                enter(Whole(p, torch.bmm(d.mT, x[..., width, None])[..., 0], span=rows))
+            case (p, q):
+                enter(Outer(p, d, x if q is not None else x[..., :width], bias=q, span=rows))
+    return losses, d_h
+
+
+def _softmax(
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    softcap: float | None,
+    dtype: torch.dtype,
+    out: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Cross entropy of each row (N,) in ``dtype``; its gradient by logits (N, V), in ``out``."""
+    z = torch.mm(x, weight.T, out=out)
+    if softcap is not None:
+        z.div_(softcap).tanh_().mul_(softcap)
+    slope = None if softcap is None else 1 - (z / softcap).square_()
+    if z.device.type == "cpu" and z.dtype == dtype:
+        p = torch.softmax(z, 1, out=z)  # in place, as fresh memory costs more than arithmetic
+    else:
+        p = torch.softmax(z, 1, dtype=dtype)
+    column = targets[:, None]
+    chosen = p.gather(1, column)
+    nll = -chosen.log()[:, 0]
+    rare = (chosen[:, 0] < 1e-30).nonzero()[:, 0]
+    if len(rare):  # log p of a p that underflows
+        z = x[rare].to(dtype) @ weight.to(dtype).T
+        z = z if softcap is None else (z / softcap).tanh() * softcap
+        nll[rare] = F.cross_entropy(z, targets[rare], reduction="none")
+    p.scatter_add_(1, column, p.new_full((), -1.0).expand_as(column))
+    if slope is not None:
+        p.mul_(slope)
+    return nll, p if p.data_ptr() == out.data_ptr() else out.copy_(p)
+
+
+def _blocks(extents: Sequence[int], vocabulary: int) -> Iterator[slice]:
+    """Runs of examples of similar extent (sorted downwards), so that little padding is computed.
+
+    A run has at least ``ROWS_AT_LEAST`` positions, or products are too small to be efficient, and
+    at most ``CELLS_AT_MOST`` logits, or they take too much memory.
+    """
+    first = 0
+    for i, extent in enumerate(extents):
+        rows, longest = (i - first) * extents[first], extents[first]
+        full = (rows + longest) * vocabulary > CELLS_AT_MOST
+        if extent == 0 or (rows and (full or (rows >= ROWS_AT_LEAST and extent < 0.9 * longest))):
+            if rows:
+                yield slice(first, i)
+            first = i
+        if extent == 0:
+            return
+    yield slice(first, len(extents))
+
+
+# --------------------------------------------------------------------------- one by one
+def _loop(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+    """The definition: autograd on each example alone. The reference of every test."""
+    parameters = list(trainable(model).values())
+    losses, norms = [], []
+    for i, extent in enumerate(batch.extents):
+        one = slice(i, i + 1)
+        if extent == 0:
+            losses.append(batch.weights.new_zeros(())), norms.append(batch.weights.new_zeros(()))
+            continue
+        h = interface.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
+        logits = interface.head(model).logits(h)[0]
+        nll = F.cross_entropy(logits.to(wide(logits)), batch.targets[i, :extent], reduction="none")
+        loss = (nll * batch.weights[i, :extent]).sum()
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        squares = [g.double().square().sum() for g in grads if g is not None]
+        norm = torch.stack(squares).sum().sqrt().to(loss.dtype)
+        factor = _factors(norm, clip_norm)
+        for p, g in zip(parameters, grads, strict=True):
+            if g is not None:
+                p.grad.add_(g * factor)
+        losses.append(loss.detach()), norms.append(norm)
+    return torch.stack(losses), torch.stack(norms)

@@ -1,0 +1,111 @@
+"""Masked language models: which tokens are hidden, weighted DP-SGD on them, and their loss.
+
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> tokens, lengths = torch.tensor([[0, 5, 6, 7, 1]]), torch.tensor([5])
+>>> inputs, targets = hide(tokens, lengths, mask=2, share=1.0, vocab_size=9,
+...                        generator=torch.Generator().manual_seed(0))
+>>> targets.tolist()  # the frame, first and last, is never asked for
+[[-100, 5, 6, 7, -100]]
+>>> bert = build(ModelSpec("bert", 9, hidden=8, heads=2), seed=0)
+>>> bool(abs(loss(bert, [[0, 5, 6, 7, 1]] * 40, mask=2, seed=0) - 2.197) < 0.3)  # log 9: a guess
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib.checks import check
+from crtlib.models import interface
+from crtlib.training import clipping
+from crtlib.training.noise import SECURE, Random, add_noise
+from crtlib.training.phases import Batch, _trainable, collate
+from crtlib.training.weighted import WeightedPhase
+
+SHARE = 0.15
+"""Share of the tokens that are asked for (BERT, Devlin et al. 2019)."""
+
+
+def hide(
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    mask: int,
+    vocab_size: int,
+    generator: Random,
+    share: float = SHARE,
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (B, L) of ``tokens`` (B, L): each token but the first and the last is
+    asked for with probability ``share``; of those 80 % read ``mask``, 10 % a random token, 10 %
+    what they are. Targets are ``clipping.IGNORED`` elsewhere.
+
+    The draws depend on nothing but ``generator`` and the lengths. Raises ValueError for a share
+    outside (0, 1].
+    """
+    check("share", share, 0 < share <= 1, "in (0, 1]")
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    inside = (place > 0) & (place < lengths[:, None] - 1)
+    asked = inside & (_uniforms(tokens, generator) < share)
+    fate = _uniforms(tokens, generator)
+    other = (_uniforms(tokens, generator) * vocab_size).long()
+    inputs = tokens.masked_fill(asked & (fate < 0.8), mask)
+    inputs = torch.where(asked & (fate >= 0.9), other, inputs)
+    return inputs, tokens.masked_fill(~asked, clipping.IGNORED)
+
+
+def _uniforms(tokens: Tensor, generator: Random) -> Tensor:
+    if generator == SECURE:
+        generator = None  # what is hidden guards no secret: any good generator will do
+    shape = {"size": tokens.shape, "device": tokens.device, "dtype": torch.float64}
+    return torch.rand(**shape, generator=generator)
+
+
+@dataclass(frozen=True)
+class MaskedPhase(WeightedPhase):
+    """A `WeightedPhase` for masked language models, with fresh masks at every step.
+
+    An example's gradient is clipped whatever was hidden of it, so the guarantee is unchanged.
+    """
+
+    mask: int = 2
+    vocab_size: int = 512
+
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
+        """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser."""
+        for tokens, lengths in batch:
+            inputs, targets = hide(
+                tokens, lengths, mask=self.mask, vocab_size=self.vocab_size, generator=noise
+            )
+            clipping.clipped_sum(model, inputs, lengths, clip_norm=self.clip_norm, targets=targets)
+        parameters = _trainable(model)
+        add_noise(parameters, std=self.noise_multiplier * self.clip_norm, generator=noise)
+        for p in parameters:
+            p.grad.div_(self.normaliser)
+
+
+@torch.no_grad()
+def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int) -> float:
+    """Mean cross entropy in nats of the tokens asked for; the same ones for the same ``seed``."""
+    if interface.is_causal(model):
+        raise ValueError("model: must be a masked language model")
+    head, training = interface.head(model), model.training
+    device = head.weight.device
+    generator = torch.Generator(device).manual_seed(seed)
+    total, count = 0.0, 0
+    model.eval()
+    for tokens, lengths in collate(sequences, range(len(sequences)), device):
+        inputs, targets = hide(
+            tokens, lengths, mask=mask, vocab_size=len(head.weight), generator=generator
+        )
+        asked = targets != clipping.IGNORED
+        logits = head.logits(interface.hidden(model, inputs, lengths)[asked])
+        total += float(F.cross_entropy(logits.float(), targets[asked], reduction="sum"))
+        count += int(asked.sum())
+    model.train(training)
+    return total / max(count, 1)

@@ -1,0 +1,138 @@
+"""The same clipped sums by Opacus (Yousefpour et al. 2021): a second opinion on our engine.
+
+Recurrent models are mirrored in Opacus' own layers, which share the weights' values; transformers
+are wrapped as they are.
+
+>>> from crtlib.training import clipping
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
+>>> ours, theirs = (
+...     clipping.clipped_sum(model, tokens, lengths, clip_norm=0.01, engine=engine).norms
+...     for engine in ("bookkeeping", "opacus")
+... )
+>>> bool(torch.allclose(ours, theirs))
+True
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib.models import interface
+from crtlib.models.recurrent import Lstm, Recurrent
+
+
+class Mirror(nn.Module):
+    """The model as Opacus can take it: ids (B, T) and lengths (B,) -> logits (B, T, V).
+
+    ``give_back`` maps per-example gradients of the mirror to those of the model's parameters.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.give_back: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []
+        self.recurrent = isinstance(model, interface.RecurrentLM)
+        if not self.recurrent:
+            self.model, self.softcap = model, interface.head(model).softcap
+            self._same(model)
+            return
+        self.embedding, self.head = model.embedding, model.head
+        self.layers = nn.ModuleList(self._mirrored(layer) for layer in model.layers)
+        self._same(self.embedding, self.head)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        if self.recurrent:
+            x = self.embedding(ids)
+            for layer in self.layers:
+                x, _ = layer(x)
+            return self.head(x)
+        logits = self.model.get_output_embeddings()(interface.hidden(self.model, ids, lengths))
+        return logits if self.softcap is None else (logits / self.softcap).tanh() * self.softcap
+
+    def _same(self, *modules: nn.Module) -> None:
+        parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
+        self.give_back += [(p, lambda p=p: p.grad_sample) for p in dict.fromkeys(parameters)]
+
+    def _mirrored(self, layer: Recurrent) -> nn.Module:
+        from opacus.layers import DPGRU, DPLSTM
+
+        lstm = isinstance(layer, Lstm)
+        theirs = (DPLSTM if lstm else DPGRU)(layer.inputs, layer.size, batch_first=True)
+        theirs.to(next(layer.parameters()))
+        x, h = theirs.cells[0].ih, theirs.cells[0].hh
+        with torch.no_grad():
+            if lstm:  # one matrix and one bias for us, two of each for them
+                o, i, f, g = layer.weight.chunk(4)
+                w_x, w_h = torch.cat([i, f, g, o]).split([layer.inputs, layer.size], dim=1)
+                o, i, f, g = layer.bias.chunk(4)
+                x.weight.copy_(w_x), h.weight.copy_(w_h), x.bias.copy_(torch.cat([i, f, g, o]))
+                h.bias.zero_().requires_grad_(False)
+            else:
+                theirs_weights = (x.weight, x.bias, h.weight, h.bias)
+                for p, q in zip(theirs_weights, layer.weights(), strict=True):
+                    p.copy_(q)
+
+        def reordered(*parts: nn.Parameter) -> Tensor:
+            grads = torch.cat([p.grad_sample for p in parts], dim=-1)
+            i, f, g, o = grads.chunk(4, dim=1)
+            return torch.cat([o, i, f, g], dim=1)
+
+        if lstm:
+            pairs = [
+                (layer.weight, lambda: reordered(x.weight, h.weight)),
+                (layer.bias, lambda: reordered(x.bias)),
+            ]
+        else:
+            pairs = [(q, lambda p=p: p.grad_sample)
+                     for p, q in zip(theirs_weights, layer.weights(), strict=True)]  # fmt: skip
+        self.give_back += [(q, grads) for q, grads in pairs if q.requires_grad]
+        return theirs
+
+
+def opacus_sum(model: nn.Module, batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+    """Losses and norms (B,) of a :class:`crtlib.training.clipping.Batch`; adds the clipped sum to ``.grad``.
+
+    Opacus keeps every example's whole gradient: memory grows as batch times parameters.
+    """
+    from opacus.grad_sample import GradSampleModule
+
+    training = {module: module.training for module in model.modules()}
+    kept = {p: p.grad for p in model.parameters()}
+    mirror, wrapped = Mirror(model).train(), None  # Opacus records in training mode only
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch on full backward hooks of integer inputs
+        try:
+            for p in kept:
+                p.grad = None
+            wrapped = GradSampleModule(mirror, loss_reduction="sum")
+            logits = wrapped(batch.inputs, batch.lengths).transpose(1, 2)
+            nll = F.cross_entropy(logits, batch.targets, reduction="none")
+            losses = (nll * batch.weights).sum(1)
+            losses.sum().backward()
+            grads = [(p, grad()) for p, grad in mirror.give_back]
+        except NotImplementedError as error:
+            raise ValueError(f"engine='opacus': {error}") from None
+        finally:
+            if wrapped is not None:
+                wrapped.cleanup()
+            for module in mirror.modules():
+                vars(module).pop("activations", None)
+            for module, mode in training.items():
+                module.training = mode
+            for p, grad in kept.items():
+                p.grad = grad
+    if any(g is None for _, g in grads):
+        raise ValueError("engine='opacus': some parameters have no rule there")
+    with torch.no_grad():
+        norms = torch.stack([g.flatten(1).norm(dim=1) for _, g in grads], 1).norm(dim=1)
+        factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+        for p, g in grads:
+            p.grad.add_(torch.einsum("b,b...->...", factors, g))
+    return losses.detach(), norms

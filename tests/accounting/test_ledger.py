@@ -1,0 +1,255 @@
+"""The ledger against golden numbers, second routes, and the properties a guarantee must have."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from crtlib.accounting import accountants, ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.intervals import labels_needed, miss_rate_upper_bound
+
+DELTA = 8e-5
+# Figure 6's noise: (accountant, q, steps, epsilon') -> sigma.
+SIGMA = {
+    ("pld", 0.01, 1000, 1.0): 1.270533,
+    ("pld", 0.1, 100, 8.0): 0.869112,
+    ("rdp", 0.01, 1000, 8.0): 0.586551,
+}
+
+
+def sigma_for(q, steps, epsilon, accountant="pld", delta=DELTA, relation="add_or_remove"):
+    return ledger.noise_multiplier(
+        epsilon=epsilon,
+        delta=delta,
+        sampling_probability=q,
+        steps=steps,
+        accountant=accountant,
+        neighbouring_relation=relation,
+    )
+
+
+# --- Golden numbers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", SIGMA)
+def test_calibrated_noise(setting):
+    accountant, q, steps, epsilon = setting
+    assert sigma_for(q, steps, epsilon, accountant) == pytest.approx(SIGMA[setting], abs=1e-6)
+
+
+def test_recall_bounds():
+    assert miss_rate_upper_bound(0, 200) == pytest.approx(0.01487, abs=5e-6)
+    assert miss_rate_upper_bound(20, 200) == pytest.approx(0.14199, abs=5e-6)
+    for misses, n in ((3, 50), (20, 200)):  # second route: the bound's own definition
+        bound = miss_rate_upper_bound(misses, n, 0.9)
+        assert stats.binom.cdf(misses, n, bound) == pytest.approx(0.1, rel=1e-9)
+    assert miss_rate_upper_bound(5, 5) == 1.0
+    n = labels_needed(DELTA)
+    assert n == 37446
+    bounds = [miss_rate_upper_bound(0, m) for m in (n - 1, n)]
+    assert bounds[0] > DELTA >= bounds[1]
+
+
+# --- Second routes --------------------------------------------------------------------------------
+
+
+def hockey_stick(epsilon, q, sigma, replace=False):
+    """One step, integrated directly, in the worse direction."""
+
+    def density(x, shift):
+        norm = stats.norm(scale=sigma).pdf
+        return (1 - q) * norm(x) + q * norm(x - shift)
+
+    def one(left, right):
+        def gap(x):
+            return max(0.0, density(x, left) - math.exp(epsilon) * density(x, right))
+
+        return integrate.quad(gap, -12 * sigma, 12 * sigma, limit=500, points=[0.0])[0]
+
+    return one(1, -1) if replace else max(one(1, 0), one(0, 1))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("q, sigma, epsilon", [(0.1, 0.8, 0.5), (0.5, 1.5, 0.2), (1.0, 2.0, 0.3)])
+def test_one_step_equals_the_integral(q, sigma, epsilon, replace):
+    relation = "replace" if replace else "add_or_remove"
+    event = SampledGaussian(q, sigma, 1)
+    found = ledger.delta(event, epsilon=epsilon, neighbouring_relation=relation)
+    assert found == pytest.approx(hockey_stick(epsilon, q, sigma, replace), rel=1e-4)
+    back = ledger.epsilon(event, delta=found, neighbouring_relation=relation)
+    assert back == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_composition_of_phases():
+    for accountant in ("pld", "rdp", "autodp"):
+        parts = [SampledGaussian(0.01, 1.0, 300), SampledGaussian(0.01, 1.0, 700)]
+        whole = SampledGaussian(0.01, 1.0, 1000)
+        two, one = (
+            ledger.epsilon(events, delta=DELTA, accountant=accountant) for events in (parts, whole)
+        )
+        assert two == one
+        mixed = [SampledGaussian(0.01, 1.0, 500), SampledGaussian(0.02, 2.0, 500)]
+        more = ledger.epsilon(mixed, delta=DELTA, accountant=accountant)
+        assert more > ledger.epsilon(mixed[0], delta=DELTA, accountant=accountant)
+    gaussians = [SampledGaussian(1, 10, 50), SampledGaussian(1, 20, 100)]
+    together = SampledGaussian(1, (50 / 100 + 100 / 400) ** -0.5, 1)  # exact for Gaussians
+    assert ledger.epsilon(gaussians, delta=DELTA) == pytest.approx(
+        ledger.epsilon(together, delta=DELTA), rel=1e-4
+    )
+
+
+# --- Accountants among themselves -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q, sigma, steps", [(0.01, 1.2705333, 1000), (0.1, 2.0027528, 100)])
+def test_a_tighter_accountant_is_never_above_a_looser_one(q, sigma, steps):
+    event = SampledGaussian(q, sigma, steps)
+    for relation in ledger.RELATIONS:
+        eps = {
+            name: ledger.epsilon(
+                event, delta=DELTA, accountant=name, neighbouring_relation=relation
+            )
+            for name in ledger.ACCOUNTANTS
+        }
+        assert eps["pld"] < eps["prv"] < eps["rdp"]
+        assert eps["pld"] < eps["autodp"]
+        if relation == "add_or_remove":
+            assert eps["prv"] - accountants.PRV_EPS_ERROR == pytest.approx(eps["pld"], abs=3e-4)
+            assert eps["rdp"] == pytest.approx(eps["autodp"], rel=5e-3)
+
+
+@pytest.mark.parametrize("relation", ledger.RELATIONS)
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "autodp"])
+def test_calibrate_then_account(accountant, relation):
+    sigma = sigma_for(0.1, 100, 1.5, accountant, relation=relation)
+    options = {"delta": DELTA, "accountant": accountant, "neighbouring_relation": relation}
+    spent = ledger.epsilon(SampledGaussian(0.1, sigma, 100), **options)
+    assert spent <= 1.5 and spent == pytest.approx(1.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("relation", ledger.RELATIONS)
+@pytest.mark.parametrize(
+    "accountant, q, steps, epsilon",
+    [
+        ("pld", 0.01, 1000, 1.0),
+        ("pld", 0.05, 200, 0.6),
+        ("rdp", 0.1, 100, 2.0),
+        ("rdp", 0.02, 900, 0.7),
+    ],
+)
+def test_a_sigma_rounded_up_keeps_the_promise(accountant, q, steps, epsilon, relation):
+    """A run may be named by a few digits of its noise, as long as they are rounded up."""
+    sigma = sigma_for(q, steps, epsilon, accountant, relation=relation)
+    for digits in (3, 6, 8):
+        rounded = math.ceil(sigma * 10**digits) / 10**digits
+        event = SampledGaussian(q, rounded, steps)
+        options = {"accountant": accountant, "neighbouring_relation": relation}
+        assert sigma <= rounded and ledger.epsilon(event, delta=DELTA, **options) <= epsilon
+    less = SampledGaussian(q, math.floor(sigma * 1e3) / 1e3, steps)
+    assert ledger.epsilon(less, delta=DELTA, **options) > epsilon  # rounding down breaks it
+
+
+@pytest.mark.parametrize("accountant", ledger.ACCOUNTANTS)
+def test_epsilon_and_delta_are_inverse(accountant):
+    event = SampledGaussian(0.1, 3.0, 50)
+    eps = ledger.epsilon(event, delta=1e-4, accountant=accountant)
+    assert ledger.delta(event, epsilon=eps, accountant=accountant) == pytest.approx(1e-4, rel=2e-3)
+
+
+def check_monotone(event, accountant):
+    q, sigma, steps = event.sampling_probability, event.noise_multiplier, event.steps
+
+    def spent(*changed, relation="add_or_remove"):
+        return ledger.epsilon(
+            SampledGaussian(*changed),
+            delta=DELTA,
+            accountant=accountant,
+            neighbouring_relation=relation,
+        )
+
+    full = spent(q, sigma, steps)
+    assert spent(q, 1.1 * sigma, steps) <= full <= spent(q, sigma, steps + 10)
+    assert spent(q, sigma, steps, relation="replace") >= full
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    event=st.builds(SampledGaussian, st.floats(1e-3, 1), st.floats(0.5, 20), st.integers(1, 500)),
+)
+def test_monotone(event):
+    check_monotone(event, "rdp")
+
+
+@pytest.mark.parametrize("event", [(0.02, 0.9, 100), (0.3, 3.0, 20), (1.0, 5.0, 10)])
+def test_monotone_by_pld(event):
+    check_monotone(SampledGaussian(*event), "pld")
+
+
+# --- Edges ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accountant", ledger.ACCOUNTANTS)
+def test_edges_of_the_event(accountant):
+    def spent(*event):
+        return ledger.epsilon(SampledGaussian(*event), delta=DELTA, accountant=accountant)
+
+    assert spent(0.1, 1.0, 0) == 0 == spent(0.0, 1.0, 100)
+    assert spent(0.1, 0.0, 1) == math.inf
+    assert 0 < spent(1.0, 30.0, 10) < 1
+    assert ledger.noise_multiplier(
+        epsilon=1, delta=DELTA, sampling_probability=0, steps=10, accountant=accountant
+    ) == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: SampledGaussian(1.5, 1, 1), "sampling_probability=1.5: must be in [0, 1]"),
+        (lambda: SampledGaussian(0.1, -1, 1), "noise_multiplier=-1: must be finite"),
+        (lambda: SampledGaussian(0.1, math.nan, 1), "noise_multiplier=nan"),
+        (lambda: SampledGaussian(0.1, 1, 2.5), "steps=2.5: must be a whole number"),
+        (lambda: ledger.epsilon([], delta=0), "delta=0: must be in (0, 1)"),
+        (lambda: ledger.epsilon([], delta=1.0), "delta=1.0: must be in (0, 1)"),
+        (lambda: ledger.epsilon([], delta=0.1, accountant="gdp"), "must be one of pld, rdp"),
+        (
+            lambda: ledger.epsilon([], delta=0.1, neighbouring_relation="swap"),
+            "neighbouring_relation='swap': must be one of add_or_remove, replace",
+        ),
+        (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive"),
+        (lambda: sigma_for(0.1, 10, 1e-9, "rdp"), "out of reach of 'rdp'"),
+        (lambda: miss_rate_upper_bound(3, 2), "misses=3: must be in [0, 2]"),
+        (lambda: MissRate(1.2), "rate=1.2: must be in [0, 1]"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(call, message):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_guarantee_says_everything():
+    text = str(
+        Guarantee(
+            epsilon=0.2753,
+            delta=DELTA,
+            unit="one secret in one turn",
+            neighbours="replace",
+            accountant="pld",
+            kind="Bayesian confidentiality",
+            gamma=MissRate.measured(20, 200),
+            delta2=MissRate(0.0),
+        )
+    )
+    for part in (
+        "(0.2753, 8e-05) Bayesian confidentiality",
+        "unit: one secret in one turn",
+        "one data point replaced",
+        "accountant: pld",
+        "gamma = 0.1 (measured: 20 of 200 missed, 95 % upper bound 0.142)",
+        "delta2 = 0 (assumed)",
+    ):
+        assert part in text

@@ -1,0 +1,97 @@
+"""Runs of the leakage chapters: who owns a point, what each method reads, what is not run again."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from crtlib.accounting import ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.experiments import store as store_studies
+from crtlib.experiments.leakage import (
+    Setting,
+    chapters,
+    data,
+    prepared,
+    run,
+    secret_plan,
+    shared,
+    sweep,
+)
+from crtlib.text import canaries
+
+TINY = Setting(
+    method="dpsgd", seed=0, unit="user", dialogues=6, heldout=4, public=12, public_epochs=1,
+    epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=2, copies=3, bots=1,
+    sampling_probability=0.5,
+)  # fmt: skip
+
+
+def test_a_point_is_all_that_a_user_said():
+    said, turns = data(TINY).points, data(replace(TINY, unit="turn")).points
+    assert len(said) == len({p.user for p in turns}) == 6 + 2 + 1
+    for p in said:
+        theirs = [t for t in turns if t.user == p.user]
+        assert sorted(p.text.split("\n")) == sorted(t.text for t in theirs)
+        values = [t.text[s.start : s.end] for t in theirs for s in t.secrets]
+        assert sorted(p.text[s.start : s.end] for s in p.secrets) == sorted(values)
+    (bot,) = (p for p in said if p.user.startswith("bot"))
+    assert len(set(bot.text.split("\n"))) == 1 and bot.text.count("\n") == 2
+
+
+def test_public_text_and_vocabulary_know_nobody_of_the_corpus():
+    ours, same_people = data(TINY), data(replace(TINY, dialogues=7, canaries=1))
+    assert ours.tokenizer == same_people.tokenizer  # whoever is in the corpus, the vocabulary stays
+    assert ours.public == same_people.public
+
+
+def test_methods_read_what_they_should():
+    turns = replace(TINY, unit="turn")
+    points = data(turns).points
+    assert prepared(turns, points).all == points  # DP-SGD: raw, every copy
+    crt = prepared(replace(turns, method="crt", policy="regex", dedup=True), points)
+    numbers = [p for p in crt.private if p.user.startswith(canaries.USER)]
+    assert crt.missed_secrets == 0 and crt.public and not numbers[0].secrets
+    plan = secret_plan(turns, points, steps=10)
+    found = plan.tables([p.id for p in points], range(len(plan.prior)))["secrets"]
+    assert (found.posterior_kl <= turns.posterior + 1e-9).all()
+    assert found.examples.max() >= 3  # the copies of a canary are one secret
+
+
+def test_a_snapshot_has_spent_its_own_epsilon_and_finished_runs_stay(tmp_path):
+    store = store_studies.Store(tmp_path)
+    table = sweep([TINY], store)
+    spent = table[table.metric == "epsilon"].set_index("epoch").value
+    for epoch in (1, 2):
+        event = SampledGaussian(0.5, 1.0, 2 * epoch)
+        assert spent[epoch] == pytest.approx(ledger.epsilon(event, delta=TINY.delta))
+    before = store.path(TINY.key).stat().st_mtime_ns
+    assert len(sweep([TINY], store)) == len(table)
+    assert store.path(TINY.key).stat().st_mtime_ns == before
+
+
+def test_the_public_model_reads_no_private_text():
+    public = replace(TINY, method="public", init="public", snapshots=(2,))
+    other = run(replace(public, canaries=1))[0].run.model.state_dict()
+    same = run(public)[0].run.model.state_dict()
+    assert all((same[k] == other[k]).all() for k in same)
+
+
+@pytest.mark.parametrize("bad", [{"method": "adam"}, {"unit": "word"}, {"policy": "magic"}])
+def test_bad_settings_are_named(bad):
+    (name,) = bad
+    with pytest.raises(ValueError, match=f"{name}='.*': must be one of"):
+        replace(TINY, **bad)
+
+
+def test_every_run_of_the_chapters_is_shown_once():
+    runs = chapters("quick")
+    assert {shown for shown, *_ in runs} == {"table 2", "one table", "figure 5"}
+    assert len({s.key for *_, s in runs}) == len(runs)
+    assert {s.method for *_, s in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
+
+
+def test_a_shape_called_like_a_corpus_says_what_is_different_there():
+    section = SimpleNamespace(dialogues=9, shapes={"lstm": {"epochs": 3}, "here": {"dialogues": 2}})
+    assert shared(section, "lstm", corpus="here") == {"dialogues": 2, "epochs": 3, "corpus": "here"}
+    assert shared(section, "lstm", corpus="there")["dialogues"] == 9

@@ -1,0 +1,135 @@
+"""The experiments of Hush!: parts that share no text, promises kept by what ran, fair choices."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crtlib.experiments import secrets, settings
+from crtlib.experiments import store as store_studies
+
+RUN = secrets.MaskedRun(
+    seed=0,
+    targets="sqrt",
+    scale=2.0,
+    noisy=True,
+    dialogues=40,
+    first=60,
+    secrets=20,
+    vocab_size=280,
+    hidden=8,
+    layers=1,
+    context=16,
+    steps=2,
+    batch_size=8,
+)
+
+
+def test_parts_share_no_text_and_follow_from_the_seed():
+    one = secrets.texts("customersim", 40, 0)
+    parts = [one.public, one.train, one.valid, one.test]
+    assert all(parts) and len(set().union(*parts)) == sum(map(len, parts))
+    assert secrets.texts("customersim", 40, 1).train != one.train
+
+
+def test_a_corpus_without_its_training_split_is_read_from_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("CRTLIB_DATA", str(tmp_path))
+    assert secrets.first_available(["wikitext2", "customersim"]) == "customersim"
+    with pytest.raises(ValueError, match="corpora=wikitext2: none is available"):
+        secrets.first_available(["wikitext2"])
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    lines = [f" The {i}th paragraph has a sentence . \n" for i in range(40)]
+    (folder / "wiki.valid.raw").write_text("".join(lines))
+    assert secrets.first_available(["wikitext2", "customersim"]) == "wikitext2"
+    read = secrets.texts("wikitext2", 40, 0)
+    assert len(read.train) == 26 and "paragraph has a sentence" in read.train[0]
+    run = replace(RUN, corpus="wikitext2", dialogues=40)
+    before = secrets.key(run)
+    (folder / "wiki.valid.raw").write_text("".join(lines[1:]))
+    assert secrets.key(run) != before  # another text, another run
+
+
+def test_a_secret_is_held_by_the_lines_that_have_its_word():
+    lines = secrets.texts("customersim", 40, 0).train
+    held = secrets.secret_words(
+        lines, first=60, count=20, prior=0.01, posteriors=(0.1, 0.9), seed=0
+    )
+    for j, word in enumerate(held.secrets):
+        has = {i for i, line in enumerate(lines) if f" {word} " in f" {line.lower()} "}
+        columns = held.matrix.indices[held.matrix.indptr[j] : held.matrix.indptr[j + 1]]
+        assert has <= {int(held.examples[i]) for i in columns}
+    assert len(held.secrets) == 20 and ((held.posterior > 0.1) & (held.posterior < 0.9)).all()
+    assert (held.matrix.sum(axis=0) > 0).all()  # texts without a secret are left out
+    with pytest.raises(ValueError, match="first=60, count=99999: the text has"):
+        secrets.secret_words(
+            lines, first=60, count=99999, prior=0.01, posteriors=(0.1, 0.9), seed=0
+        )
+
+
+def test_rounds_that_ran_keep_every_promise_and_without_noise_none():
+    facts = {name: value for name, _, _, value in RUN.measure()}
+    assert facts["noise_multiplier"] == facts["needed"] > 0
+    assert 0.99 < facts["worst"] <= 1 + 1e-9  # the binding secret is at its limit
+    plain = {name: value for name, _, _, value in replace(RUN, noisy=False).measure()}
+    assert plain["noise_multiplier"] == 0 and plain["worst"] > 1
+    assert plain["needed"] == facts["needed"] and plain["kept"] == facts["kept"] < 1
+    whole = secrets.plan(replace(RUN, scale=None))[0]
+    assert whole.kept == 1 and whole.noise_multiplier > facts["needed"]
+
+
+def test_learning_rate_is_chosen_on_validation_alone(tmp_path):
+    rows = []
+    for rate, valid, test in ((0.1, 2.0, 9.0), (0.2, 3.0, 1.0)):
+        for seed in (0, 1):
+            cell = {"run": f"{rate}{seed}", "targets": "sqrt", "noisy": True, "seed": seed}
+            cell |= {"scale": None, "learning_rate": rate}
+            rows += [{**cell, "metric": "valid", "value": valid + seed}]
+            rows += [{**cell, "metric": "test", "value": test}]
+    best = secrets.chosen(pd.DataFrame(rows))
+    assert best.learning_rate.tolist() == [0.1, 0.1] and best.test.tolist() == [9.0, 9.0]
+    assert np.isinf(best.scale).all()
+
+
+def test_extraction_counts_every_probe_once_and_its_bound_falls_with_noise(tmp_path):
+    run = secrets.ExtractionRun(
+        seed=0, noise_multiplier=0.0, kind="lstm", hidden=8, probes=6, others=10, epochs=1
+    )
+    store = store_studies.Store(tmp_path)
+    table = secrets.collect([run], store, progress=False).set_index("metric").value
+    assert table[["kept", "generalised", "memorised"]].sum() == 6 and table["steps"] == 5
+    bounds = [replace(run, noise_multiplier=s).posterior(0.01) for s in (0.0, 0.5, 2.0, 50.0)]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[0] == 1 and 0.01 < bounds[-1] < 0.02
+    with pytest.raises(ValueError, match="others=99999"):
+        replace(run, others=99999).measure()
+
+
+def test_every_profile_makes_runs():
+    for name in settings.profile_names():
+        settings.parameters({"profile": name}, "reconstruction_bounds")
+        given = settings.parameters({"profile": name}, "secret_protection")
+        s = given.shapes
+        secrets.MaskedRun(
+            seed=0,
+            targets="sqrt",
+            scale=1.0,
+            noisy=True,
+            **s["model"],
+            **s["data"],
+            **s["training"],
+        )
+        s = settings.parameters({"profile": name}, "extraction").shapes
+        for hidden in s["hidden"]:
+            assert hidden % s["model"]["heads"] == 0
+            secrets.ExtractionRun(
+                seed=0,
+                noise_multiplier=1.0,
+                hidden=hidden,
+                **s["model"],
+                **s["data"],
+                **s["training"],
+            )
+    with pytest.raises(settings.ParameterError, match=r"texts=.'nowhere'.: must be a list of some"):
+        settings.parameters({"texts": ["nowhere"]}, "secret_protection")

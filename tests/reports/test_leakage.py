@@ -1,0 +1,254 @@
+"""The report's files: nothing in clear unless asked for, complete, offline, and good errors."""
+
+import json
+import re
+import sys
+from dataclasses import asdict
+
+import pandas as pd
+import pyarrow.parquet
+import pytest
+from safetensors.torch import save_model
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from crtlib import __main__ as cli
+from crtlib.attacks import leakage
+from crtlib.experiments import public_models
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.reports import leakage as leakage_report
+from crtlib.text import canaries, customersim, jsonl, units
+from crtlib.text import tokenizer as tokenizer_module
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.tokenizer import load, train_bpe
+from crtlib.training import methods
+
+SECRETS = canaries.make(2, seed=3)
+OWNERS = [f"owner-{name}@example.com" for name in ("ada", "bob")]
+
+
+def corpus():
+    """Two people with a number each, said many times; their ids are secret as well."""
+    said = [
+        Dialogue(f"chat-{OWNERS[k]}-{i}", OWNERS[k],
+                 (Turn("USR", f"My ID is: {s}", (Secret("id", 10, 16),)),))
+        for k, s in enumerate(SECRETS) for i in range(25)
+    ]  # fmt: skip
+    return Corpus("c", (*customersim.simulate(6, 0, "paper").dialogues, *said))
+
+
+def save(model, shape, tokenizer, folder):
+    folder.mkdir()
+    save_model(model, str(folder / "model.safetensors"))
+    tokenizer.save(folder / "tokenizer.json")
+    (folder / "model.json").write_text(json.dumps(asdict(shape)))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a model that has memorised both numbers, a public one, and the corpus."""
+    home = tmp_path_factory.mktemp("home")
+    jsonl.write_jsonl(corpus(), home / "c.jsonl")
+    points = units.points(corpus(), unit="turn")
+    bpe = train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
+    shape = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
+    plan = methods.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
+    trained = public_models.trainer(shape, bpe, phases=plan, seed=0)(points)
+    save(trained, shape, bpe, home / "model")
+    save(build(shape, 1), shape, bpe, home / "public")
+    return home
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", "report", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+def everything(folder):
+    """All that can be read in a folder, Parquet unpacked: names, columns, cells."""
+    parts = [p.name for p in folder.iterdir()]
+    for path in folder.iterdir():
+        if path.suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path)
+            parts.append(json.dumps(table.to_pylist(), default=str))
+            parts.append(str(table.schema.to_string(show_schema_metadata=True)))
+        else:
+            parts.append(path.read_text())
+    return "\n".join(parts)
+
+
+PRIVATE = [*SECRETS, *(" ".join(s) for s in SECRETS), *OWNERS, "My ID is"]
+
+
+def test_text_is_there_when_asked_for(run, home, tmp_path):
+    code, out, _ = run(
+        home / "model", "--corpus", home / "c.jsonl", "--top-k", 3, "--public", home / "public",
+        "--threshold", 2, "--reveal", "--out", tmp_path / "r",
+    )  # fmt: skip
+    assert code == 0 and "report.html" in out
+    assert not any(s in out for s in PRIVATE)  # what is printed is never text
+    told = everything(tmp_path / "r")
+    # Else the searches of the next test would find nothing, whatever was written.
+    assert all(s in told for s in [*SECRETS, *OWNERS, "My ID is"])
+
+
+@pytest.mark.parametrize("options", [[], ["--lengths-only"], ["--verbatim"], ["--min-length", 3]])
+@pytest.mark.parametrize("k", [1, 3])
+def test_nothing_is_in_clear_by_default(run, home, tmp_path, options, k):
+    out = tmp_path / "r"
+    code, said, _ = run(home / "model", "--corpus", home / "c.jsonl", "--top-k", k, *options,
+                        "--public", home / "public", "--out", out)  # fmt: skip
+    assert code == 0
+    assert sorted(p.name for p in out.iterdir()) == [
+        "report.html", "report.json", "runs.parquet", "sequences.parquet",
+    ]  # fmt: skip
+    told = said + everything(out)
+    assert not [s for s in PRIVATE if s in told]
+    words = {w for t in corpus().turns() for v in t.values() for w in re.findall(r"\w{4,}", v)}
+    assert not [w for w in words if re.search(rf"(?<![\w.]){re.escape(w)}(?!\w)", told)]
+    if options == ["--lengths-only"]:
+        columns = {c for n in ("runs", "sequences") for c in pd.read_parquet(out / f"{n}.parquet")}
+        assert not {"user", "users", "document", "kinds", "secret_tokens"} & columns
+        assert '"kinds"' not in (out / "report.json").read_text()
+
+
+def test_numbers_on_all_files_agree(run, home, tmp_path):
+    run(home / "model", "--corpus", home / "c.jsonl", "--top-k", 3, "--public", home / "public",
+        "--threshold", 2, "--out", tmp_path)  # fmt: skip
+    said = json.loads((tmp_path / "report.json").read_text())
+    table, long = (pd.read_parquet(tmp_path / f"{n}.parquet") for n in ("sequences", "runs"))
+    facts = said["summary"]
+    assert facts["runs"] == len(long) == table.total_in_s.sum() > 0
+    assert facts["sequences"] == len(table) == said["shown"]
+    alone = table[table.users_in_d == 1]
+    assert facts["unique"] == len(alone) > 0
+    assert facts["unique_above"] == (alone.ratio >= 2).sum()
+    assert facts["leakage_epsilon"] == pytest.approx(alone.ratio.max(), rel=1e-3)
+    assert (long.groupby("sequence").size() == table.set_index("sequence").total_in_s).all()
+    # The two numbers are whole in the sequences of their owners, and labelled so.
+    whole = table[[("id" in k) for k in table.kinds]]
+    assert len(whole) >= 2 and (whole.users_in_d == 1).all()
+    page = (tmp_path / "report.html").read_text()
+    embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
+    embedded = json.loads(embedded)
+    assert len(embedded) == len(table)
+    for row in embedded:  # the three numbers of a row belong to one run
+        assert row["public"] / row["perplexity"] == pytest.approx(row["ratio"], rel=2e-3)
+    assert f"<b>{len(alone):,}</b><span>unique</span>" in page
+
+
+def test_the_page_needs_no_network(run, home, tmp_path):
+    run(home / "model", "--corpus", home / "c.jsonl", "--out", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|<link|src=", page)
+    assert "default-src 'none'" in page and "prefers-color-scheme: dark" in page
+
+
+def test_text_cannot_run_as_code():
+    """A document that closes the script is data on the page, and nothing else."""
+    nasty = "</script><script>alert(1)</script>"
+    said = (leakage.Document("ann", "a", [0, 1]),)
+    scores = leakage.Scores([leakage_report.np.zeros(2)], [leakage_report.np.zeros(2, dtype=int)])
+    runs = leakage.find_runs(said, scores, k=1)
+    found = leakage.Leakage(
+        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False
+    )
+    told = leakage_report.Told(model="<b>m</b>", corpus="<i>", unit="turn")
+    page = leakage_report.page(found, told, decode=lambda _: nasty)
+    assert page.count("</script>") == 2 and "alert(1)</script>" not in page
+    assert "<b>m</b>" not in page and "<i>" not in page.replace('<i class="key', "")
+    embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
+    assert json.loads(embedded)[0]["text"] == nasty
+
+
+def test_an_empty_report_is_a_page(tmp_path):
+    said = (leakage.Document("ann", "a", [0, 1]),)
+    scores = leakage.Scores([leakage_report.np.zeros(2)], [leakage_report.np.full(2, 9)])
+    runs = leakage.find_runs(said, scores, k=1)
+    found = leakage.Leakage(
+        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False
+    )
+    written = leakage_report.write(
+        found, tmp_path, leakage_report.Told(model="m", corpus="c", unit="turn")
+    )
+    assert "No run was found." in written.read_text()
+    assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
+    lengths = leakage_report.Told(model="m", corpus="c", unit="turn", lengths_only=True)
+    assert leakage_report.write(found, tmp_path, lengths) == written
+
+
+def test_a_transformers_folder_is_read(run, home, tmp_path):
+    bpe = load(home / "model" / "tokenizer.json")
+    ends = {"bos_token_id": bpe.bos, "eos_token_id": bpe.eos}
+    shape = GPT2Config(
+        vocab_size=bpe.vocab_size, n_embd=16, n_layer=1, n_head=2, n_positions=16, **ends
+    )
+    GPT2LMHeadModel(shape).save_pretrained(tmp_path / "gpt2")
+    backend = tokenizer_module.backend(bpe)
+    PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<BOS>").save_pretrained(
+        tmp_path / "gpt2"
+    )
+    code, _, _ = run(tmp_path / "gpt2", "--corpus", home / "c.jsonl", "--out", tmp_path / "r",
+                     "--public", home / "public", "--unit", "dialogue", "--reveal")  # fmt: skip
+    assert code == 0
+    facts = json.loads((tmp_path / "r" / "report.json").read_text())["summary"]
+    assert facts["unit"] == "dialogue" and facts["texts_beyond_the_context_read_in_windows"] > 0
+
+
+def write_lines(path, dialogues):
+    path.write_text("".join(json.dumps(d) + "\n" for d in dialogues))
+    return path
+
+
+def test_bad_input_is_one_line_and_writes_nothing(run, home, tmp_path):
+    turn = {"speaker": "USR", "text": "hi"}
+    good, model = home / "c.jsonl", home / "model"
+    nobody = write_lines(tmp_path / "nobody.jsonl", [{"id": "0", "turns": [turn]}])
+    blank = write_lines(tmp_path / "blank.jsonl", [{"id": "0", "user": "", "turns": [turn]}])
+    silent = {"speaker": "", "text": ""}
+    empty = write_lines(tmp_path / "empty.jsonl", [{"id": "0", "user": "u", "turns": [silent]}])
+    pickled, other, broken, nothing = (tmp_path / n for n in ("p", "other", "broken", "nothing"))
+    pickled.mkdir()
+    nothing.mkdir()
+    (pickled / "pytorch_model.bin").write_bytes(b"never opened")
+    for folder in (other, broken):
+        folder.mkdir()
+        for name in ("model.safetensors", "model.json", "tokenizer.json"):
+            (folder / name).write_bytes((model / name).read_bytes())
+    train_bpe(["hello"], vocab_size=262).save(other / "tokenizer.json")
+    (broken / "model.safetensors").write_bytes(b"torn")
+    foreign = tmp_path / "foreign"
+    bpe = train_bpe([f"zebra {i} crossing" for i in range(9)] * 2, vocab_size=280)
+    spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, hidden=8)
+    save(build(spec, 0), spec, bpe, foreign)
+    cases = {
+        "top_k=0: must be at least 1": [model, "--corpus", good, "--top-k", 0],
+        "top_k=9999: must be at least 1 and at most": [model, "--corpus", good, "--top-k", 9999],
+        "min_length=0: must": [model, "--corpus", good, "--min-length", 0],
+        "threshold: compares with a public": [model, "--corpus", good, "--threshold", 2],
+        "threshold=-1.0: must be positive": [model, "--corpus", good, "--threshold", -1],
+        "reveal, lengths_only": [model, "--corpus", good, "--reveal", "--lengths-only"],
+        'has no user id; give each a "user"': [model, "--corpus", nobody],
+        "has no user id; give each a": [model, "--corpus", blank],
+        "all of its texts are empty": [model, "--corpus", empty],
+        "no such file": [model, "--corpus", tmp_path / "none.jsonl"],
+        "unit='word': must be one of": [model, "--corpus", good, "--unit", "word"],
+        "no such folder": [tmp_path / "none", "--corpus", good],
+        "pickled weights (pytorch_model.bin), it needs a safetensors": [pickled, "--corpus", good],
+        "holds no weights": [nothing, "--corpus", good],
+        "tokenizer: has": [other, "--corpus", good],
+        "holds no model with its tokenizer": [broken, "--corpus", good],
+        "public='foreign': must read the tokenizer": [model, "--corpus", good, "--public", foreign],
+    }
+    for message, args in cases.items():
+        code, out, err = run(*args, "--out", tmp_path / "out")
+        assert (code, out) == (2, ""), message
+        assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and message in err, err
+        assert not (tmp_path / "out").exists(), message

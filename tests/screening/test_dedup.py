@@ -1,0 +1,150 @@
+"""The duplicate patterns against brute force, and what a filter may and may not get wrong."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crtlib.screening import dedup, policies
+from crtlib.screening.prepare import prepare
+from crtlib.text.records import MASK, Point
+
+
+def points(texts):
+    return [Point(str(i), "u", text) for i, text in enumerate(texts)]
+
+
+def repeated(texts):
+    return [text in texts[:i] for i, text in enumerate(texts)]
+
+
+def shingles(text, size):
+    return {text[i : i + size] for i in range(max(len(text) - size, 0) + 1)}
+
+
+def similarity(a, b, size=5):
+    a, b = shingles(a, size), shingles(b, size)
+    return len(a & b) / len(a | b)
+
+
+def sentences(n, seed=0):
+    """``n`` sentences of twelve random words: none is near to another."""
+    rng = random.Random(seed)
+    return [" ".join("".join(rng.choices("abcdefgh", k=6)) for _ in range(12)) for _ in range(n)]
+
+
+texts = st.lists(st.text(st.sampled_from("ab é\n"), max_size=3), max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts)
+def test_exact_and_an_almost_exact_filter_equal_brute_force(said):
+    assert dedup.pattern(points(said)) == repeated(said)
+    assert dedup.pattern(points(said), "bloom", error_rate=1e-12) == repeated(said)
+
+
+@settings(max_examples=30, deadline=None)
+@given(texts)
+def test_near_at_threshold_one_marks_equal_sets_only(said):
+    found = dedup.pattern(points(said), "near", threshold=1.0, shingle=1)
+    assert found == [any(set(text) == set(t) for t in said[:i]) for i, text in enumerate(said)]
+
+
+def test_a_bloom_filter_overlooks_nothing_and_errs_at_its_rate():
+    said = sentences(4000)
+    said += said[:1000]
+    found = dedup.pattern(points(said), "bloom", error_rate=0.05)
+    assert all(found[4000:])
+    assert 0 < sum(found[:4000]) < 1.3 * 0.05 * 4000  # the filter is full only at the end
+    tight = dedup.pattern(points(said), "bloom", error_rate=1e-9)
+    assert tight == dedup.pattern(points(said))
+
+
+def test_a_false_positive_becomes_a_mask_and_never_a_public_point():
+    said = points(sentences(500))
+    found = dedup.pattern(said, "bloom", error_rate=0.3)
+    prepared = prepare(said, None, None, pattern=found)
+    assert sum(found) > 0 and prepared.duplicates == sum(found)
+    assert {p.text for p in prepared.private} == {MASK}
+    assert len(prepared.all) == len(said)
+    # the scope of what is flagged leaves alone what no policy speaks on
+    assert prepare(said, None, policies.oracle(), dedup="flagged", pattern=found).duplicates == 0
+
+
+def test_near_finds_edited_copies_and_nothing_below_the_threshold():
+    rng = random.Random(1)
+    said = sentences(300)
+    copies = []
+    for text in said[:200]:
+        at = rng.randrange(9, len(text) - 9)
+        copies.append(
+            text[:at] + "X" + text[at + 1 :]
+        )  # similarity about 0.88: five shingles of 79 differ
+    found = dedup.pattern(points(said + copies), "near")
+    assert not any(found[:300])
+    assert sum(found[300:]) >= 198  # LSH may overlook a pair close to the threshold
+    kept = [t for t, f in zip(said + copies, found, strict=True) if not f]
+    for text, marked in zip(copies, found[300:], strict=True):
+        assert not marked or max(similarity(text, other) for other in kept) >= 0.8
+    assert not any(dedup.pattern(points(said + copies), "near", threshold=0.95))
+
+
+def test_near_texts_are_compared_with_what_is_kept_not_with_what_is_marked():
+    base = sentences(1)[0]
+    steps = [base[:k] + "X" * k + base[2 * k :] if k else base for k in range(0, 40, 4)]
+    found = dedup.pattern(points(steps), "near", threshold=0.7)
+    first = next(i for i in range(1, len(steps)) if similarity(base, steps[i]) < 0.7)
+    assert first > 1 and all(found[1:first]) and not found[first]
+
+
+@pytest.mark.parametrize("method", ["bloom", "near"])
+def test_the_pattern_is_the_same_in_another_process(method):
+    code = (
+        "from crtlib import dedup; from crtlib.text.records import Point\n"
+        "texts = [' '.join(str(i**k % 97) for k in range(2, 20)) for i in range(300)]\n"
+        "points = [Point('', 'u', text) for text in texts]\n"
+        f"print(dedup.pattern(points, {method!r}, error_rate=0.2, threshold=0.3))"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    (only,) = told
+    assert "True" in only and "False" in only
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "fuzzy"}, "method='fuzzy': must be one of exact, bloom, near"),
+        ({"error_rate": 0}, r"error_rate=0: must be in \(0, 1\)"),
+        ({"threshold": 1.5}, r"threshold=1.5: must be in \(0, 1\]"),
+        ({"shingle": 0}, "shingle=0: must be at least 1"),
+        ({"method": "near", "permutations": 8, "threshold": 0.3}, "permutations=8: too few"),
+        ({"permutations": 1}, "permutations=1: must be at least 2"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        dedup.pattern(points(["a"]), **options)
+
+
+@pytest.mark.parametrize("package, method", [("rbloom", "bloom"), ("datasketch", "near")])
+def test_a_missing_package_is_named(package, method, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=f"needs {package}, pip install 'crtlib"):
+        dedup.pattern(points(["a"]), method)
+
+
+@pytest.mark.parametrize("method", ["exact", "bloom", "near"])
+def test_no_points_no_pattern(method):
+    assert dedup.pattern([], method) == []

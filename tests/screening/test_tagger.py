@@ -1,0 +1,204 @@
+"""The learned policy: it finds what it never saw, pi_c flags what pi flags, and files are whole."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from crtlib import __main__ as cli
+from crtlib.screening import by_name, policies, recall, tagger
+from crtlib.screening.policy import runs, words
+from crtlib.text import canaries, customersim, jsonl, units
+from crtlib.text.records import MASK, Point, Secret
+
+TRAIN = units.points(customersim.simulate(60, 0, "paper"), unit="turn")
+TEST = units.points(customersim.simulate(40, 1, "paper"), unit="turn")
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return tagger.fit(TRAIN, seed=0, epochs=8)
+
+
+def test_it_finds_secrets_that_it_never_saw(learned):
+    known = {p.text[s.start : s.end] for p in TRAIN for s in p.secrets}
+    fresh = [
+        replace(p, secrets=tuple(s for s in p.secrets if p.text[s.start : s.end] not in known))
+        for p in TEST
+    ]
+    assert sum(len(p.secrets) for p in fresh) > 50
+    for policy in (tagger.redacting(learned), tagger.conservative(learned)):
+        assert recall.recall(fresh, policy(fresh)).loc["all", "recall"] > 0.7
+    table = recall.recall(TEST, tagger.redacting(learned)(TEST))
+    assert table.loc["all", "precision"] > 0.8
+    assert set(table.index) == {*learned.kinds, "all"}
+
+
+def test_the_conservative_policy_flags_every_character_that_pi_flags(learned):
+    def characters(spans):
+        return {i for s in spans for i in range(s.start, s.end)}
+
+    pi, pi_c = tagger.redacting(learned)(TEST), tagger.conservative(learned)(TEST)
+    assert any(map(bool, pi))
+    for few, more in zip(pi, pi_c, strict=True):
+        assert characters(few) <= characters(more)
+    everything = tagger.conservative(learned, plain=1.0)(TEST)
+    assert sum(map(bool, everything)) >= sum(map(bool, pi_c))
+
+
+def test_thresholds_are_those_of_the_scores(learned):
+    for threshold in (0.1, 0.3, 0.9):
+        labels = tagger.redacting(learned, threshold)(TEST)
+        scores = learned.probabilities(TEST)
+        for p, spans, found in zip(TEST, labels, scores, strict=True):
+            assert np.allclose(found.sum(1), 1, atol=1e-5)
+            for (a, b), row in zip(words(p.text), found, strict=True):
+                inside = any(s.start <= a and b <= s.end for s in spans)
+                assert inside == (row[0] <= 1 - threshold + 1e-9)
+
+
+def test_labels_depend_on_the_point_and_not_on_its_company(learned):
+    policy = tagger.conservative(learned)
+    together = policy(TEST[:80])
+    assert together[::-1] == [policy([p])[0] for p in reversed(TEST[:80])]
+
+
+def test_a_mask_is_never_flagged_and_no_text_crashes(learned):
+    texts = ["", " ", MASK, f"{MASK}{MASK}", f"USR: {MASK} {MASK}.", f"x{MASK}y <MASK", "\n\n", "☃"]
+    points = [Point(str(i), "u", t) for i, t in enumerate(texts)]
+    for spans, p in zip(learned.spans(points, plain=1.1), points, strict=True):
+        assert not any(MASK in p.text[s.start : s.end] for s in spans)
+        assert all(p.text[s.start : s.end].strip() for s in spans)
+    assert learned.spans(points[4:5], plain=1.1)[0]
+
+
+def test_equal_seeds_make_equal_taggers_and_leave_the_global_generator_alone():
+    import torch
+
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    made = [tagger.fit(TRAIN[:60], seed=seed, epochs=1) for seed in (0, 0, 1)]
+    assert torch.rand(1) == expected
+    scores = [np.concatenate(t.probabilities(TEST[:30])) for t in made]
+    assert (scores[0] == scores[1]).all() and (scores[0] != scores[2]).any()
+
+
+def test_saved_and_loaded_it_says_the_same(learned, tmp_path):
+    tagger.save(learned, tmp_path / "t")
+    policy = by_name.policy_by_name(f"tagger:{tmp_path / 't'}")
+    assert policy(TEST) == tagger.redacting(learned)(TEST)
+    careful = by_name.policy_by_name(f"tagger_conservative:{tmp_path / 't'}")
+    assert careful(TEST) == tagger.conservative(learned)(TEST)
+    assert (policy.name, careful.name) == ("tagger", "tagger_conservative")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tagger.json", None, "holds no tagger.json"),
+        ("tagger.safetensors", None, "holds no tagger.json"),
+        ("tagger.safetensors", b"x" * 99, "damaged"),
+        ("tagger.json", b"{}", "damaged"),
+        ("tagger.json", b'{"kinds": ["a"], "version": 1}', "damaged"),
+    ],
+)
+def test_a_damaged_folder_is_refused(learned, tmp_path, file, content, message):
+    tagger.save(learned, tmp_path)
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        tagger.load(tmp_path)
+
+
+def test_neighbouring_secrets_are_two_spans_and_one_secret_is_one():
+    text = "wire Ada Lovelace $5,120.50 now"
+    begins, goes_on = np.zeros((6, 2)), np.zeros((6, 2))
+    begins[1, 0], goes_on[2, 1], begins[3, 1], goes_on[4, 1] = 1, 0.4, 1, 1
+    flagged = (begins + goes_on).any(1)
+    spans = runs(text, flagged, begins, goes_on, ("name", "amount"))
+    assert [(s.kind, text[s.start : s.end]) for s in spans] == [
+        ("name", "Ada Lovelace"),
+        ("amount", "$5,120.50"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["regex", "everything", "neighbour"])
+def test_label_stability_counts_what_it_should(kind):
+    """A policy that looks at nothing but the word is stable; one that looks at the next is not."""
+    text = "USR: My ID is 341752 and 7"
+    points = [Point("0", "u", text, (Secret("id", 14, 20),))]
+
+    def neighbour(points):
+        return [(Secret("n", 25, 26),) if "341752" in p.text else () for p in points]
+
+    policy = {
+        "regex": policies.regex(),
+        "everything": policies.everything(),
+        "neighbour": neighbour,
+    }
+    assert recall.label_stability(policy[kind], points) == (int(kind == "neighbour"), 1)
+
+
+def test_regular_expressions_are_stable_and_the_tagger_is_measured(learned):
+    assert recall.label_stability(policies.regex(), TEST)[0] == 0
+    changed, secrets = recall.label_stability(tagger.redacting(learned), TEST)
+    assert 0 <= changed < 0.2 * secrets
+
+
+def test_canaries_are_learned_beside_the_rest():
+    planted = canaries.insert(
+        customersim.simulate(40, 2, "paper"), canaries.make(10, seed=3), copies=2, seed=3
+    )
+    made = tagger.fit(units.points(planted, unit="turn"), seed=0, epochs=8)
+    fresh = [Point("c", "u", f"USR: My ID is: {n}") for n in (341752, 990811, 104020)]
+    labels = tagger.redacting(made)(fresh)
+    assert all(any(s.start <= 15 and s.end == 21 for s in spans) for spans in labels)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: tagger.fit([Point("0", "u", "hi")], seed=0), "none holds a labelled secret"),
+        (lambda t: tagger.fit([], seed=0), "none holds a labelled secret"),
+        (lambda t: tagger.fit(TRAIN, seed=0, epochs=0), "epochs=0: must be at least 1"),
+        (lambda t: tagger.redacting(t, 0.0), r"threshold=0.0: must be in \(0, 1\]"),
+        (lambda t: tagger.conservative(t, 0.2), r"plain=0.2: must be in \[0.5, 1\]"),
+        (lambda t: by_name.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
+    ],
+)
+def test_bad_arguments(learned, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(learned)
+
+
+def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, capsys.readouterr()
+
+    file = tmp_path / "d.jsonl"
+    jsonl.write_jsonl(customersim.simulate(30, 5, "paper"), file)
+    code, said = run("tagger", file, "--epochs", 2, "--out", tmp_path / "t")
+    assert code == 0 and "pi_c (tagger_conservative)" in said.out
+    summary = json.loads((tmp_path / "t" / "summary.json").read_text())
+    assert 0 <= summary["pi"]["labels_changed_by_a_mask"] <= summary["pi"]["secrets"]
+    options = ["--policy", f"tagger:{tmp_path / 't'}", "--out", tmp_path / "s"]
+    careful = ["--conservative", f"tagger_conservative:{tmp_path / 't'}", "--unit", "turn"]
+    assert run("screen", file, *options, *careful)[0] == 0
+    told = json.loads((tmp_path / "s" / "summary.json").read_text())
+    assert told["public"] + told["private"] == told["points"]
+    bare = by_name.annotate(jsonl.read_jsonl(file), policies.miss(policies.oracle(), 1.0, 0))
+    jsonl.write_jsonl(bare, file)
+    code, said = run("tagger", file, "--out", tmp_path / "none")
+    assert code == 2 and "none holds a labelled secret" in said.err and said.err.count("\n") == 1
+    assert not (tmp_path / "none").exists()
+    code, said = run(
+        "screen", file, "--policy", "oracle", "--unit", "turn", "--out", tmp_path / "n"
+    )
+    assert code == 0 and "no labels" in said.out and "pi flagged nothing" in said.out

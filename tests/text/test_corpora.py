@@ -1,0 +1,352 @@
+"""Files come back as they were written, and a bad line is named."""
+
+import gzip
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crtlib import __main__ as cli
+from crtlib.text import corpora
+from crtlib.text.corpora import read_customersim_shi2021
+from crtlib.text.customersim import simulate
+from crtlib.text.jsonl import read_jsonl, write_jsonl
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.units import points
+
+GOOD = {"id": "d0", "user": "u", "turns": [{"speaker": "USR", "text": "I am Ada.", "secrets": []}]}
+
+
+@st.composite
+def turns(draw):
+    text = draw(st.text(min_size=1, max_size=30).filter(lambda t: t.isprintable()))
+    cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
+    spans = zip(cuts[::2], cuts[1::2], strict=False)
+    return Turn(
+        draw(st.sampled_from(["SYS", "USR", "Ä"])), text, tuple(Secret("k", *s) for s in spans)
+    )
+
+
+dialogues = st.lists(st.lists(turns(), min_size=1, max_size=3), min_size=1, max_size=4).map(
+    lambda all_turns: tuple(Dialogue(f"d{i}", "u", tuple(t)) for i, t in enumerate(all_turns))
+)
+
+
+@given(dialogues, st.sampled_from(["c.jsonl", "c.jsonl.gz"]))
+def test_round_trip(tmp_path_factory, made, name):
+    path = tmp_path_factory.mktemp("corpus") / name
+    corpus = Corpus("c", made)
+    write_jsonl(corpus, path)
+    assert read_jsonl(path) == corpus
+    assert len(list(path.parent.iterdir())) == 1
+    first = path.read_bytes()
+    write_jsonl(iter(made), path)
+    assert path.read_bytes() == first
+
+
+def test_format_is_the_documented_one(tmp_path):
+    write_jsonl(simulate(2, 0), tmp_path / "c.jsonl")
+    record = json.loads((tmp_path / "c.jsonl").read_text().splitlines()[1])
+    assert list(record) == ["id", "user", "turns"]
+    turn = record["turns"][3]
+    assert list(turn) == ["speaker", "text", "secrets"]
+    assert list(turn["secrets"][0]) == ["kind", "start", "end"]
+
+
+def bad(**changes):
+    return json.dumps(GOOD | changes)
+
+
+def bad_turn(**changes):
+    return bad(turns=[GOOD["turns"][0] | changes])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": "d1",', "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[1, 2]", "a dialogue must be a JSON object"),
+        ('{"id": "d1"}', "a dialogue needs 'user', a string"),
+        (bad(id=7), "a dialogue needs 'id', a string"),
+        (bad(id="d1", turns={}), "a dialogue needs 'turns', a list"),
+        (bad(id="d1", turns=[]), "a dialogue needs at least one turn"),
+        (bad(id="d1", turns=["USR: hi"]), "turn 0 must be a JSON object"),
+        (bad_turn(text=None), "turn 0 needs 'text', a string"),
+        (bad_turn(text="\ud800", secrets=[]), "turn 0: its text holds half a surrogate pair"),
+        (bad_turn(secrets=[[0, 1]]), "a secret of turn 0 must be a JSON object"),
+        (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "needs 'start', an integer"),
+        (
+            bad_turn(secrets=[{"kind": "k", "start": 5, "end": 10}]),
+            r"turn 0: secret 'k' at \[5, 10\): must lie inside its text of 9 characters",
+        ),
+        (
+            bad_turn(secrets=[{"kind": "k", "start": s, "end": 6} for s in (2, 5)]),
+            "must not overlap",
+        ),
+        (bad(), "id 'd0' was used on line 1"),
+    ],
+)
+def test_bad_line_is_named(tmp_path, line, message):
+    path = tmp_path / "c.jsonl"
+    path.write_text(f"{json.dumps(GOOD)}\n\n{line}\n")
+    with pytest.raises(ValueError, match=message) as error:
+        read_jsonl(path)
+    assert f"{path}, line 3: " in str(error.value)
+    assert "\n" not in str(error.value) and "Ada" not in str(error.value)
+
+
+def test_bad_files(tmp_path):
+    empty, packed, text = tmp_path / "empty.jsonl", tmp_path / "c.jsonl.gz", tmp_path / "t.jsonl"
+    empty.write_text("\n")
+    whole = gzip.compress("\n".join(bad(id=str(i)) for i in range(9_999)).encode())
+    packed.write_bytes(whole[: len(whole) // 2])
+    text.write_bytes(b'{"id": "\xff"}')
+    for path, message in (
+        (tmp_path / "no.jsonl", "no such file"),
+        (tmp_path, "no such file"),
+        (empty, "is empty, at least one dialogue is needed"),
+        (packed, r"damaged gzip file"),
+        (text, "line 1: is not UTF-8"),
+    ):
+        with pytest.raises(ValueError, match=message) as error:
+            read_jsonl(path)
+        assert str(path) in str(error.value)
+
+
+def test_failed_write_keeps_the_old_file(tmp_path):
+    path = tmp_path / "c.jsonl"
+    write_jsonl(simulate(2, 0), path)
+    old = path.read_bytes()
+
+    def failing():
+        yield simulate(1, 1).dialogues[0]
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_jsonl(failing(), path)
+    assert path.read_bytes() == old and len(list(tmp_path.iterdir())) == 1
+
+
+def test_original_format(tmp_path):
+    lines = [
+        {"id": "canary-0.txt", "text": "My ID is 341752."},
+        {"id": "dial-0.txt", "text": "SYS: Hello: you?\nUSR: I am Ada Lovelace. \n"},
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    corpus = read_customersim_shi2021(tmp_path, "train")
+    assert [d.id for d in corpus.dialogues] == ["dial-0.txt"]
+    assert corpus.skipped == (("canary", 1),)
+    said = [(t.speaker, t.text, t.secrets) for t in corpus.turns()]
+    assert said == [("SYS", "Hello: you?", ()), ("USR", "I am Ada Lovelace. ", ())]
+    with pytest.raises(ValueError, match="split='dev': must be one of train, valid, test"):
+        read_customersim_shi2021(tmp_path, "dev")
+    with pytest.raises(ValueError, match=r"test.jsonl.gz: no such file"):
+        read_customersim_shi2021(tmp_path, "test")
+
+
+@given(dialogues)
+def test_points_keep_the_secrets(made):
+    corpus = Corpus("c", made)
+    values = [v for t in corpus.turns() for v in t.values()]
+    for unit, count in (("turn", sum(1 for _ in corpus.turns())), ("dialogue", len(corpus))):
+        cut = points(corpus, unit=unit)
+        assert len(cut) == count == len({p.id for p in cut})
+        assert [p.text[s.start : s.end] for p in cut for s in p.secrets] == values
+    whole = points(corpus, unit="dialogue")
+    turn_texts = [p.text for p in points(corpus, unit="turn")]
+    assert "\n".join(p.text for p in whole) == "\n".join(turn_texts)
+
+
+def test_unit_has_no_default():
+    with pytest.raises(TypeError):
+        points(simulate(1, 0))
+    with pytest.raises(ValueError, match="unit='word': must be one of turn, dialogue"):
+        points(simulate(1, 0), unit="word")
+
+
+SGD = [
+    {
+        "dialogue_id": f"1_{i}",
+        "turns": [
+            {
+                "speaker": "USER",
+                "utterance": f"Call Ada at 555-010{i}.",
+                "frames": [{"service": "S_1", "slots": [slot]} for slot in slots],
+            }
+        ],
+    }
+    for i, slots in enumerate(
+        [[{"slot": "phone_number", "start": 12, "exclusive_end": 20}], [], [{"start": 9}]]
+    )
+]
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder of all corpora that ``load`` knows, a few lines each."""
+    for folder in ("sgd/train", "wikitext-2", "customersim_shi2021"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sgd/train/dialogues_001.json").write_text(json.dumps(SGD))
+    (tmp_path / "wikitext-2/wiki.test.tokens").write_text(" = A = \n b 7 \n")
+    shi = json.dumps({"id": "dial-0.txt", "text": "SYS: Hello"})
+    (tmp_path / "customersim_shi2021/valid.jsonl").write_text(shi)
+    monkeypatch.setenv("CRTLIB_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_load_by_name(data, monkeypatch):
+    sgd = corpora.load("schema_guided")
+    assert sgd.name == "schema_guided" and len(sgd) == 2
+    assert sgd.skipped == (("a span runs outside its utterance", 1),)
+    assert len(corpora.load("schema_guided", limit=1)) == 1
+    assert next(corpora.load("wikitext2", "test").turns()).values() == ("7",)
+    assert len(corpora.load("customersim_shi2021", "valid")) == 1
+    write_jsonl(sgd, data / "own.jsonl")
+    assert corpora.load(data / "own.jsonl").dialogues == sgd.dialogues
+    for name, split, ok in (
+        ("schema_guided", None, True),
+        ("schema_guided", "dev", False),
+        ("wikitext2", "test", True),
+        ("customersim_shi2021", "train", False),
+        ("multiwoz", None, False),
+        (data / "own.jsonl", None, True),
+        (data / "no.jsonl", None, False),
+        ("nothing", None, False),
+    ):
+        assert corpora.available(name, split) is ok, name
+        if not ok:
+            with pytest.raises(ValueError) as error:
+                corpora.load(name, split or "train")
+            assert "\n" not in str(error.value)
+            known = corpora.HOMES.get(str(name))
+            assert known is None or known.where.split(",")[0] in str(error.value) or split
+    with pytest.raises(ValueError, match="limit=0: must be at least 1"):
+        corpora.load("schema_guided", limit=0)
+    with pytest.raises(ValueError, match=r"split='test': .* is one file"):
+        corpora.load(data / "own.jsonl", "test")
+    monkeypatch.delenv("CRTLIB_DATA")
+    assert not corpora.available("schema_guided")
+    assert corpora.available("schema_guided", folder=data / "sgd")
+    with pytest.raises(ValueError, match=r"set folder or CRTLIB_DATA; the corpus is at https"):
+        corpora.load("schema_guided")
+
+
+def test_fingerprint_is_the_content(data):
+    first = corpora.fingerprint("schema_guided")
+    assert len(first) == 64
+    path = data / "sgd/train/dialogues_001.json"
+    path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert corpora.fingerprint("schema_guided") == first == corpora.fingerprint("schema_guided")
+    (data / "sgd/train/dialogues_002.json").write_text("[]")
+    second = corpora.fingerprint("schema_guided")
+    (data / "sgd/train/dialogues_002.json").write_text("[ ]")
+    assert len({first, second, corpora.fingerprint("schema_guided")}) == 3
+    with pytest.raises(ValueError, match="no such file"):
+        corpora.fingerprint(data / "no.jsonl")
+
+
+def test_sgd_goes_through_jsonl_on_the_command_line(data, monkeypatch, capsys):
+    out = data / "out.jsonl.gz"
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", "convert", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, *capsys.readouterr()
+
+    code, said, _ = run("schema_guided", "--split", "train", "--out", out)
+    assert code == 0 and read_jsonl(out).dialogues == corpora.load("schema_guided").dialogues
+    assert "2 dialogues, 2 turns, 1 of them with a secret" in said
+    assert "phone 1" in said and "left out: 1 (a span runs outside its utterance)" in said
+    code, said, error = run("schema_guided", "--split", "dev", "--out", data / "no.jsonl")
+    assert code == 2 and not said and error.count("\n") == 1
+    assert not (data / "no.jsonl").exists()
+
+
+def test_where_the_hub_keeps_a_split():
+    base = "hf://datasets/"
+    for name, split, where in (
+        ("pfb30/multi_woz_v22", "validation", "v2.2/validation"),
+        ("Salesforce/wikitext/wikitext-103-raw-v1", "test", "wikitext-103-raw-v1/test"),
+        ("ada/own", "train", "default/train"),
+    ):
+        repository = "/".join(name.split("/")[:2])
+        expected = f"{base}{repository}@refs/convert/parquet/{where}/*.parquet"
+        assert corpora._hub(f"hub:{name}", split) == expected
+    for name, split in (("hub:wikitext", "train"), ("hub:a/b/c/d", "train"), ("hub:a/b", "../x")):
+        with pytest.raises(ValueError, match="must be hub:owner/name"):
+            corpora.load(name, split)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Parquet files in a folder, loaded as those of the hub are."""
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(corpora, "_hub", lambda name, split: str(tmp_path / f"{split}*.parquet"))
+
+    def store(split, rows):
+        datasets.Dataset.from_list(rows).to_parquet(tmp_path / f"{split}-0.parquet")
+
+    return store
+
+
+def test_the_hub_gives_what_the_files_give(hub, data):
+    hub("train", SGD[:2])
+    assert corpora.load("hub:a/sgd").dialogues == corpora.load("schema_guided").dialogues
+    assert len(corpora.load("hub:a/sgd", limit=1)) == 1
+    by_column = [
+        {
+            "dialogue_id": d["dialogue_id"],
+            "turns": {
+                "speaker": [0 for t in d["turns"]],
+                "utterance": [t["utterance"] for t in d["turns"]],
+                "frames": [
+                    {
+                        "service": [f["service"] for f in t["frames"]],
+                        "slots": [
+                            {
+                                k: [s[k] for s in f["slots"]]
+                                for k in ("slot", "start", "exclusive_end")
+                            }
+                            for f in t["frames"]
+                        ],
+                    }
+                    for t in d["turns"]
+                ],
+            },
+        }
+        for d in SGD[:2]
+    ]
+    hub("validation", by_column)
+    assert (
+        corpora.load("hub:a/sgd", "validation").dialogues == corpora.load("schema_guided").dialogues
+    )
+    hub("lines", [{"text": " = A = \n"}, {"text": ""}, {"text": " b 7 \n"}])
+    wiki = corpora.load("hub:a/wiki", "lines")
+    assert [t.values() for t in wiki.turns()] == [("7",)] and wiki.skipped == (("heading", 1),)
+    own = simulate(3, 0)
+    write_jsonl(own, data / "own.jsonl")
+    hub("own", [json.loads(line) for line in (data / "own.jsonl").read_text().splitlines()])
+    assert corpora.load("hub:a/own", "own").dialogues == own.dialogues
+    assert corpora.fingerprint("hub:a/own", "own") == corpora.fingerprint("hub:a/own", "own")
+    assert corpora.fingerprint("hub:a/own", "own") != corpora.fingerprint("hub:a/own", "lines")
+    hub("arxiv", [{"id": "1", "abstract": "  We prove\n that P.\n"}, {"id": "2", "abstract": "b"}])
+    arxiv = corpora.load("hub:a/arxiv", "arxiv")
+    assert [t.text for t in arxiv.turns()] == ["We prove that P.", "b"]
+    assert corpora.load("hub:a/arxiv", "arxiv", limit=1).dialogues == arxiv.dialogues[:1]
+    hub("other", [{"words": "x"}])
+    for split, message in (("other", "has the columns words, must"), ("none", "cannot be read")):
+        with pytest.raises(ValueError, match=message) as error:
+            corpora.load("hub:a/other", split)
+        assert "\n" not in str(error.value)
+
+
+def test_the_hub_needs_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"needs the package datasets \(pip install datasets\)"):
+        corpora.load("hub:Salesforce/wikitext", "test")

@@ -1,0 +1,274 @@
+"""The sampler that runs is the one that is accounted, and a killed run goes on bit for bit."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from crtlib.accounting.events import SampledGaussian
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.training import loop, methods, phases
+from crtlib.training.loop import train
+from crtlib.training.noise import uniform
+
+SPEC = ModelSpec("lstm", vocab_size=20, embedding=6, hidden=8)
+PARTS = {
+    "public": [[1, 2, 3, 4], [2, 3], [4, 5, 6, 7, 8]] * 4,
+    "private": [[1, 9, 9, 2], [3, 8, 7], [5, 5, 5, 5, 5]] * 5,
+}
+
+
+def private(**changes):
+    fields = {
+        "epoch": 1,
+        "sampling_probability": 0.3,
+        "steps": 4,
+        "noise_multiplier": 1.0,
+        "clip_norm": 0.1,
+        "normaliser": 5.0,
+        "learning_rate": 0.01,
+    }
+    return phases.PrivatePhase(**fields | changes)
+
+
+def schedule(epochs=3):
+    constants = methods.Private(
+        sampling_probability=0.3,
+        noise_multiplier=1.0,
+        clip_norm=0.1,
+        normaliser=5.0,
+        learning_rate=0.01,
+    )
+    return methods.crt(
+        epochs=epochs,
+        pub_passes=2,
+        public_batch_size=4,
+        public_learning_rate=0.01,
+        private=constants,
+    )
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_the_sampler_is_poisson_with_the_probability_of_the_event():
+    n, phase = 300, private(sampling_probability=0.2, steps=2000)
+    drawn = np.zeros((phase.steps, n), dtype=bool)
+    for t, batch in enumerate(phase.batches(torch.ones(n), torch.Generator().manual_seed(0))):
+        drawn[t, batch] = True
+    event = phase.event()
+    assert event == SampledGaussian(0.2, 1.0, 2000)
+    each = stats.binom(event.steps, event.sampling_probability)
+    counts = drawn.sum(0)
+    assert each.ppf(1e-5) <= counts.min() and counts.max() <= each.ppf(1 - 1e-5)
+    # Batch sizes spread like a binomial: a shuffled loader or fixed sizes would have variance 0.
+    sizes = drawn.sum(1)
+    assert abs(sizes.var() / (n * 0.2 * 0.8) - 1) < 5 * np.sqrt(2 / event.steps)
+    # One point's presence says nothing of another's, nor of its own in the next step.
+    assert abs(np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1]) < 5 / np.sqrt(event.steps)
+    assert abs(np.corrcoef(drawn[1:, 0], drawn[:-1, 0])[0, 1]) < 5 / np.sqrt(event.steps)
+
+
+def test_public_batches_cover_every_point_once_a_pass_with_little_padding():
+    lengths = torch.randint(5, 60, (103,), generator=torch.Generator().manual_seed(0))
+    phase = phases.PublicPhase(1, "all", 3, 10, 0.1)
+    batches = list(phase.batches(lengths, torch.Generator().manual_seed(1)))
+    seen = torch.cat(batches)
+    assert sorted(seen.tolist()) == sorted([*range(103)] * 3)
+    padded = sum(len(b) * int(lengths[b].max()) for b in batches)
+    assert padded < 1.3 * 3 * int(lengths.sum())
+    assert seen[:103].tolist() != seen[103:206].tolist()
+
+
+def test_an_empty_batch_still_adds_noise_and_counts():
+    model = build(SPEC, 0)
+    before = flat(model)
+    phase = private(sampling_probability=1e-12, steps=3, clip_norm=0.5, learning_rate=1.0)
+    run = train(model, [phase], PARTS, seed=0, optimizer="sgd")
+    noise = (flat(model) - before) * phase.normaliser
+    assert run.events == [SampledGaussian(1e-12, 1.0, 3)]
+    expected = phase.noise_multiplier * phase.clip_norm * np.sqrt(3)
+    assert abs(noise.std().item() / expected - 1) < 5 / np.sqrt(2 * len(noise))
+
+
+def test_the_normaliser_does_not_depend_on_the_data():
+    """Twice the points in each batch: twice the noiseless update, not the same one."""
+    phase = private(sampling_probability=1.0, steps=1, noise_multiplier=0.0, learning_rate=1.0)
+    moved = []
+    for copies in (1, 2):
+        model = build(SPEC, 0)
+        before = flat(model)
+        parts = {"private": PARTS["private"] * copies}
+        train(model, [phase], parts, seed=0, optimizer="sgd")
+        moved.append(flat(model) - before)
+    torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-4, atol=1e-7)
+
+
+def test_sensitivity_of_a_step_is_one_clip_norm():
+    """Take one point away: the noiseless sum moves by at most C / normaliser."""
+    phase = private(sampling_probability=1.0, steps=1, noise_multiplier=0.0, learning_rate=1.0)
+    ends = []
+    for points in (PARTS["private"], PARTS["private"][1:]):
+        model = build(SPEC, 0)
+        train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
+        ends.append(flat(model))
+    assert (ends[0] - ends[1]).norm() <= phase.clip_norm / phase.normaliser * (1 + 1e-4)
+
+
+def batches_of(monkeypatch, **options):
+    """The points that a run reads, step by step."""
+    seen = []
+    honest = phases.collate
+    monkeypatch.setattr(
+        loop,
+        "collate",
+        lambda rows, picked, device: seen.append(picked) or honest(rows, picked, device),
+    )
+    changes = {k: options.pop(k) for k in ("noise_multiplier",) if k in options}
+    model = build(SPEC, 0)
+    train(model, [private(**changes)], PARTS, seed=1, **options)
+    monkeypatch.setattr(loop, "collate", honest)
+    return seen, flat(model)
+
+
+def test_noise_and_order_have_generators_of_their_own(monkeypatch):
+    """Other noise, the same batches: one shared generator would move them."""
+    batches, end = batches_of(monkeypatch)
+    again, same = batches_of(monkeypatch)
+    quiet, other = batches_of(monkeypatch, noise_multiplier=0.0)
+    assert batches == again == quiet
+    assert torch.equal(end, same) and not torch.equal(end, other)
+
+
+def test_secure_randomness_repeats_neither_batches_nor_noise(monkeypatch):
+    """The seed is printed with a run; who knows it must not know the batches."""
+    runs = [batches_of(monkeypatch, secure=True) for _ in range(3)]
+    assert len({str(batches) for batches, _ in runs}) > 1
+    assert not torch.equal(runs[0][1], runs[1][1])
+    drawn = uniform(20_000, "secure")
+    assert drawn.min() >= 0 and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.015
+
+
+def test_secure_runs_resume(tmp_path):
+    file = tmp_path / "state.pt"
+    train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
+    run = train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
+    assert sum(e.steps for e in run.events) == methods.events(schedule(2)).steps
+
+
+def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
+    """Its second draws are fresh, and what the first ones led to may have been seen."""
+
+    def dies(epoch, model):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    for secure, times in ((True, 2), (False, 1)):
+        options = {"seed": 0, "secure": secure, "checkpoint": tmp_path / f"{secure}.pt"}
+        with pytest.raises(KeyboardInterrupt):
+            train(build(SPEC, 0), schedule(2), PARTS, on_epoch=dies, **options)
+        run = train(build(SPEC, 0), schedule(2), PARTS, **options)
+        one = schedule(1)[1].event()
+        assert run.events == [one] * (1 + times)
+
+
+def test_updates_are_counted_by_kind():
+    run = train(build(SPEC, 0), schedule(2), PARTS, seed=0)
+    assert run.updates == {"public": 2 * 2 * 3, "private": methods.events(schedule(2)).steps}
+
+
+def test_points_beyond_the_context_are_refused_before_the_first_step():
+    spec = ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=2, context=6)
+    with pytest.raises(ValueError, match="context=6: the longest point has 9 tokens"):
+        train(build(spec, 0), [private()], {"private": [[1] * 9, [2, 3]]}, seed=0)
+
+
+@pytest.mark.parametrize("stop_at", [1, 2])
+def test_resume_is_bit_identical(tmp_path, stop_at):
+    seen = []
+
+    def whole_epoch(epoch, model):
+        return {"norm": flat(model).norm().item()}
+
+    def dies(epoch, model):
+        seen.append(epoch)
+        if epoch == stop_at + 1:
+            raise KeyboardInterrupt
+        return whole_epoch(epoch, model)
+
+    straight = build(SPEC, 0)
+    options = {"seed": 5, "optimizer": "adam"}
+    want = train(straight, schedule(), PARTS, on_epoch=whole_epoch, **options)
+    file = tmp_path / "state.pt"
+    broken = build(SPEC, 0)
+    with pytest.raises(KeyboardInterrupt):
+        train(broken, schedule(), PARTS, on_epoch=dies, checkpoint=file, **options)
+    again = build(SPEC, 0)
+    seen.clear()
+    have = train(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
+    assert torch.equal(flat(straight), flat(again))
+    assert (have.events, have.history) == (want.events, want.history)
+    assert sum(e.steps for e in have.events) == methods.events(schedule()).steps
+
+
+@pytest.mark.parametrize("kept", [0, 100, 0.5])
+def test_a_damaged_checkpoint_is_named(tmp_path, kept):
+    file = tmp_path / "state.pt"
+    train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+    with pytest.raises(ValueError, match=f"checkpoint='{file}': is damaged"):
+        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    file = tmp_path / "state.pt"
+    train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        train(build(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
+    shapes = [
+        ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=h, context=16) for h in (2, 4)
+    ]
+    heads = tmp_path / "heads.pt"
+    train(build(shapes[0], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        train(build(shapes[1], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+    other = copy.deepcopy(PARTS)
+    other["private"][0][1] += 1
+    with pytest.raises(ValueError, match="belongs to another run"):
+        train(build(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
+
+
+def test_micro_batches_change_no_result(monkeypatch):
+    ends = []
+    for tokens in (4096, 6):
+        monkeypatch.setattr(loop, "TOKENS_AT_ONCE", tokens)
+        model = build(SPEC, 0)
+        train(model, schedule(2), PARTS, seed=3, optimizer="sgd")
+        ends.append(flat(model))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling_probability": 0.0}, r"sampling_probability=0.0: must be in \(0, 1\]"),
+        ({"sampling_probability": 1.5}, r"sampling_probability=1.5: must be in \(0, 1\]"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0: must not be negative"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0: must be positive"),
+        ({"steps": 0}, "steps=0: must be positive"),
+    ],
+)
+def test_bad_constants_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        private(**changes)
+
+
+def test_an_empty_part_is_refused():
+    with pytest.raises(ValueError, match="part='private': PrivatePhase has no points"):
+        train(build(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)
