@@ -22,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 # Beside the package: the library is installed from a checkout (pip install -e).
-FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "profiles"
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "profiles"
 METHODS = ("sgd", "dedup", "dpsgd", "selective", "crt", "crt_sigma0")
 MODELS = ("lstm", "gpt2")
 CORPORA = ("customersim", "schema_guided", "multiwoz", "wikitext2")

@@ -154,7 +154,7 @@ def record(table: pd.DataFrame, path: str | os.PathLike) -> None:
 
 def recorded(name: str) -> pd.DataFrame:
     """A table recorded in the repository's ``data/results``."""
-    path = Path(__file__).resolve().parent.parent / "data" / "results" / f"{name}.parquet"
+    path = Path(__file__).resolve().parents[2] / "data" / "results" / f"{name}.parquet"
     if not path.exists():
         raise ValueError(f"name={name!r}: no recorded table {path.name} in data/results")
     return pd.read_parquet(path)
