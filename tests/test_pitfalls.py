@@ -19,7 +19,7 @@ from crtlib.screening import dedup, policies
 from crtlib.screening.prepare import prepare
 from crtlib.text import customersim, units
 from crtlib.text.records import MASK
-from crtlib.training import methods
+from crtlib.training import schedules
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "pitfalls.ipynb"
 SMALL = {"dialogues": 20, "trials": 12}
@@ -128,13 +128,14 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
 def test_6_no_phase_reads_private_points_without_noise(chapter):
     private = {"sampling_probability": 0.1, "clip_norm": 1.0, "normaliser": 1.0}
     noisy, bare = (
-        methods.Private(noise_multiplier=sigma, learning_rate=0.1, **private) for sigma in (2.0, 0)
+        schedules.Private(noise_multiplier=sigma, learning_rate=0.1, **private)
+        for sigma in (2.0, 0)
     )
     public = {"pub_passes": 1, "public_batch_size": 8, "public_learning_rate": 0.1}
-    assert chapter.unprotected(methods.sgd(epochs=1, batch_size=8, learning_rate=0.1))
-    assert chapter.unprotected(methods.crt(epochs=1, private=bare, **public))
-    assert not chapter.unprotected(methods.crt(epochs=2, private=noisy, **public))
-    assert not chapter.unprotected(methods.dpsgd(epochs=2, private=noisy))
+    assert chapter.unprotected(schedules.sgd(epochs=1, batch_size=8, learning_rate=0.1))
+    assert chapter.unprotected(schedules.crt(epochs=1, private=bare, **public))
+    assert not chapter.unprotected(schedules.crt(epochs=2, private=noisy, **public))
+    assert not chapter.unprotected(schedules.dpsgd(epochs=2, private=noisy))
     apart, *mixed = chapter.benefit["without noise"]
     assert apart > 0 and set(mixed) == {0}
     ppl = chapter.benefit["perplexity"]

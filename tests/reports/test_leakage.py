@@ -21,7 +21,7 @@ from crtlib.text import canaries, customersim, jsonl, units
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.tokenizer import load, train_bpe
-from crtlib.training import methods
+from crtlib.training import schedules
 
 SECRETS = canaries.make(2, seed=3)
 OWNERS = [f"owner-{name}@example.com" for name in ("ada", "bob")]
@@ -52,7 +52,7 @@ def home(tmp_path_factory):
     points = units.points(corpus(), unit="turn")
     bpe = train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
     shape = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
-    plan = methods.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
+    plan = schedules.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
     trained = public_models.trainer(shape, bpe, phases=plan, seed=0)(points)
     save(trained, shape, bpe, home / "model")
     save(build(shape, 1), shape, bpe, home / "public")

@@ -15,7 +15,7 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.selective import guarantee, reference_epsilon
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, loop, methods, selective
+from crtlib.training import clipping, loop, schedules, selective
 from crtlib.training.loop import train
 from crtlib.training.noise import normals
 from crtlib.training.phases import PublicPhase
@@ -305,7 +305,7 @@ def test_the_event_counts_what_a_point_takes_part_in(monkeypatch):
     most = max(len(selective.segments(f)) // 2 for f in FLAGS["private"])
     assert most == selective.most_private(FLAGS["private"]) == constants.private_segments
     _, run = trained(constants, phase(epoch=2, noise_multiplier=1.0))
-    assert methods.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
+    assert schedules.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
     assert sum(e.steps for e in run.events) == 12
 
 
@@ -357,7 +357,7 @@ def test_the_reference_accounts_for_less_than_happens():
 
 # --------------------------------------------------------------------------- runs
 def test_resume_is_bit_identical(tmp_path):
-    schedule = methods.selective(
+    schedule = schedules.selective(
         epochs=3,
         batch_size=3,
         private_segments=2,
