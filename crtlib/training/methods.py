@@ -268,7 +268,7 @@ SELECTIVE = register(
         phases=_selective,
         promise=_of_private_tokens,
         reads=frozenset(
-            _POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta", "noise_multiplier"}
+            _POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}
         ),
         searched=(*_SEARCHED, "private_learning_rate"),
         noise=SELECTIVE_NOISE,
