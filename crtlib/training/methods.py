@@ -267,9 +267,7 @@ SELECTIVE = register(
         label="S-DP",
         phases=_selective,
         promise=_of_private_tokens,
-        reads=frozenset(
-            _POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}
-        ),
+        reads=frozenset(_POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}),
         searched=(*_SEARCHED, "private_learning_rate"),
         noise=SELECTIVE_NOISE,
         private=True,
