@@ -23,8 +23,8 @@ from crtlib.intervals import success_interval
 from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import weighted
 from crtlib.training.loop import train
+from crtlib.training.phases import phases_of_plan
 
 WORDS = 64  # tokens that are no candidates
 
@@ -64,7 +64,7 @@ class Game:
         promise = replace(self, seed=0, noise=1.0)
         made = _promise(promise)
         sigma = made.noise_multiplier * self.noise
-        (phase,) = weighted.phases(
+        (phase,) = phases_of_plan(
             replace(made, noise_multiplier=sigma),
             epochs=1,
             clip_norm=self.clip_norm,

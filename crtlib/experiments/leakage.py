@@ -43,9 +43,9 @@ from crtlib.text import corpora, customersim, units
 from crtlib.text.canaries import USER, insert, make
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import methods, weighted
+from crtlib.training import methods
 from crtlib.training.loop import Run, train
-from crtlib.training.phases import Phase
+from crtlib.training.phases import Phase, phases_of_plan
 
 epsilon = functools.lru_cache(ledger.epsilon)
 METHODS = ("sgd", "dpsgd", "crt", "lp_weighted", "public")
@@ -208,7 +208,7 @@ def schedule(s: Setting, ready: Prepared) -> list[Phase]:
     if s.method == "lp_weighted":
         rounds = s.epochs * max(1, round(1 / s.sampling_probability))
         made = secret_plan(s, ready.all, rounds)
-        return weighted.phases(
+        return phases_of_plan(
             made, epochs=s.epochs, clip_norm=s.clip_norm, learning_rate=s.private_learning_rate
         )
     size = s.dialogues * (1 if s.unit == "user" else 8)  # public: about eight turns a dialogue

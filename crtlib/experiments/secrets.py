@@ -169,7 +169,7 @@ class MaskedRun:
         )  # fmt: skip
         phase = masked_lm.MaskedPhase(
             epoch=1,
-            sampling_probabilities=tuple(made.probabilities.tolist()),
+            sampling_probability=tuple(made.probabilities.tolist()),
             steps=self.steps,
             noise_multiplier=made.noise_multiplier if self.noisy else 0.0,
             clip_norm=self.clip_norm,

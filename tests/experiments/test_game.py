@@ -5,7 +5,7 @@ import pytest
 
 from crtlib.experiments import game, secrets
 from crtlib.experiments import store as store_studies
-from crtlib.training import weighted
+from crtlib.training import phases
 
 GAMES = 60
 
@@ -29,7 +29,7 @@ def test_promise_is_kept_and_nearly_reached():
 
 def test_half_the_noise_is_caught():
     """Noise that is halved behind the ledger's back, with the promise as it was."""
-    honest = weighted.WeightedPhase.updates
+    honest = phases.PrivatePhase.updates
     with pytest.MonkeyPatch.context() as patch:
 
         def halved(self, model, batch, noise):
@@ -37,7 +37,7 @@ def test_half_the_noise_is_caught():
             yield from honest(self, model, batch, noise)
             object.__setattr__(self, "noise_multiplier", self.noise_multiplier * 2)
 
-        patch.setattr(weighted.WeightedPhase, "updates", halved)
+        patch.setattr(phases.PrivatePhase, "updates", halved)
         faulty = rate(1.0)
     assert faulty.accounted <= 0.5  # the ledger was told of the noise that should have been added
     assert faulty.refuted
