@@ -67,12 +67,9 @@ class GameStudy(Study):
         promise = replace(self, seed=0, noise=1.0)
         made = _promise(promise)
         (phase,) = schedules.weighted(
+            replace(made, noise_multiplier=made.noise_multiplier * self.noise),
             epochs=1,
-            steps=made.steps,
-            probabilities=made.probabilities.tolist(),
-            noise_multiplier=made.noise_multiplier * self.noise,
             clip_norm=self.clip_norm,
-            normaliser=made.batch_size,
             learning_rate=self.learning_rate,
         )
         rng = np.random.default_rng([self.seed, 11])

@@ -260,12 +260,7 @@ def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
     if study.how.weighs:
         steps = study.epochs * max(1, round(1 / study.sampling_probability))
         plan = secret_plan(study, ready.all, steps)
-        constants |= {
-            "probabilities": tuple(plan.probabilities.tolist()),
-            "steps": plan.steps,
-            "noise_multiplier": plan.noise_multiplier,
-            "normaliser": plan.batch_size,
-        }
+        constants["plan"] = plan
     return study.how.phases(Constants(has_public=bool(ready.public), **constants))
 
 

@@ -152,7 +152,7 @@ class MaskedStudy(Study):
         """All steps of a plan, on text of this vocabulary."""
         return masked_lm.MaskedPhase(
             epoch=1,
-            sampling_probabilities=tuple(plan.probabilities.tolist()),
+            sampling_probability=tuple(plan.probabilities.tolist()),
             steps=self.steps,
             noise_multiplier=plan.noise_multiplier if self.noisy else 0.0,
             clip_norm=self.clip_norm,

@@ -6,7 +6,7 @@ import pytest
 from crtlib.experiments import game, spine
 from crtlib.experiments.store import Store
 from crtlib.experiments.study import Desk
-from crtlib.training import weighted
+from crtlib.training import phases
 
 GAMES = 60
 
@@ -30,7 +30,7 @@ def test_promise_is_kept_and_nearly_reached():
 
 def test_half_the_noise_is_caught():
     """Noise that is halved behind the ledger's back, with the promise as it was."""
-    honest = weighted.WeightedPhase.updates
+    honest = phases.PrivatePhase.updates
     with pytest.MonkeyPatch.context() as patch:
 
         def halved(self, model, batch, noise):
@@ -38,7 +38,7 @@ def test_half_the_noise_is_caught():
             yield from honest(self, model, batch, noise)
             object.__setattr__(self, "noise_multiplier", self.noise_multiplier * 2)
 
-        patch.setattr(weighted.WeightedPhase, "updates", halved)
+        patch.setattr(phases.PrivatePhase, "updates", halved)
         faulty = rate(1.0)
     assert faulty.accounted <= 0.5  # the ledger was told of the noise that should have been added
     assert faulty.refuted
