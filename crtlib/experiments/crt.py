@@ -124,7 +124,7 @@ class Experiment:
     @property
     def brings_vocabulary(self) -> bool:
         """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
-        return self.init != "random" and self.init not in corpora.HOMES
+        return self.init != "random" and self.init not in corpora.known()
 
     def canonical(self) -> Experiment:
         """The same run with the fields that it does not read set to fixed values.
@@ -171,7 +171,7 @@ class Experiment:
         told = json.dumps([store.STORE_VERSION, asdict(self.canonical())], sort_keys=True)
         if self.corpus != SIMULATED:  # files are known by their content
             told += corpora.fingerprint(self.corpus)
-        if self.init in corpora.HOMES:
+        if self.init in corpora.known():
             told += corpora.fingerprint(self.init)
         elif self.init != "random":
             told += fingerprint(self.init)

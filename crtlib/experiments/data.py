@@ -71,7 +71,7 @@ def splits(
         return Splits(*parts, taught, customersim.simulate(dialogues, 2 * 10**6 + seed, variety))
     whole = _loaded(corpus)
     size = dialogues + 2 * heldout
-    reserved = size if corpus in corpora.HOMES else 0
+    reserved = size if corpus in corpora.known() and not corpus.startswith("hub:") else 0
     needed = size + labelled + reserved
     if len(whole) < needed:
         raise ValueError(
@@ -203,7 +203,7 @@ def _splits(e: Experiment) -> Splits:
 
 def policies(e: Experiment) -> tuple[Policy, Policy]:
     """The policies pi (before the dial) and pi_c of an experiment."""
-    named = (e.corpus,) if e.corpus != SIMULATED and e.corpus in corpora.HOMES else ()
+    named = (e.corpus,) if e.corpus != SIMULATED and e.corpus in corpora.known() else ()
     made = [
         _tagger(e.corpus, e.variety, e.labelled, e.unit)[k]
         if name == "tagger"
