@@ -70,7 +70,7 @@ class CrtStudy(Study):
     model: Literal["lstm", "gru", "gpt2", "gemma2"]
     gamma: Share
     # data
-    corpus: Word = data.SIMULATED
+    corpus: Word = data.DEFAULT
     variety: Literal["paper", "rich"] = "paper"
     dialogues: Count = 300
     heldout: Count = 200
@@ -160,8 +160,7 @@ class CrtStudy(Study):
 
     def reads(self) -> Iterable[str]:
         """Fingerprints of the corpora, the starting point and the policies' folders."""
-        if self.corpus != data.SIMULATED:  # files are known by their content
-            yield corpora.fingerprint(self.corpus)
+        yield corpora.fingerprint(self.corpus)
         if data.is_corpus(self.init):
             yield corpora.fingerprint(self.init)
         elif self.init != "random":
@@ -172,9 +171,9 @@ class CrtStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        return data.lacking(
-            self.corpus, self.dialogues + 2 * self.heldout + self.labelled
-        ) or data.lacking(self.init if data.is_corpus(self.init) else data.SIMULATED)
+        size = self.dialogues + 2 * self.heldout + self.labelled
+        start = data.lacking(self.init) if data.is_corpus(self.init) else None
+        return data.lacking(self.corpus, size) or start
 
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten

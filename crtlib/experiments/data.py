@@ -28,8 +28,8 @@ from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training.methods import Method
 
-SIMULATED = "customersim"
-"""The corpus that is made, not read; others are named in ``corpora``, or the path of a file."""
+DEFAULT = "customersim"
+"""The corpus where none is named: it is simulated, so it is on every machine."""
 
 TUNING_SEED = 1000
 """Corpus, canaries and initialisation of the search: a seed that no figure uses."""
@@ -104,17 +104,14 @@ def splits(
     training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
     corpus is too small.
     """
-    if corpus == SIMULATED:
-        from crtlib.text import customersim
-
+    if draw := corpora.source(corpus).draw:
         sizes = (dialogues, heldout, heldout)
-        parts = [customersim.simulate(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
-        empty = replace(parts[0], dialogues=())
-        taught = customersim.simulate(labelled, 10**6, variety) if labelled else empty
-        return Splits(*parts, taught, customersim.simulate(dialogues, 2 * 10**6 + seed, variety))
+        drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
+        taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
+        return Splits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))
     whole = _loaded(corpus)
     size = dialogues + 2 * heldout
-    reserved = size if corpus in corpora.HOMES else 0
+    reserved = size if is_corpus(corpus) else 0
     needed = size + labelled + reserved
     if len(whole) < needed:
         raise ValueError(
@@ -131,14 +128,9 @@ def splits(
     return Splits(*(replace(whole, dialogues=part) for part in parts))
 
 
-def available(corpus: str) -> bool:
-    """Whether runs on this corpus can be made here: it is simulated, or its files are found."""
-    return corpus == SIMULATED or corpora.available(corpus)
-
-
 def is_corpus(name: str) -> bool:
-    """Whether this names a corpus that is read, and not a file, a folder or a hub's model."""
-    return name in corpora.HOMES
+    """Whether this names a corpus, and not a file, a folder or a hub's model."""
+    return name in corpora.known()
 
 
 def learned(policy: str) -> bool:
@@ -148,15 +140,13 @@ def learned(policy: str) -> bool:
 
 def lacking(corpus: str, dialogues: int = 0) -> str | None:
     """What is missing here to read so many dialogues of this corpus; None: nothing."""
-    if corpus == SIMULATED:
+    if not corpora.available(corpus):
+        return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
+    if corpora.source(corpus).draw or not dialogues:
         return None
-    if not available(corpus):
-        return (
-            f"{corpus}: is not here; data/README.md says where it is, CRTLIB_DATA names its folder"
-        )
     reserve = dialogues if is_corpus(corpus) else 0  # the search has a block to itself
     size = len(_loaded(corpus))
-    if dialogues and size < dialogues + reserve:
+    if size < dialogues + reserve:
         return f"{corpus}: has {size} dialogues here, {dialogues + reserve} are needed"
     return None
 
@@ -277,7 +267,7 @@ def _splits(study: Recipe) -> Splits:
 
 def policies(study: Recipe) -> tuple[Policy, Policy]:
     """The policies pi (before the dial) and pi_c of a study."""
-    named = (study.corpus,) if study.corpus != SIMULATED and study.corpus in corpora.HOMES else ()
+    named = (study.corpus,) if is_corpus(study.corpus) else ()
     made = [
         _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
         if name == "tagger"

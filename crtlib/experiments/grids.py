@@ -20,6 +20,7 @@ from crtlib.experiments.game import GameStudy
 from crtlib.experiments.leakage import LeakageStudy
 from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy, first_available
 from crtlib.experiments.study import Study
+from crtlib.text import corpora
 from crtlib.training import methods
 
 Settings = Any
@@ -79,10 +80,10 @@ def choices_grid(
     settings: Settings, hyperparameters: Hyperparameters | None = None
 ) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of ``CHOICES``, a few seeds: LSTM on CustomerSim."""
-    chosen = (hyperparameters or search.tuned)("crt", "lstm", data.SIMULATED)
+    chosen = (hyperparameters or search.tuned)("crt", "lstm", data.DEFAULT)
     return {
         name: [
-            _study(settings, data.SIMULATED, "crt", "lstm", settings.gamma, seed, chosen | change)
+            _study(settings, data.DEFAULT, "crt", "lstm", settings.gamma, seed, chosen | change)
             for seed in range(settings.choice_seeds)
         ]
         for name, change in CHOICES.items()
@@ -101,12 +102,12 @@ def public_start_grid(
     return [
         _study(
             settings,
-            data.SIMULATED,
+            data.DEFAULT,
             method,
             "gpt2",
             settings.gamma,
             seed,
-            (hyperparameters or partial(search.tuned, init=init))(method, "gpt2", data.SIMULATED)
+            (hyperparameters or partial(search.tuned, init=init))(method, "gpt2", data.DEFAULT)
             | start,
         )
         for method in STARTED
@@ -133,10 +134,10 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
             for method in [*main, *ablations]
             for draw in search.draws(sizes.trials, sizes.pub_passes)
         ]
-    if data.SIMULATED in settings.corpora and "gpt2" in settings.models:
-        passes = settings.data[data.SIMULATED].pub_passes
+    if data.DEFAULT in settings.corpora and "gpt2" in settings.models:
+        passes = settings.data[data.DEFAULT].pub_passes
         studies += [
-            _trial(settings, data.SIMULATED, method, "gpt2", draw, _start(settings))
+            _trial(settings, data.DEFAULT, method, "gpt2", draw, _start(settings))
             for method in STARTED
             for draw in search.draws(settings.public_trials, passes, rates=search.GENTLY)
         ]
@@ -264,7 +265,7 @@ def leakage_chapters(report: Settings, training: Settings) -> list[Shown]:
         runs += [Shown("one table", name, s) for name, s in one_table(report, seed).items()]
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
         for name, study in figure_5(training, seed, corpus).items():
-            if corpus == data.SIMULATED or name == "as it is":
+            if name == "as it is" or corpora.source(corpus).draw:
                 runs.append(Shown("figure 5", name, study))
     return runs
 

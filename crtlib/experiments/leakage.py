@@ -59,7 +59,7 @@ class LeakageStudy(Study):
     kind: ClassVar[str] = "leakage"
 
     method: Literal["sgd", "dpsgd", "crt", "lp_weighted", "public"]
-    corpus: Word = data_studies.SIMULATED
+    corpus: Word = data_studies.DEFAULT
     unit: Literal["turn", "user"] = "turn"
     dialogues: Count = 60
     heldout: Count = 60
@@ -101,7 +101,7 @@ class LeakageStudy(Study):
 
     def reads(self) -> Iterable[str]:
         """The fingerprint of its corpus."""
-        return () if self.corpus == data_studies.SIMULATED else (corpora.fingerprint(self.corpus),)
+        return (corpora.fingerprint(self.corpus),)
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""

@@ -51,7 +51,7 @@ def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dic
 def tuned(
     method: str,
     model: str,
-    corpus: str = data.SIMULATED,
+    corpus: str = data.DEFAULT,
     *,
     init: str = "random",
     table: str = "tuning",
@@ -70,6 +70,6 @@ def tuned(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
     here = rows[rows.corpus == corpus]
-    rows = here if len(here) else rows[rows.corpus == data.SIMULATED]
+    rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
     best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
     return {name: best[name].item() for name in methods.by_name(method).searched}

@@ -30,7 +30,7 @@ from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, 
 from crtlib.models.build import build
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
-from crtlib.text import corpora, customersim, units
+from crtlib.text import corpora, units
 from crtlib.text.tokenizer import Bpe, train_bpe
 from crtlib.training import masked_lm
 from crtlib.training.loop import train
@@ -43,7 +43,7 @@ from crtlib.training.schedules import Private, dpsgd
 def first_available(names: Sequence[str]) -> str:
     """The first of these corpora that is there; CustomerSim, which is made, always is."""
     for name in names:
-        if name == data.SIMULATED or corpora.available(name, split(name)):
+        if corpora.available(name, split(name)):
             return name
     raise ValueError(f"corpora={', '.join(names)}: none is available")
 
@@ -67,8 +67,8 @@ class Texts:
 def texts(corpus: str, dialogues: int, seed: int) -> Texts:
     """A corpus' turns (sentences where nobody speaks), without repetitions, shuffled by ``seed``
     and cut 15 : 65 : 10 : 10. A paragraph (WikiText) or an abstract (arXiv) is a dialogue."""
-    if corpus == data.SIMULATED:
-        whole = customersim.simulate(dialogues, seed, variety="rich")
+    if draw := corpora.source(corpus).draw:
+        whole = draw(dialogues, seed, "rich")
     else:
         whole = corpora.load(corpus, split(corpus), limit=dialogues)
     points = units.points(whole, unit="turn")
@@ -118,7 +118,7 @@ class MaskedStudy(Study):
     targets: Literal["linear", "sqrt"]
     scale: Positive | None
     noisy: bool
-    corpus: Word = data.SIMULATED
+    corpus: Word = data.DEFAULT
     dialogues: Count = 300
     first: Whole = 200
     secrets: Count = 150
@@ -217,13 +217,11 @@ def _vocabulary(public: tuple[str, ...], size: int) -> Bpe:
 
 
 def _fingerprints(corpus: str) -> tuple[str, ...]:
-    return () if corpus == data.SIMULATED else (corpora.fingerprint(corpus, split(corpus)),)
+    return (corpora.fingerprint(corpus, split(corpus)),)
 
 
 def _lacking(corpus: str) -> str | None:
-    if corpus == data.SIMULATED or corpora.available(corpus, split(corpus)):
-        return None
-    return data.lacking(corpus)
+    return None if corpora.available(corpus, split(corpus)) else data.lacking(corpus)
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
@@ -249,7 +247,7 @@ class ExtractionStudy(Study):
     kind: ClassVar[str] = "extraction"
 
     noise_multiplier: NotNegative
-    corpus: Word = data.SIMULATED
+    corpus: Word = data.DEFAULT
     dialogues: Count = 40
     probes: Count = 40
     others: Count = 80
