@@ -191,7 +191,6 @@ def _study(
         model=model,
         gamma=float(gamma),
         seed=seed,
-        dialogues=settings.dialogues,
         epsilon=settings.epsilon,
         delta=settings.delta,
         **given,
@@ -202,11 +201,10 @@ def _study(
 
 
 def shared(settings: Settings, shape: str, **changes: Any) -> dict[str, Any]:
-    """The fields of a run that a profile's section and one of its shapes give; a shape that is
-    called like a corpus holds what is different there."""
-    given = entries(settings) | entries(settings.shapes[shape])
-    there = settings.shapes.get(changes.get("corpus"))
-    given |= (entries(there) if there is not None else {}) | changes
+    """The fields of a run that a profile's section, its sizes for the corpus, and one of its
+    shapes give."""
+    there = settings.data[changes.get("corpus", data.DEFAULT)]
+    given = entries(settings) | entries(there) | entries(settings.shapes[shape]) | changes
     return _known(LeakageStudy, given)
 
 
@@ -275,8 +273,7 @@ def leakage_chapters(report: Settings, training: Settings) -> list[Shown]:
 
 def masked_base(settings: Settings) -> MaskedStudy:
     """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
-    shapes = settings.shapes
-    given = entries(shapes.model) | entries(shapes.data) | entries(shapes.training)
+    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
     return MaskedStudy(
         seed=0,
         targets="linear",
@@ -292,11 +289,11 @@ def masked_grid(settings: Settings) -> list[MaskedStudy]:
     """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
     without noise, at every learning rate, all seeds."""
     base = entries(masked_base(settings)) | {"scale": None}
-    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.shapes.scales]
+    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
     cells = itertools.product(
         [*arms, ("linear", None)],
         (False, True),
-        settings.shapes.learning_rates,
+        settings.learning_rates,
         range(settings.seeds),
     )
     return [
@@ -320,13 +317,12 @@ def games_grid(settings: Settings) -> list[GameStudy]:
 
 def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
     """The runs of Section 5.2: every width and noise, all seeds."""
-    shapes = settings.shapes
-    given = entries(shapes.model) | entries(shapes.data) | entries(shapes.training)
+    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
     corpus = first_available(settings.texts)
     return [
         ExtractionStudy(seed=seed, noise_multiplier=noise, hidden=hidden, corpus=corpus, **given)
-        for hidden in shapes.hidden
-        for noise in shapes.noise_multipliers
+        for hidden in settings.hidden
+        for noise in settings.noise_multipliers
         for seed in range(settings.seeds)
     ]
 

@@ -42,8 +42,8 @@ def _secrets(protection: Any, extraction: Any) -> list[Study]:
 SWEEPS: dict[str, Sweep] = {
     "crt": Sweep(("crt",), grids.crt_grid, "Figures 2 to 5 of CRT"),
     "tuning": Sweep(("tuning",), grids.tuning_grid, "the search for their hyperparameters"),
-    "choices": Sweep(("crt",), _choices, "what CRT leaves open"),
-    "start": Sweep(("crt",), grids.public_start_grid, "GPT-2 from a public start"),
+    "choices": Sweep(("utility",), _choices, "what CRT leaves open"),
+    "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
     "leakage": Sweep(
         ("leakage_report", "leakage_training"), _leakage, "Tables 2 to 5 and Figure 5 of the report"
     ),

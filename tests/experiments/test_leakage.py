@@ -88,5 +88,5 @@ def test_a_shape_called_like_a_corpus_says_what_is_different_there():
     section = settings.load("leakage_training", "laptop")
     here = grids.shared(section, "lstm", corpus="schema_guided")
     there = grids.shared(section, "lstm", corpus="customersim")
-    assert here["dialogues"] == section.shapes["schema_guided"].dialogues != section.dialogues
+    assert here["dialogues"] == section.data["schema_guided"].dialogues != section.dialogues
     assert there == here | {"dialogues": section.dialogues, "corpus": "customersim"}

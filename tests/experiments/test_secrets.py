@@ -115,6 +115,6 @@ def test_every_profile_makes_runs():
         assert {run.noisy for run in runs if run.scale is None} == {False, True}
         assert len(grids.unique(runs)) == len(runs)
         section = settings.load("extraction", name)
-        assert {run.hidden for run in grids.extraction_grid(section)} == set(section.shapes.hidden)
+        assert {run.hidden for run in grids.extraction_grid(section)} == set(section.hidden)
     with pytest.raises(settings.ParameterError, match="texts"):
         settings.load("secret_protection", texts=["nowhere"])
