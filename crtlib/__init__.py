@@ -5,7 +5,7 @@ when it is asked for.
 
 >>> import crtlib
 >>> crtlib.load_corpus("customersim", limit=3).dialogues[0].turns[0].speaker
-'USR'
+'SYS'
 >>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
 >>> round(crtlib.epsilon(event, delta=1e-5), 1)
 2.6
