@@ -153,6 +153,18 @@ def sweep(
     return store.table(list(todo.studies))
 
 
+def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
+    """The table of these studies with the store, profile, workers and device of a notebook's
+    settings (:mod:`crtlib.experiments.settings`)."""
+    return sweep(
+        studies,
+        Store(settings.store),
+        profile=settings.profile,
+        workers=settings.workers,
+        device=settings.device,
+    )
+
+
 def _kinds(failed: Iterable[str], studies: Mapping[str, Study]) -> str:
     return ", ".join(sorted({studies[key].kind for key in failed}))
 

@@ -1,10 +1,12 @@
 """Dialogues as JSON lines: our own form, read and written.
 
->>> import tempfile
->>> path = tempfile.mkdtemp() + "/a.jsonl"
->>> write_jsonl([], path)
->>> len(read_jsonl(path))
-0
+>>> import pathlib, tempfile
+>>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
+>>> corpus = Corpus("tiny", (Dialogue("d0", "ada", (turn,)),))
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.jsonl.gz"
+>>> write_jsonl(corpus, path)
+>>> read_jsonl(path) == corpus
+True
 """
 
 from __future__ import annotations
@@ -28,35 +30,34 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _read(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue, ...]:
+def parsed(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue, ...]:
     """Parse each line; a line that cannot be read raises ``ValueError`` with file and number."""
     dialogues: list[Dialogue] = []
     seen: dict[str, int] = {}
     number = 0
     for number, line in _lines(path):
         try:
-            dialogue = parse(json.loads(line))
+            one = parse(json.loads(line))
         except UnicodeDecodeError:
             raise ValueError(f"{path}, line {number}: is not UTF-8") from None
         except (json.JSONDecodeError, RecursionError):
             raise ValueError(f"{path}, line {number}: is not JSON") from None
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-        if dialogue is None:
+        if one is None:
             continue
-        first = seen.setdefault(dialogue.id, number)
+        first = seen.setdefault(one.id, number)
         if first != number:
             raise ValueError(
-                f"{path}, line {number}: id {dialogue.id!r} was used on line {first}, "
-                "ids must be unique"
+                f"{path}, line {number}: id {one.id!r} was used on line {first}, ids must be unique"
             )
-        dialogues.append(dialogue)
+        dialogues.append(one)
     if not number:
         raise ValueError(f"{path}: is empty, at least one dialogue is needed")
     return tuple(dialogues)
 
 
-def _field(record: Any, where: str, key: str, kind: type) -> Any:
+def field(record: Any, where: str, key: str, kind: type) -> Any:
     """``record[key]`` of exactly this type (JSON's true is no integer), else ``ValueError``."""
     what = {str: "a string", int: "an integer", list: "a list"}[kind]
     if not isinstance(record, dict):
@@ -66,20 +67,20 @@ def _field(record: Any, where: str, key: str, kind: type) -> Any:
     return record[key]
 
 
-def _dialogue(record: Any) -> Dialogue:
+def dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Messages never hold text: it may be secret."""
-    name = _field(record, "a dialogue", "id", str)
-    user = _field(record, "a dialogue", "user", str)
+    name = field(record, "a dialogue", "id", str)
+    user = field(record, "a dialogue", "user", str)
     turns = []
-    for i, turn in enumerate(_field(record, "a dialogue", "turns", list)):
+    for i, turn in enumerate(field(record, "a dialogue", "turns", list)):
         where = f"turn {i}"
-        speaker, text = (_field(turn, where, key, str) for key in ("speaker", "text"))
-        found = _field(turn, where, "secrets", list) if "secrets" in turn else []
+        speaker, text = (field(turn, where, key, str) for key in ("speaker", "text"))
+        found = field(turn, where, "secrets", list) if "secrets" in turn else []
         secrets = tuple(
             Secret(
-                _field(s, f"a secret of {where}", "kind", str),
-                _field(s, f"a secret of {where}", "start", int),
-                _field(s, f"a secret of {where}", "end", int),
+                field(s, f"a secret of {where}", "kind", str),
+                field(s, f"a secret of {where}", "start", int),
+                field(s, f"a secret of {where}", "end", int),
             )
             for s in found
         )
@@ -108,7 +109,7 @@ def read_jsonl(path: str | os.PathLike) -> Corpus:
     that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
     """
     path = Path(path)
-    return Corpus(_stem(path), _read(path, _dialogue))
+    return Corpus(_stem(path), parsed(path, dialogue))
 
 
 def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: str | os.PathLike) -> None:

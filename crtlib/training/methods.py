@@ -19,6 +19,7 @@ from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting import selective as selective_accounting
 from crtlib.accounting.events import Events
 from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.secrets import Plan
 from crtlib.checks import check_choice
 from crtlib.training import schedules
 from crtlib.training.phases import Phase
@@ -28,8 +29,7 @@ from crtlib.training.phases import Phase
 class Constants:
     """The public constants of a run; each method reads some of them.
 
-    ``probabilities`` and ``steps`` are those of a plan of :mod:`crtlib.accounting.secrets`;
-    ``has_public`` is False where screening lets no point pass.
+    ``plan`` is one of :mod:`crtlib.accounting.secrets`, of who holds which secret; ``has_public`` is False where screening lets no point pass.
     """
 
     epochs: int
@@ -42,8 +42,7 @@ class Constants:
     clip_norm: float = 1.0
     normaliser: float = 1.0
     private_segments: int = 0
-    probabilities: tuple[float, ...] = ()
-    steps: int = 0
+    plan: Plan | None = None
     has_public: bool = True
 
     @property
@@ -199,14 +198,10 @@ def _crt(c: Constants) -> list[Phase]:
 
 
 def _lp_weighted(c: Constants) -> list[Phase]:
+    if c.plan is None:
+        raise ValueError("plan=None: LP-weighted training needs a plan of who holds which secret")
     return schedules.weighted(
-        epochs=c.epochs,
-        steps=c.steps,
-        probabilities=c.probabilities,
-        noise_multiplier=c.noise_multiplier,
-        clip_norm=c.clip_norm,
-        normaliser=c.normaliser,
-        learning_rate=c.private_learning_rate,
+        c.plan, epochs=c.epochs, clip_norm=c.clip_norm, learning_rate=c.private_learning_rate
     )
 
 
@@ -267,9 +262,7 @@ SELECTIVE = register(
         label="S-DP",
         phases=_selective,
         promise=_of_private_tokens,
-        reads=frozenset(
-            _POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta", "noise_multiplier"}
-        ),
+        reads=frozenset(_POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}),
         searched=(*_SEARCHED, "private_learning_rate"),
         noise=SELECTIVE_NOISE,
         private=True,

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
 from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
 from crtlib.training.selective import SelectivePhase
-from crtlib.training.weighted import WeightedPhase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,31 +114,25 @@ def crt(
     return phases
 
 
-def weighted(
-    *,
-    epochs: int,
-    steps: int,
-    probabilities: Sequence[float],
-    noise_multiplier: float,
-    clip_norm: float,
-    normaliser: float,
-    learning_rate: float,
-) -> list[Phase]:
-    """Weighted DP-SGD (Hush!, Algorithm 2): the ``steps`` of a plan in ``epochs`` phases, as equal
-    as can be; each point with a sampling probability of its own, sums divided by ``normaliser``."""
-    check("epochs", epochs, 1 <= epochs <= steps, f"in 1 to {steps}, the plan's steps")
-    ends = np.linspace(0, steps, epochs + 1).round().astype(int)
+def weighted(plan: Plan, *, epochs: int, clip_norm: float, learning_rate: float) -> list[Phase]:
+    """The steps of a plan of :mod:`crtlib.accounting.secrets` (Hush!) in ``epochs`` phases of as
+    equal length as can be, divided by the plan's batch size.
+
+    Raises ValueError for fewer than one epoch, or more than the plan has steps.
+    """
+    check("epochs", epochs, 1 <= epochs <= plan.steps, f"in 1 to {plan.steps}, the plan's steps")
+    ends = np.linspace(0, plan.steps, epochs + 1).round().astype(int)
     return [
-        WeightedPhase(
+        PrivatePhase(
             epoch=k + 1,
-            sampling_probabilities=tuple(probabilities),
-            steps=int(n),
-            noise_multiplier=noise_multiplier,
+            sampling_probability=tuple(plan.probabilities.tolist()),
+            steps=int(steps),
+            noise_multiplier=plan.noise_multiplier,
             clip_norm=clip_norm,
-            normaliser=normaliser,
+            normaliser=plan.batch_size,
             learning_rate=learning_rate,
         )
-        for k, n in enumerate(np.diff(ends))
+        for k, steps in enumerate(np.diff(ends))
     ]
 
 

@@ -13,7 +13,7 @@ from crtlib.intervals import miss_rate_upper
 from crtlib.screening import by_name, policies, recall
 from crtlib.screening.policy import checked
 from crtlib.screening.redact import redact
-from crtlib.text import corpora, customersim, units
+from crtlib.text import customersim, customersim_shi2021, units
 from crtlib.text.records import MASK, Point, Secret
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
@@ -42,7 +42,7 @@ def test_regex_finds_every_secret_and_nothing_else(variety, unit):
 )
 def test_regex_on_the_original():
     """It has no labels, but the agenda says what each dialogue must hold."""
-    original = corpora.read_customersim_shi2021(DATA, "train")
+    original = customersim_shi2021.read(DATA, "train")
     found = by_name.annotate(original, policies.regex())
     for d in found.dialogues:
         kinds = [s.kind for t in d.turns for s in t.secrets]

@@ -35,12 +35,12 @@ def section(name: str) -> Callable[[type[T]], type[T]]:
 
 
 def _corpora() -> Iterable[str]:
-    return (SIMULATED, *corpora.HOMES, "hub:OWNER/NAME", "FILE.jsonl")
+    return (*corpora.known(), "hub:OWNER/NAME", "FILE.jsonl")
 
 
 def _is_corpus(name: str) -> bool:
     own = name.startswith("hub:") or name.endswith((".jsonl", ".jsonl.gz"))
-    return own or name == SIMULATED or name in corpora.HOMES
+    return own or name in corpora.known()
 
 
 def _is_method(name: str) -> bool:

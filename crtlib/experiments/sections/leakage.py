@@ -24,7 +24,7 @@ from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, 
 class LeakageShape(Group):
     """A recurrent model, the public text that it starts from, and how it is trained."""
 
-    kind: Literal["lstm", "gru"] = Field(description="cell")
+    model: Literal["lstm", "gru"] = Field(description="cell")
     embedding: Count = Field(description="width of the token embedding")
     hidden: Count = Field(description="width of the state")
     layers: Count = Field(1, description="cells on top of each other")

@@ -1,4 +1,4 @@
-"""Weighted DP-SGD: the sampler that runs is the one whose secrets are accounted."""
+"""A probability for each point (weighted DP-SGD): what runs is what is accounted."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from scipy import sparse, stats
 
 from crtlib.accounting import secrets
 from crtlib.models.build import build
-from crtlib.training import weighted
+from crtlib.training import phases, schedules
 from crtlib.training.loop import train
 from tests.training.test_loop import PARTS, SPEC, flat
 
@@ -21,14 +21,14 @@ POSTERIOR = (0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204)
 def phase(**changes):
     fields = {
         "epoch": 1,
-        "sampling_probabilities": (0.5,) * len(PARTS["private"]),
+        "sampling_probability": (0.5,) * len(PARTS["private"]),
         "steps": 4,
         "noise_multiplier": 1.0,
         "clip_norm": 0.1,
         "normaliser": 5.0,
         "learning_rate": 0.01,
     }
-    return weighted.WeightedPhase(**fields | changes)
+    return phases.PrivatePhase(**fields | changes)
 
 
 def plan():
@@ -39,7 +39,7 @@ def plan():
 def test_each_point_is_sampled_with_its_own_probability(generator):
     p = np.random.default_rng(0).uniform(0, 0.3, 300)
     p[:2] = 0, 1
-    made = phase(sampling_probabilities=tuple(p), steps=2000)
+    made = phase(sampling_probability=tuple(p), steps=2000)
     drawn = np.zeros((made.steps, len(p)), dtype=bool)
     for t, batch in enumerate(made.batches(torch.ones(len(p)), generator)):
         drawn[t, batch] = True
@@ -55,7 +55,7 @@ def test_each_point_is_sampled_with_its_own_probability(generator):
 def test_the_count_of_a_group_has_the_accounted_law():
     """What the guarantee rests on: how many of a secret's points a batch holds."""
     p = np.random.default_rng(1).uniform(0, 0.2, 12)
-    made = phase(sampling_probabilities=tuple(p), steps=20_000)
+    made = phase(sampling_probability=tuple(p), steps=20_000)
     counts = [len(b) for b in made.batches(torch.ones(12), torch.Generator().manual_seed(3))]
     from crtlib.accounting import mixtures
 
@@ -71,7 +71,7 @@ def noise_has_the_accounted_deviation():
     ends = []
     for sigma in (0.0, 2.0):
         made = phase(
-            sampling_probabilities=everything, steps=1, noise_multiplier=sigma, learning_rate=1.0
+            sampling_probability=everything, steps=1, noise_multiplier=sigma, learning_rate=1.0
         )
         model = build(SPEC, 0)
         before = flat(model)
@@ -88,13 +88,13 @@ def test_training_adds_the_accounted_noise():
 
 
 def test_planted_fault_half_the_noise_is_caught(monkeypatch):
-    honest = weighted.WeightedPhase.step
+    honest = phases.PrivatePhase.step
 
     def step(self, model, batch, noise):
         half = replace(self, noise_multiplier=self.noise_multiplier / 2)
-        honest(half, model, batch, noise)
+        return honest(half, model, batch, noise)
 
-    monkeypatch.setattr(weighted.WeightedPhase, "step", step)
+    monkeypatch.setattr(phases.PrivatePhase, "step", step)
     with pytest.raises(AssertionError):
         noise_has_the_accounted_deviation()
 
@@ -102,7 +102,7 @@ def test_planted_fault_half_the_noise_is_caught(monkeypatch):
 def test_the_phases_of_a_plan_keep_its_promises():
     made = plan()
     for epochs in (1, 3):
-        schedule = weighted.phases(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
+        schedule = schedules.weighted(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
         assert sum(p.steps for p in schedule) == made.steps and schedule[0].normaliser == 1
         bound, spent = secrets.guarantees((p.event() for p in schedule), HELD, prior=0.01)
         assert (bound <= np.array(POSTERIOR) * (1 + 1e-9)).all()
@@ -117,30 +117,30 @@ def test_the_phases_of_a_plan_keep_its_promises():
 def test_without_noise_nothing_is_promised_of_a_sampled_secret():
     p = (0.0, 0.5, 0.0, 0.5)
     bound, spent = secrets.guarantees(
-        phase(sampling_probabilities=p, noise_multiplier=0.0).event(), HELD, prior=0.01
+        phase(sampling_probability=p, noise_multiplier=0.0).event(), HELD, prior=0.01
     )
     assert bound.tolist() == [1, 1, pytest.approx(0.01), 1] and spent[0] == math.inf
 
 
 def test_refusals():
     for bad in (-0.1, 1.5, math.nan):
-        with pytest.raises(ValueError, match=r"sampling_probabilities=.*: must be in"):
-            phase(sampling_probabilities=(0.1, bad))
+        with pytest.raises(ValueError, match=r"sampling_probability=.*: must be in"):
+            phase(sampling_probability=(0.1, bad))
     with pytest.raises(ValueError, match=r"noise_multiplier=-1.0: must be"):
         phase(noise_multiplier=-1.0)
-    with pytest.raises(ValueError, match="sampling_probabilities: 2 for 15 points"):
-        short = phase(sampling_probabilities=(0.1, 0.2))
+    with pytest.raises(ValueError, match="sampling_probability: 2 for 15 points"):
+        short = phase(sampling_probability=(0.1, 0.2))
         train(build(SPEC, 0), [short], PARTS, seed=0)
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
         secrets.guarantees(phase().event(), HELD, prior=0.01)
     with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
-        weighted.phases(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
+        schedules.weighted(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
 
 
 def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
-    phase = weighted.WeightedPhase(
+    phase = phases.PrivatePhase(
         epoch=1,
-        sampling_probabilities=tuple(np.linspace(0.2, 0.9, len(PARTS["private"]))),
+        sampling_probability=tuple(np.linspace(0.2, 0.9, len(PARTS["private"]))),
         steps=2,
         noise_multiplier=1.0,
         clip_norm=0.1,

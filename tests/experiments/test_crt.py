@@ -16,13 +16,16 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from crtlib.experiments import crt, data, sweeps, trials
+from crtlib.experiments import crt, data, grids, search, spine, tables
 from crtlib.experiments import settings as settings_studies
-from crtlib.experiments import store as store_studies
+from crtlib.experiments import store as store_module
+from crtlib.experiments.store import Store
+from crtlib.models import folder
 from crtlib.screening import by_name
 from crtlib.text import customersim, jsonl, units
+from crtlib.training import kept
 
-TINY = crt.Experiment(
+TINY = crt.CrtStudy(
     method="sgd",
     model="lstm",
     gamma=0.5,
@@ -36,7 +39,7 @@ TINY = crt.Experiment(
     copies=2,
 )
 GRID = [replace(TINY, method=m, seed=s) for m in ("sgd", "crt") for s in (0, 1)]
-PROVENANCE = ["date", "seconds"]
+PROVENANCE = ["date", "seconds", "cpu_seconds"]
 
 
 def same(a, b):
@@ -47,18 +50,18 @@ def same(a, b):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    store = store_studies.Store(tmp_path_factory.mktemp("reference"))
+    store = Store(tmp_path_factory.mktemp("reference"))
     with ThreadPoolExecutor(1) as executor:
-        return sweeps.sweep(GRID, store, executor=executor, progress=False)
+        return spine.sweep(GRID, store, executor=executor, progress=False)
 
 
 def test_a_second_sweep_runs_nothing_and_any_executor_serves(reference, tmp_path):
-    store = store_studies.Store(tmp_path)
+    store = Store(tmp_path)
     with ThreadPoolExecutor(1) as executor:
-        first = sweeps.sweep(GRID[:2], store, executor=executor, progress=False)
+        first = spine.sweep(GRID[:2], store, executor=executor, progress=False)
     written = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.json")}
     assert len(written) == 2
-    whole = sweeps.sweep(GRID, store, workers=1, progress=False)  # its own process
+    whole = spine.sweep(GRID, store, workers=1, progress=False)  # its own process
     assert {p: p.stat().st_mtime_ns for p in written} == written
     same(whole, reference)
     same(first, reference[reference.run.isin(first.run)])
@@ -78,7 +81,7 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     code = (
         "from tests.test_sweeps import GRID\n"
         "from crtlib import results, sweeps\n"
-        f"sweeps.sweep(GRID, results.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
+        f"spine.sweep(GRID, results.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
     )
     script = tmp_path / "killed.py"
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
@@ -96,18 +99,18 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     done = {p: p.stat().st_mtime_ns for p in (tmp_path / "s").glob("*.json")}
     assert 1 <= len(done) < len(GRID)
     (tmp_path / "s" / ".half.json.x.part").write_text('{"experiment": {')  # what a kill can leave
-    store = store_studies.Store(tmp_path / "s")
-    table = sweeps.sweep(GRID, store, workers=1, progress=False)
+    store = Store(tmp_path / "s")
+    table = spine.sweep(GRID, store, workers=1, progress=False)
     assert {p: p.stat().st_mtime_ns for p in done} == done
     same(table, reference)
     assert not list((tmp_path / "s" / "unfinished").glob("*.pt"))
 
 
 def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    e = crt.calibrate(replace(TINY, epochs=3, method="crt"))
-    want = trials.measure(e, trials.fit(e))
+    e = replace(TINY, epochs=3, method="crt").ready()
+    want = crt.measure(e, crt.fit(e))
     calls = []
-    honest = trials.utility
+    honest = crt.utility
 
     def dies(*args):
         calls.append(1)
@@ -115,11 +118,11 @@ def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return honest(*args)
 
-    monkeypatch.setattr(trials, "utility", dies)
+    monkeypatch.setattr(crt, "utility", dies)
     with pytest.raises(KeyboardInterrupt):
-        trials.fit(e, checkpoint=tmp_path / "c.pt")
-    monkeypatch.setattr(trials, "utility", honest)
-    assert trials.measure(e, trials.fit(e, checkpoint=tmp_path / "c.pt")) == want
+        crt.fit(e, checkpoint=tmp_path / "c.pt")
+    monkeypatch.setattr(crt, "utility", honest)
+    assert crt.measure(e, crt.fit(e, checkpoint=tmp_path / "c.pt")) == want
 
 
 def test_keys_name_what_a_run_reads():
@@ -134,16 +137,16 @@ def test_keys_name_what_a_run_reads():
 def test_a_store_of_another_version_is_refused(tmp_path):
     (tmp_path / "VERSION").write_text("0\n")
     with pytest.raises(ValueError, match="has version '0', this library reads"):
-        store_studies.Store(tmp_path)
+        Store(tmp_path)
     (tmp_path / "VERSION").unlink()
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ValueError, match="not a store"):
-        store_studies.Store(tmp_path)
+        Store(tmp_path)
 
 
 def test_the_guarantee_says_what_it_rests_on():
     e = replace(TINY, method="crt", gamma=0.1, neighbouring_relation="replace")
-    guarantee = trials.fit(crt.calibrate(e)).guarantee(e)
+    guarantee = crt.fit(e).guarantee(e)
     said = str(guarantee)
     for part in (
         "Bayesian confidentiality",
@@ -155,7 +158,7 @@ def test_the_guarantee_says_what_it_rests_on():
         assert part in said
     # 20 dialogues label few secrets: the bound on delta2 is added, not assumed away.
     assert guarantee.delta > 0.01
-    assert trials.fit(TINY.canonical()).guarantee(TINY) is None
+    assert crt.fit(TINY).guarantee(TINY) is None
 
 
 def test_planted_canaries_are_no_labels_of_the_corpus():
@@ -180,10 +183,10 @@ def test_without_labels_nothing_is_known(tmp_path):
     the policy that flags everything delta2 is 0 by construction."""
     path = unlabelled(tmp_path)
     e = replace(TINY, method="crt", corpus=path, canaries=0)
-    guarantee = trials.fit(crt.calibrate(e)).guarantee(e)
+    guarantee = crt.fit(e).guarantee(e)
     assert guarantee.delta == 1.0 and "gamma = 1 (assumed)" in str(guarantee)
     e = replace(e, conservative="everything")
-    guarantee = trials.fit(crt.calibrate(e)).guarantee(e)
+    guarantee = crt.fit(e).guarantee(e)
     assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0
     with pytest.raises(ValueError, match="policy='oracle': needs labelled secrets"):
         data.data(replace(e, policy="oracle"))
@@ -233,27 +236,27 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
 
 
 def test_a_saved_model_scores_as_before(tmp_path):
-    fitted = trials.fit(TINY.canonical())
-    trials.save(fitted, tmp_path)
-    model, tokenizer = trials.load(tmp_path)
+    fitted = crt.fit(TINY)
+    kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
+    model, tokenizer = folder.load(tmp_path)
     texts = fitted.data.test
-    assert trials.utility(model, tokenizer, texts) == trials.utility(
+    assert crt.utility(model, tokenizer, texts) == crt.utility(
         fitted.run.model, fitted.data.tokenizer, texts
     )
 
 
 def test_every_method_gets_the_same_number_of_trials():
     settings = settings_studies.parameters({"profile": "laptop"}, "tuning")
-    grid = sweeps.tuning_grid(settings)
+    grid = grids.tuning_grid(settings)
     started = pd.Series([e.method for e in grid if e.init != "random"]).value_counts()
-    assert set(started.index) == set(sweeps.STARTED) and set(started) == {settings.public_trials}
+    assert set(started.index) == set(grids.STARTED) and set(started) == {settings.public_trials}
     grid = [e for e in grid if e.init == "random"]
     count = pd.Series([(e.corpus, e.method, e.model) for e in grid]).value_counts()
     assert {c for c, _, _ in count.index} == {"customersim", "schema_guided"}
-    assert all(settings.data[c]["trials"] == n for (c, _, _), n in count.items())
+    assert all(settings.data[c].trials == n for (c, _, _), n in count.items())
     simulated = [replace_sigma(e) for e in grid if e.corpus == "customersim"]
     assert len({e.key for e in simulated}) == len(simulated)
-    assert sweeps.TUNING_SEED not in range(settings.seeds)
+    assert data.TUNING_SEED not in range(settings.seeds)
 
 
 def replace_sigma(e):
@@ -263,8 +266,8 @@ def replace_sigma(e):
 @pytest.mark.parametrize("method", ["sgd", "dpsgd", "crt", "dedup", "crt_sigma0"])
 @pytest.mark.parametrize("model", ["lstm", "gpt2"])
 def test_the_choice_is_the_best_recorded_trial(method, model):
-    chosen = sweeps.tuned(method, model)
-    table = store_studies.recorded("tuning")
+    chosen = search.tuned(method, model)
+    table = tables.recorded("tuning")
     table = table[(table.method == method) & (table.model == model) & (table.init == "random")]
     table = table[(table.metric == "valid_ppl_words") & (table.corpus == "customersim")]
     last = table[table.epoch == table.epoch.max()]
@@ -274,22 +277,22 @@ def test_the_choice_is_the_best_recorded_trial(method, model):
 
 
 def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, monkeypatch):
-    store = store_studies.Store(tmp_path)
+    store = Store(tmp_path)
     with ThreadPoolExecutor(1) as executor:
-        first = sweeps.sweep(GRID[2:3], store, executor=executor, progress=False)
-        monkeypatch.setattr(store, "MEASUREMENTS", store_studies.MEASUREMENTS + 1)
-        monkeypatch.setattr(trials, "train", lambda *_, **__: pytest.fail("trained again"))
+        first = spine.sweep(GRID[2:3], store, executor=executor, progress=False)
+        monkeypatch.setattr(store_module, "MEASUREMENTS", store_module.MEASUREMENTS + 1)
+        monkeypatch.setattr(crt, "train", lambda *_, **__: pytest.fail("trained again"))
         assert not store.has(first.run[0])
-        again = sweeps.sweep(GRID[2:3], store, executor=executor, progress=False)
+        again = spine.sweep(GRID[2:3], store, executor=executor, progress=False)
         assert store.has(first.run[0])
     same(first, again)
 
 
 def test_sweeps_of_one_store_take_turns(tmp_path):
-    store = store_studies.Store(tmp_path)
+    store = Store(tmp_path)
     with ThreadPoolExecutor(1) as outer, ThreadPoolExecutor(1) as executor:
         with store.alone():
-            waiting = outer.submit(sweeps.sweep, GRID[:1], store, executor=executor, progress=False)
+            waiting = outer.submit(spine.sweep, GRID[:1], store, executor=executor, progress=False)
             time.sleep(0.3)
             assert not waiting.done() and not list(tmp_path.glob("*.json"))
         assert len(waiting.result(60))
@@ -297,16 +300,16 @@ def test_sweeps_of_one_store_take_turns(tmp_path):
 
 
 def test_selective_reads_raw_text_with_flags_of_the_policy():
-    e = crt.calibrate(replace(TINY, method="selective", gamma=1.0, policy="oracle"))
-    fitted = trials.fit(e)
+    e = replace(TINY, method="selective", gamma=1.0, policy="oracle").ready()
+    fitted = crt.fit(e)
     assert fitted.run.updates["private"] == 0  # nothing is found, so nothing is private
-    found = trials.fit(replace(e, gamma=0.0))
+    found = crt.fit(replace(e, gamma=0.0))
     assert found.run.updates["private"] > 0
     assert "<MASK>" not in "".join(p.text for p in found.data.prepared.all)
-    said = trials.fit(e).guarantee(e)
+    said = crt.fit(e).guarantee(e)
     assert said.epsilon == float("inf")
     with pytest.raises(ValueError, match="model='gpt2': S-DP protects the state of an lstm"):
-        replace(e, model="gpt2").canonical()
+        replace(e, model="gpt2")
 
 
 def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
@@ -327,25 +330,25 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     given = transformers.GPT2LMHeadModel(config)
     given.save_pretrained(tmp_path)
     e = replace(TINY, method="crt", model="gpt2", init=str(tmp_path))
-    e = crt.calibrate(replace(e, hidden=64))  # the folder's shape counts, not this
-    fitted = trials.fit(e)
+    e = replace(e, hidden=64).ready()  # the folder's shape counts, not this
+    fitted = crt.fit(e)
     tokenizer = fitted.data.tokenizer
-    assert fitted.shape.hidden == 16 and tokenizer.vocab_size == plain.get_vocab_size() + 3
+    assert fitted.spec.hidden == 16 and tokenizer.vocab_size == plain.get_vocab_size() + 3
     ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
     assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
-    trials.save(fitted, tmp_path / "kept")
-    again = trials.restore(e, tmp_path / "kept")
-    assert trials.measure(e, again) == trials.measure(e, fitted)
+    kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
+    again = crt.restore(e, tmp_path / "kept")
+    assert crt.measure(e, again) == crt.measure(e, fitted)
     with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):
-        trials.fit(replace(e, model="lstm"))
+        crt.fit(replace(e, model="lstm"))
     other = replace(e, init=str(tmp_path / "kept"))
     assert other.key != e.key
 
 
 def test_a_private_corpus_is_no_public_start():
     with pytest.raises(ValueError, match="init='schema_guided': is the private corpus itself"):
-        replace(TINY, corpus="schema_guided", init="schema_guided", init_epochs=1).canonical()
+        replace(TINY, corpus="schema_guided", init="schema_guided", init_epochs=1)
 
 
 def test_a_policy_that_learned_is_judged_on_held_out_labels():
@@ -374,8 +377,8 @@ def test_raw_and_redacted_text_are_scored_on_the_same_words():
 
 
 def test_a_model_that_diverged_does_not_stop_the_sweep():
-    fitted = trials.fit(TINY.canonical())
+    fitted = crt.fit(TINY)
     for p in fitted.run.model.parameters():
         p.data.fill_(float("nan"))
-    rows = {name: value for name, _, _, value in trials.measure(TINY.canonical(), fitted)}
+    rows = {name: value for name, _, _, value in crt.measure(TINY, fitted)}
     assert rows["test_acc_words"] == 0 and "exposure" not in rows and "mia_accuracy" not in rows
