@@ -327,20 +327,21 @@ def _forget(section: type[Settings], tree: dict[str, Any], given: Mapping[str, A
 def _refusal(section: type[Settings], tree: Mapping[str, Any], error: ValidationError) -> str:
     """The first mistake that pydantic found, in one line, by its dotted name."""
     first = error.errors(include_url=False, include_context=False)[0]
+    loc = [str(part) for part in first["loc"]]
     node, path, entry = _schema(section), [], tree
-    for part in map(str, first["loc"]):
+    for part in loc:
         children = _children(section, node)
-        if not _is_group(node) or part == "[key]":
+        if not _is_group(node):
             break
         path.append(part)
+        if loc[len(path) :] == ["[key]"]:
+            return _unknown(".".join(path), KNOWN[node["propertyNames"]["format"]]())
         if part not in children and "*" not in children:
             return _unknown(".".join(path), children)
         if not isinstance(entry, Mapping) or part not in entry:
             return f"{'.'.join(path)}: is missing"
         node, entry = children.get(part, children.get("*", {})), entry[part]
     name, text = ".".join(path), first["msg"].removeprefix("Value error, ")
-    if first["loc"][-1:] == ("[key]",):
-        return _unknown(name, KNOWN[node["propertyNames"]["format"]]())
     if not _is_group(node):
         return f"{name}={entry!r}: must be {phrase(node)}"
     if first["type"] == "value_error":

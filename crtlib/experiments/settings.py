@@ -93,22 +93,22 @@ def _profile(name: str) -> dict[str, Settings]:
 def read(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
     """All sections of a profile from what its file holds; none may be unknown or missing."""
     where = f"profile {name}: "
-    for section in tree:
-        if section not in SECTIONS:
-            allowed = ", ".join(SECTIONS)
-            raise ParameterError(f"{where}{section}: unknown; allowed are {allowed}")
+    if unknown := [section for section in tree if section not in SECTIONS]:
+        allowed = ", ".join(SECTIONS)
+        raise ParameterError(f"{where}{unknown[0]}: unknown; allowed are {allowed}")
+    for section in SECTIONS:
+        if not isinstance(tree.get(section), Mapping):
+            raise ParameterError(f"{where}{section}: is missing, or no group of settings")
     return {
-        section: build(
-            cls, _inherited(cls, tree, section) | {"profile": name}, f"{where}{section}."
-        )
+        section: build(cls, _whole(cls, tree, section) | {"profile": name}, f"{where}{section}.")
         for section, cls in SECTIONS.items()
     }
 
 
-def _inherited(cls: type[Settings], tree: Mapping[str, Any], section: str) -> dict[str, Any]:
+def _whole(cls: type[Settings], tree: Mapping[str, Any], section: str) -> dict[str, Any]:
     """A section's own values over those of its base, of which it takes the fields that it has."""
     shared = {name: part for name, part in tree.get(cls.BASE, {}).items() if name in top(cls)}
-    return _merged(shared, tree.get(section) or {})
+    return _merged(shared, tree[section])
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,13 +89,8 @@ class CrtData(Group):
     @model_validator(mode="after")
     def _rule(self) -> Self:
         if bool(self.labelled) != ("tagger" in (self.policy, self.conservative)):
-            must = (
-                "must be 0: no policy learns" if self.labelled else "must be at least 1: it learns"
-            )
-            raise ValueError(
-                f"labelled={self.labelled}: {must} with policy={self.policy!r}, "
-                f"conservative={self.conservative!r}"
-            )
+            must = "0, as no policy is tagger" if self.labelled else "above 0, as tagger learns"
+            raise ValueError(f"labelled={self.labelled}: must be {must}")
         return self
 
 
