@@ -178,9 +178,9 @@ def ingest(
         *(quotes, skip_bad, max_bad, limit, split, shard),
     )
     plans = _plans(sources, how)
-    inputs = {plan.name: _input(plan.path) for plan in plans}
     for plan in plans:
-        plan.look()
+        plan.look()  # before all of it is hashed: it may be endless, or no table at all
+    inputs = {plan.name: _input(plan.path) for plan in plans}
     recipe: dict[str, Any] = {"command": "ingest", "options": how.recorded(), "inputs": inputs}
     if outputs.up_to_date(out, **recipe):
         return _finished(Path(out), plans)

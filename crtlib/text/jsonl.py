@@ -124,8 +124,10 @@ def canonical(d: Dialogue) -> bytes:
     """
     turns = [{"speaker": t.speaker, "text": t.text} for t in d.turns]
     line = {"id": d.id, "turns": turns, "user": d.user}
-    text = json.dumps(line, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return text.encode() + b"\n"
+    return _CANONICAL(line).encode() + b"\n"
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _stem(path: Path) -> str:

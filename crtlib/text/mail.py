@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import email
+import hashlib
 import mailbox
 import re
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def parse(number: int, raw: bytes, *, quotes: str = "drop") -> Row:
         return Row(number, fault=fault)
     cells = {
         "user": address,
-        "thread": ids[0] if ids else None,
+        "thread": ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>",
         "time": _header(message, "Date") or None,
         "subject": _header(message, "Subject"),
         "text": without_quotes(text) if quotes == "drop" else text.strip(),

@@ -96,11 +96,12 @@ def _parsed(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value.strip())
-        except ValueError:
-            if not value.strip().replace(".", "", 1).isdecimal():
-                return parsedate_to_datetime(value.strip()[:200])
+        value = value.strip()[:64]
+        if not (len(value) > 8 and value.replace(".", "", 1).isdecimal()):  # 8 digits are a date
+            try:
+                return datetime.fromisoformat(value)
+            except ValueError:
+                return parsedate_to_datetime(value)
     number = float(value)
     if not math.isfinite(number):
         raise ValueError("no time")
