@@ -8,7 +8,7 @@ its absence, or another claim is tested.
 1.9897
 >>> round(one_run_lower_bound(1000, guesses=100, correct=100), 4)
 3.493
->>> low, high = success_interval(0, 100)  # Hush: of 100 secrets none was reconstructed
+>>> low, high = clopper_pearson(0, 100)  # Hush: of 100 secrets none was reconstructed
 >>> low, round(high, 3)
 (0.0, 0.036)
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import optimize, special, stats
 
-from crtlib.intervals import success_interval
+from crtlib.intervals import clopper_pearson
 
 
 def epsilon_lower_bound(
@@ -38,8 +38,8 @@ def epsilon_lower_bound(
     independent runs, and the threshold must not have been chosen on them.
     """
     _check_delta(delta)
-    tpr, _ = success_interval(true_positives, members, confidence=confidence)
-    _, fpr = success_interval(false_positives, nonmembers, confidence=confidence)
+    tpr, _ = clopper_pearson(true_positives, members, confidence=confidence)
+    _, fpr = clopper_pearson(false_positives, nonmembers, confidence=confidence)
     ratios = [(tpr - delta) / fpr, (1 - fpr - delta) / (1 - tpr)]
     return float(np.log(max(1.0, *ratios)))
 

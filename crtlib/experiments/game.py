@@ -19,7 +19,7 @@ from scipy import sparse
 from crtlib.accounting import secrets
 from crtlib.checks import check_choice
 from crtlib.experiments import store
-from crtlib.intervals import success_interval
+from crtlib.intervals import clopper_pearson
 from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -128,7 +128,7 @@ def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
     rows = []
     for (kind, noise), cell in table.groupby(["kind", "noise"]):
         won = cell[cell.metric == "success"].value
-        low, high = success_interval(int(won.sum()), len(won), confidence=confidence)
+        low, high = clopper_pearson(int(won.sum()), len(won), confidence=confidence)
         told = {name: cell[cell.metric == name].value.iloc[0]
                 for name in ("promised", "accounted", "noise_multiplier")}  # fmt: skip
         rows.append(

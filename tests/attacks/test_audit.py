@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from crtlib.attacks import audit
-from crtlib.intervals import success_interval
+from crtlib.intervals import clopper_pearson
 
 DELTAS = (0, 8e-5, 0.01)
 TWO_RATES = {  # made with scipy's beta quantiles, independently of this code
@@ -64,15 +64,14 @@ def test_accuracy_bound_is_reached_by_randomised_response():
 def test_nothing_right_proves_nothing():
     assert audit.one_run_lower_bound(100, guesses=0, correct=0) == 0
     assert audit.one_run_lower_bound(100, guesses=50, correct=0, delta=0.1) == 0
-    assert success_interval(0, 20)[0] == 0 and success_interval(20, 20)[1] == 1
+    assert clopper_pearson(0, 20)[0] == 0 and clopper_pearson(20, 20)[1] == 1
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: success_interval(3, 2), "successes=3"),
-        (lambda: success_interval(0, 0), "trials=0"),
-        (lambda: success_interval(1, 2, confidence=1), "confidence=1"),
+        (lambda: clopper_pearson(3, 2), "count=3"),
+        (lambda: clopper_pearson(1, 2, confidence=1), "confidence=1"),
         (lambda: audit.epsilon_lower_bound(1, 2, 1, 2, delta=1), "delta=1"),
         (lambda: audit.one_run_lower_bound(5, guesses=6, correct=1), "guesses=6"),
         (lambda: audit.accuracy_bound(-1, delta=0), "epsilon=-1"),
