@@ -41,7 +41,8 @@ class Subject:
     ``points`` are the training points in clear with their labels, ``read`` the same as the method
     read them, ``others`` points of the same source, of people whom no run has read. ``canaries``
     are the planted secrets, ``seed`` is that of the run. ``reference`` is a model of the same
-    tokenizer that has read none of the secrets, where there is one.
+    tokenizer, where there is one: it has read neither ``points`` nor ``others``, but best text of
+    their kind, so that it knows what such secrets look like.
     """
 
     model: nn.Module = field(repr=False)
