@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from crtlib.figures.theme import CARD, FAINT, INK, MUTED, theme
-from crtlib.intervals import miss_rate_upper
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.text.records import MASK, Dialogue, Secret, Turn
 
 # Tints over the page's own colours, so that light and dark pages both work; each kind of mark also
@@ -149,7 +149,7 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
         fig, ax = plt.subplots()
         styles = ((0, "-", "#00795A"), (1, "--", "#B97F00"), (10, ":", "#D55E00"))
         for misses, style, color in styles:
-            bound = [miss_rate_upper(misses, int(k)) for k in n[n > misses]]
+            bound = [clopper_pearson_upper(misses, int(k)) for k in n[n > misses]]
             label = f"{misses} missed" if misses else "no miss"
             ax.plot(n[n > misses], bound, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
@@ -157,7 +157,7 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
             f"δ = {target:g}", (n[0], target), (0, -6), textcoords="offset points", va="top"
         )
         for k in (labelled, enough):
-            bound = miss_rate_upper(0, k)
+            bound = clopper_pearson_upper(0, k)
             ax.plot(k, bound, "o", color="#00795A")
             text = f"{k:,} labels: {bound:.2g}"
             ax.annotate(

@@ -7,7 +7,7 @@
 >>> page = figure_7([point, point], policies.oracle(), policies.oracle())
 >>> page.count('class="f7-m f7-secret"'), page.count('class="f7-m f7-dedup"')
 (3, 2)
->>> low, high = interval(180, 200)  # the paper's 90 % of 200
+>>> low, high = clopper_pearson(180, 200)  # the paper's 90 % of 200
 >>> f"{low:.3f} to {high:.3f}"
 '0.850 to 0.938'
 """
@@ -25,7 +25,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from crtlib.figures.theme import CORPUS_NAME, INK, theme, with_slider
-from crtlib.intervals import miss_rate_upper
+from crtlib.intervals import clopper_pearson
 from crtlib.screening import dedup
 from crtlib.screening.prepare import Policy, prepare
 from crtlib.screening.redact import redact
@@ -37,13 +37,6 @@ POLICY_STYLE = {
     "pi_c": (r"tagger, $\pi_c$", "#00795A", "D"),
 }
 """Label, colour and marker of a policy."""
-
-
-def interval(caught: int, secrets: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Two-sided Clopper-Pearson interval of a recall, from independent labelled secrets."""
-    side = (1 + confidence) / 2
-    low = 1 - miss_rate_upper(secrets - caught, secrets, confidence=side)
-    return low, miss_rate_upper(caught, secrets, confidence=side)
 
 
 # Tints over the page's own colours, so that light and dark pages both work. On a telephone a turn
@@ -137,7 +130,9 @@ def recall_bars(table: pd.DataFrame) -> Figure:
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
                 rows = table[(table.corpus == name) & (table.policy == policy)]
                 recall = rows.caught / rows.secrets
-                ends = [interval(*map(int, r)) for r in rows[["caught", "secrets"]].to_numpy()]
+                ends = [
+                    clopper_pearson(*map(int, r)) for r in rows[["caught", "secrets"]].to_numpy()
+                ]
                 low, high = np.array(ends).reshape(-1, 2).T
                 y = [kinds[name].index(kind) + 0.22 * (k - 1) for kind in rows.kind]
                 bars = np.array([recall - low, high - recall]).clip(0)
@@ -169,7 +164,8 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
         rows = sweep[sweep.plain == plain]
         overall = rows[rows.kind == "all"].iloc[0]
         recall = rows.caught / rows.secrets
-        ends = [interval(*map(int, r)) for r in rows[["caught", "secrets"]].to_numpy()]
+        counts = rows[["caught", "secrets"]].to_numpy()
+        ends = [clopper_pearson(*map(int, r)) for r in counts]
         low, high = np.array(ends).T
         bars = {"array": (high - recall).round(4), "arrayminus": (recall - low).round(4)}
         fig.add_bar(

@@ -8,8 +8,6 @@ A policy is called on points and answers with the flagged spans of each, sorted 
 [(Secret(kind='name', start=10, end=22),), ()]
 >>> miss(regex(), gamma=1.0, seed=0)(points)
 [(), ()]
->>> round(miss_rate_upper(0, 200), 5)  # what 200 labels without a miss certify
-0.01487
 """
 
 from __future__ import annotations

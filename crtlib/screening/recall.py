@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from crtlib.intervals import miss_rate_upper
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.redact import redact
 from crtlib.text.records import Point, Secret
 
@@ -64,10 +64,10 @@ def recall(
             "secrets": n,
             "caught": c,
             "recall": c / n if n else math.nan,
-            "miss_upper": miss_rate_upper(n - c, n, confidence=confidence),
+            "miss_upper": clopper_pearson_upper(n - c, n, confidence=confidence),
             "flagged": f,
             "precision": r / f if f else math.nan,
-            "precision_lower": 1 - miss_rate_upper(f - r, f, confidence=confidence),
+            "precision_lower": 1 - clopper_pearson_upper(f - r, f, confidence=confidence),
         }
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
     return table.astype(dict.fromkeys(("secrets", "caught", "flagged"), int))

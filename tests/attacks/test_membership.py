@@ -165,6 +165,31 @@ def test_null_deviation_is_that_of_the_known_laws():
         membership.null_sd(sides[0], sides[1][:3])
 
 
+@pytest.mark.parametrize("decimals", [9, 1])  # 1: many ties
+@pytest.mark.parametrize("sizes", [(1, 1), (40, 40), (30, 70)])
+def test_many_draws_at_once_are_scored_as_one_by_one(decimals, sizes):
+    rng = np.random.default_rng(3)
+    sides = [rng.normal(size=(25, n)).round(decimals) for n in sizes]
+    group = partial(membership.group_accuracy, groups=50, size=3, seed=0)
+    for statistic in (membership.accuracy, membership.auc, group):
+        alone = [statistic(*pair) for pair in zip(*sides, strict=True)]
+        assert np.allclose(statistic(*sides), alone, rtol=0, atol=1e-12)
+    draws = membership.DRAWS_AT_ONCE + 7  # the second block goes on where the first one ended
+    paired = sizes[0] == sizes[1]
+    once = membership.null_sd(sides[0][0], sides[1][0], paired=paired, draws=draws)
+    rng, total = np.random.default_rng(0), 0.0
+    for _ in range(draws):
+        a, b = sides[0][0], sides[1][0]
+        if paired:
+            swap = rng.random(len(a)) < 0.5
+            a, b = np.where(swap, b, a), np.where(swap, a, b)
+        else:
+            mixed = rng.permutation(np.concatenate([a, b]))
+            a, b = mixed[: len(a)], mixed[len(a) :]
+        total += (membership.accuracy(a, b) - 0.5) ** 2
+    assert once == pytest.approx(np.sqrt(total / draws), abs=1e-12)
+
+
 def test_group_band_covers_chance_as_often_as_it_says():
     """120 times nothing was learned: heavy-tailed scores on shared carriers, 200 pairs each."""
     rng = np.random.default_rng(0)

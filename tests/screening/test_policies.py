@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.intervals import miss_rate_upper
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening import by_name, policies, recall
 from crtlib.screening.policy import checked
 from crtlib.screening.redact import redact
@@ -174,8 +174,8 @@ def test_everything_and_names():
         (lambda: policies.regex("sgd"), "corpus='sgd': must be one of customersim, schema_guided"),
         (lambda: by_name.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
         (lambda: by_name.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
-        (lambda: miss_rate_upper(3, 2), r"misses=3: must be in \[0, 2\]"),
-        (lambda: miss_rate_upper(0, 9, confidence=1.0), "confidence=1.0"),
+        (lambda: clopper_pearson_upper(3, 2), r"count=3: must be in \[0, 2\]"),
+        (lambda: clopper_pearson_upper(0, 9, confidence=1.0), "confidence=1.0"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -184,11 +184,11 @@ def test_bad_arguments(call, message):
 
 
 def test_miss_rate_bound():
-    assert miss_rate_upper(0, 200) == pytest.approx(0.01487, abs=5e-6)
-    assert miss_rate_upper(0, 200) == pytest.approx(1 - 0.05 ** (1 / 200), rel=1e-9)
-    assert miss_rate_upper(20, 200) == pytest.approx(0.14199, abs=5e-6)
-    assert miss_rate_upper(0, 37_446) <= 8e-5 < miss_rate_upper(0, 37_445)
-    assert miss_rate_upper(0, 0) == miss_rate_upper(5, 5) == 1.0
+    assert clopper_pearson_upper(0, 200) == pytest.approx(0.01487, abs=5e-6)
+    assert clopper_pearson_upper(0, 200) == pytest.approx(1 - 0.05 ** (1 / 200), rel=1e-9)
+    assert clopper_pearson_upper(20, 200) == pytest.approx(0.14199, abs=5e-6)
+    assert clopper_pearson_upper(0, 37_446) <= 8e-5 < clopper_pearson_upper(0, 37_445)
+    assert clopper_pearson_upper(0, 0) == clopper_pearson_upper(5, 5) == 1.0
 
 
 def test_recall_counts_whole_secrets():
@@ -201,7 +201,7 @@ def test_recall_counts_whole_secrets():
     assert table["precision"].tolist() == [1, 1, 0, 0.75]
     assert table.loc["all", "recall"] == 0.5 and table["recall"].isna()["c"]
     assert table.loc["c", "miss_upper"] == 1
-    assert table.loc["all", "precision_lower"] == pytest.approx(1 - miss_rate_upper(1, 4))
+    assert table.loc["all", "precision_lower"] == pytest.approx(1 - clopper_pearson_upper(1, 4))
     assert table.loc["c", "precision_lower"] == 0
 
 
