@@ -6,14 +6,14 @@ on the library as it is, and fails once the fault is in.
 
 import numpy as np
 import pytest
-from tests.training import test_clipping
-from tests.training import test_loop as test_train
 import torch
 
 from crtlib.models.build import build
 from crtlib.training import bookkeeping, clipping, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
+from tests.training import test_clipping
+from tests.training import test_loop as test_train
 
 
 # --------------------------------------------------------------------------- guards

@@ -18,6 +18,7 @@ from crtlib.experiments import store
 from crtlib.experiments.settings import check
 from crtlib.models.build import fingerprint
 from crtlib.models.spec import ModelSpec
+from crtlib.screening import by_name
 from crtlib.text import corpora
 from crtlib.training import methods
 from crtlib.training.phases import Phase
@@ -119,7 +120,7 @@ class Experiment:
     @property
     def learned(self) -> bool:
         """True where a policy learned from labels: it is judged on held-out ones."""
-        return not {self.policy, self.conservative} <= {"regex", "oracle", "everything"}
+        return any(by_name.learned(name) for name in (self.policy, self.conservative))
 
     @property
     def brings_vocabulary(self) -> bool:

@@ -171,12 +171,10 @@ def data(e: Experiment) -> Data:
         own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
         checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))
     if e.reads_raw:  # raw text, all of it private
-        prepared = prepare(points, None, everything(), dedup="none")
+        prepared = prepare(points, None, everything(points), dedup="none")
     else:
         dedup = e.dedup if e.deduplicates else "none"
-        prepared = prepare(
-            points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=e.duplicates
-        )
+        prepared = prepare(points, flagged, cautious, dedup=dedup, duplicates=e.duplicates)
     read = prepared.all
     if e.method == "selective":  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
@@ -203,11 +201,11 @@ def _splits(e: Experiment) -> Splits:
 
 def policies(e: Experiment) -> tuple[Policy, Policy]:
     """The policies pi (before the dial) and pi_c of an experiment."""
-    named = (e.corpus,) if e.corpus != SIMULATED and e.corpus in corpora.HOMES else ()
+    named = e.corpus if e.corpus in corpora.HOMES else SIMULATED
     made = [
         _tagger(e.corpus, e.variety, e.labelled, e.unit)[k]
         if name == "tagger"
-        else by_name.policy_by_name(name, *named)
+        else by_name.policy_by_name(name, named)
         for k, name in enumerate((e.policy, e.conservative))
     ]
     return made[0], made[1]

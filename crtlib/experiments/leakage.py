@@ -37,7 +37,7 @@ from crtlib.experiments import store as store_studies
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies
-from crtlib.screening.prepare import Prepared, prepare
+from crtlib.screening.prepare import Dedup, Prepared, prepare
 from crtlib.screening.redact import redact
 from crtlib.text import corpora, customersim, units
 from crtlib.text.canaries import USER, insert, make
@@ -170,14 +170,14 @@ def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
 
 def prepared(s: Setting, points: Sequence[Point]) -> Prepared:
     """The points as the method reads them: redacted and deduplicated where it does that."""
-    flags = {
-        "none": None,
+    policy = {
+        "none": policies.none,
         "regex": policies.miss(policies.regex(), s.gamma, s.seed),
         "rare": mitigations.rare_words(s.min_users),
     }[s.policy]
-    careful = policies.regex() if s.method == "crt" else None
-    scope = "all" if s.dedup else "none"
-    return prepare(points, flags, careful, dedup=scope, duplicates="drop")
+    careful = policies.regex() if s.method == "crt" else policies.none
+    scope: Dedup = "all" if s.dedup else "none"
+    return prepare(points, policy(points), careful(points), dedup=scope, duplicates="drop")
 
 
 # --------------------------------------------------------------------------- training

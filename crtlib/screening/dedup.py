@@ -5,8 +5,8 @@
 >>> pattern([Point(str(i), "u", text) for i, text in enumerate(texts)])
 [False, False, True, False]
 
-The pattern goes to :func:`crtlib.screening.prepare.prepare`, whose ``dedup`` says on which points it acts.
-It is computed once, on the raw points, and treated as public there.
+The pattern goes to :func:`crtlib.screening.prepare.prepare`, whose ``dedup`` says on which points
+it acts. It is computed once, on the raw points, and treated as public there.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse, stats
-from tests.training.test_loop import PARTS, SPEC, flat
 
 from crtlib.accounting import secrets
 from crtlib.models.build import build
 from crtlib.training import weighted
 from crtlib.training.loop import train
+from tests.training.test_loop import PARTS, SPEC, flat
 
 HELD = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
 POSTERIOR = (0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204)
