@@ -16,6 +16,7 @@ its own, and none is read from a pickle.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ _PLAIN = {"O", "_", "<unk>", "<START>", "<STOP>"}  # the last two of a CRF
 
 def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
     """The kinds in tags such as O, B-PER, S-PER, and in which column of a row each tag counts."""
-    split = [re.fullmatch(r"(?:([BIESLU])-)?(.+)", tag, re.DOTALL).groups() for tag in tags]
+    split = [tag.split("-", 1) if re.match("[BIESLU]-.", tag) else ["", tag] for tag in tags]
     kinds = tuple(sorted({kind for _, kind in split} - _PLAIN))
     columns = np.zeros((len(tags), 1 + 2 * len(kinds)))
     for row, (prefix, kind) in zip(columns, split, strict=True):
@@ -201,7 +202,7 @@ def flair(
     name: ``detectors.flair(SequenceTagger.load(...))`` where you trust who made it, and
     ``register`` to give it a name.
     """
-    from flair.data import Sentence
+    Sentence = importlib.import_module("flair.data").Sentence
 
     tags = model.label_dictionary.get_items()
     kinds, columns = _columns(tags)
@@ -229,9 +230,8 @@ SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm")
 
 def _presidio_engine(model: str) -> Any:
     """Presidio's engine on a spaCy model that is installed: ``model``, or the largest."""
-    import spacy
-    from presidio_analyzer import AnalyzerEngine
-    from presidio_analyzer.nlp_engine import NlpEngineProvider
+    spacy, analyzer = map(importlib.import_module, ("spacy", "presidio_analyzer"))
+    NlpEngineProvider = importlib.import_module("presidio_analyzer.nlp_engine").NlpEngineProvider
 
     wanted = (model,) if model else SPACY_MODELS
     here = [name for name in wanted if spacy.util.is_package(name)]
@@ -242,7 +242,7 @@ def _presidio_engine(model: str) -> Any:
         )
     models = [{"lang_code": "en", "model_name": here[0]}]
     provider = NlpEngineProvider(nlp_configuration={"nlp_engine_name": "spacy", "models": models})
-    return AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
+    return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
 
 
 def presidio(
@@ -262,7 +262,7 @@ def presidio(
     """
     name = f"presidio:{model}" if model else "presidio"
     _need("presidio_analyzer", "pip install presidio-analyzer", name)
-    from presidio_analyzer import RecognizerResult
+    KEY = importlib.import_module("presidio_analyzer").RecognizerResult.RECOGNIZER_NAME_KEY
 
     engine = engine or _presidio_engine(model)
     least = dict(thresholds or {})
@@ -276,7 +276,7 @@ def presidio(
     def kept(text: str) -> Iterator[tuple[int, int, int]]:
         """Start, end and kind of what is above its threshold, whatever the score."""
         for r in engine.analyze(text=text, language="en", entities=list(kinds)):
-            by = (r.recognition_metadata or {}).get(RecognizerResult.RECOGNIZER_NAME_KEY)
+            by = str((r.recognition_metadata or {}).get(KEY))
             if r.score >= least.get(by, least.get(r.entity_type, threshold)):
                 yield r.start, r.end, kinds.index(r.entity_type)
 

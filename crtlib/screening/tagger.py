@@ -88,7 +88,8 @@ class Net(nn.Module):
             F.dropout(x, dropout), lengths, batch_first=True, enforce_sorted=False
         )
         h, _ = nn.utils.rnn.pad_packed_sequence(self.mix(packed)[0], batch_first=True)
-        return self.head(F.dropout(h, dropout))
+        scores: Tensor = self.head(F.dropout(h, dropout))
+        return scores
 
 
 @dataclass(frozen=True, eq=False)
