@@ -75,8 +75,8 @@ def screen(
     flagged, cautious = pi(points), pi_c(points)
     prepared = prepare.prepare(
         points,
-        lambda _: flagged,
-        lambda _: cautious,
+        flagged,
+        cautious,
         dedup=dedup,
         duplicates=duplicates,
         pattern=pattern(points, dedup_by),

@@ -4,7 +4,7 @@
 >>> from crtlib.text.records import Point
 >>> from crtlib.text.records import Secret
 >>> point = Point("0", "u", "USR: I am Ada Lovelace.", (Secret("name", 10, 22),))
->>> page = figure_7([point, point], policies.oracle(), policies.oracle())
+>>> page = figure_7([point, point], policies.oracle, policies.oracle)
 >>> page.count('class="f7-m f7-secret"'), page.count('class="f7-m f7-dedup"')
 (3, 2)
 >>> low, high = clopper_pearson(180, 200)  # the paper's 90 % of 200
@@ -27,7 +27,8 @@ from matplotlib.figure import Figure
 from crtlib.figures.theme import CORPUS_NAME, INK, theme, with_slider
 from crtlib.intervals import clopper_pearson
 from crtlib.screening import dedup
-from crtlib.screening.prepare import Policy, prepare
+from crtlib.screening.policy import Policy
+from crtlib.screening.prepare import prepare
 from crtlib.screening.redact import redact
 from crtlib.text.records import MASK, Point
 
@@ -88,7 +89,7 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
     """
     repeated, flagged, cautious = dedup.pattern(points), pi(points), pi_c(points)
     points = [replace(p, id=str(i)) for i, p in enumerate(points)]
-    done = prepare(points, lambda _: flagged, lambda _: cautious, pattern=repeated)
+    done = prepare(points, flagged, cautious, pattern=repeated)
     public = {p.id for p in done.public}
     heads = ("the dataset D", "line 1: deduplicate", "line 2: redact by π", "lines 3, 4: split")
     cells = "".join(f"<b>{head}</b>" for head in heads)

@@ -23,8 +23,9 @@ def corpus(dialogues=300, gamma=0.3, seed=0):
     base = customersim.simulate(dialogues, seed)
     planted = canaries.insert(base, canaries.make(2, seed=seed), copies=5, seed=seed)
     points = units.points(planted, unit="turn")
-    oracle = policies.oracle()
-    done = prepare.prepare(points, policies.miss(oracle, gamma, seed), oracle, dedup="none")
+    oracle = policies.oracle
+    pi = policies.miss(oracle, gamma, seed)
+    done = prepare.prepare(points, pi(points), oracle(points), dedup="none")
     pool = units.points(customersim.simulate(dialogues, -1 - seed), unit="turn")
     return points, done.all, pool
 

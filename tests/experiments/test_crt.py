@@ -21,7 +21,7 @@ from crtlib.experiments import settings as settings_studies
 from crtlib.experiments import store as store_module
 from crtlib.experiments.store import Store
 from crtlib.models import folder
-from crtlib.screening import by_name
+from crtlib.screening import policies
 from crtlib.text import customersim, jsonl, units
 from crtlib.training import kept
 
@@ -217,7 +217,7 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     dialogues = list(base.dialogues)
     dialogues[i] = replace(dialogues[i], turns=tuple(turns))
     other = replace(base, dialogues=tuple(dialogues))
-    regex = by_name.policy_by_name("regex")
+    regex = policies.regex()
     for unit in ("turn", "dialogue"):
         cautious = [regex(units.points(c, unit=unit)) for c in (base, other)]
         ours, theirs = (
