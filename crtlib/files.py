@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import secrets
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -20,22 +22,26 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
     The data is on disk before the name changes, so a crash or a kill leaves the old file.
     Parent folders are made. Raises ``OSError`` where the folder cannot be written.
+
+    A new file has ``mode`` less the umask, 0666 by default; 0600 for what is private. A file that
+    is replaced keeps its permissions, but never more of them than ``mode`` allows.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    # Never wider than it will be, also while it is written.
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode))
     try:
+        if path.exists():
+            os.chmod(part, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
         yield part
         with part.open("rb+") as f:
             os.fsync(f.fileno())
-        os.chmod(part, 0o644)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
