@@ -33,6 +33,7 @@ from crtlib.models import scoring
 from crtlib.models.build import build, fingerprint, pretrained
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
+from crtlib.screening.rates import NAMES, Rate
 from crtlib.text import corpora, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
@@ -46,6 +47,9 @@ PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
 
 PUBLIC_DIALOGUES = 1000
 """At most so many dialogues of a public corpus initialise a model."""
+
+CONFIDENCE = 0.975
+"""Of one bound: that of the trace rate and that of the public rate hold together with 95 %."""
 
 UTILITY = ("ppl", "ppl_words", "acc", "acc_words")
 
@@ -258,8 +262,8 @@ class Fitted:
     def guarantee(self, study: CrtStudy) -> Guarantee | None:
         """What the study's method promises of what ran, or None without noise.
 
-        gamma and delta2 are the misses counted on labels, as upper bounds of what was measured,
-        not the rates that were hoped for; delta2 is 0 for the policy that flags everything.
+        gamma is the trace rate and delta2 the public rate, counted on labels, as upper bounds of
+        what was measured, not the rates that were hoped for.
         """
         events = self.run.events  # what ran: a secure phase that was run again counts twice
         if not events or not all(event.noise_multiplier for event in events):
@@ -267,10 +271,8 @@ class Fitted:
         return study.how.promise(
             events,
             Terms(
-                gamma=self.data.misses("pi"),
-                delta2=MissRate(0.0)
-                if study.conservative == "everything"
-                else self.data.misses("pi_c"),
+                gamma=_bounded(self.data.rates.trace),
+                delta2=_bounded(self.data.rates.public),
                 delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -278,6 +280,13 @@ class Fitted:
                 public=_public(study),
             ),
         )
+
+
+def _bounded(rate: Rate) -> MissRate:
+    """A rate with the bound that a guarantee counts on."""
+    if not rate.of:
+        return MissRate(rate.upper)  # certain from the policy, or unknown
+    return MissRate.measured(rate.count, rate.of, confidence=CONFIDENCE)
 
 
 def _public(study: CrtStudy) -> str:
@@ -415,9 +424,13 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
     facts |= {"duplicates": d.prepared.duplicates, "missed_secrets": d.prepared.missed_secrets}
     facts |= {"steps": sum(event.steps for event in fitted.run.events)}
     facts |= {"private_updates": fitted.run.updates["private"]}
+    for name in NAMES:  # what the theorem needs, one secret of each user
+        rate = getattr(d.rates, name)
+        facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
     for policy in ("pi", "pi_c"):
-        rate = d.misses(policy)
-        facts |= {f"{policy}_misses": rate.misses or 0, f"{policy}_labelled": rate.labelled or 0}
+        recall = d.misses(policy)
+        facts |= {f"{policy}_misses": recall.misses or 0}
+        facts |= {f"{policy}_labelled": recall.labelled or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts["test_ppl"]):
         return rows  # it diverged: no attack has anything to ask

@@ -21,6 +21,7 @@ from crtlib.screening import by_name, recall, tagger
 from crtlib.screening.policies import everything, miss
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.prepare import Prepared, prepare
+from crtlib.screening.rates import Rates, rates
 from crtlib.screening.redact import redact
 from crtlib.text import corpora, units
 from crtlib.text.canaries import USER, insert, make
@@ -175,6 +176,7 @@ class Data:
     pi: Labels
     pi_c: Labels
     checked: tuple[Sequence[Point], Labels, Labels]
+    policies: tuple[Policy, Policy]
     prepared: Prepared
     tokenizer: Bpe
     canaries: tuple[str, ...]
@@ -183,12 +185,19 @@ class Data:
     read: tuple[Point, ...]
     others: tuple[Point, ...]
 
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Miss, trace and public rate of the pair of policies, one secret of each user, on the
+        training points or, for a policy that learned from labels, on held-out ones."""
+        points, flags, cautious = self.checked
+        return rates(points, *self.policies, flags=flags, cautious_flags=cautious)
+
     def misses(self, policy: Literal["pi", "pi_c"]) -> MissRate:
         """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
         or for a policy that learned from labels on held-out ones.
 
         Canaries do not count: we planted them, and a policy is easily right about twenty copies.
-        Bounds are at 97.5 %, so that those of two policies hold together with 95 %. Where nothing
+        This is recall, for people: it never enters a guarantee (:attr:`rates` does). Where nothing
         is labelled nothing is known, and the rate is 1.
         """
         points, *labels = self.checked
@@ -231,6 +240,7 @@ def data(study: Recipe) -> Data:
         pi=flagged,
         pi_c=cautious,
         checked=checked,
+        policies=(pi, conservative),
         prepared=prepared,
         tokenizer=adapt(study.init)
         if study.brings_vocabulary

@@ -65,8 +65,10 @@ def curve(
     (all by default).
 
     For CRT, ``miss_rate`` is the gamma of the accounting: the dial where the policy is
-    :func:`exact`, else the 97.5 % upper bound of what was counted on labels, of all seeds the
-    worst; the bound of pi_c's is part of ``delta`` then."""
+    :func:`exact`, else the 97.5 % upper bound of the trace rate counted on labels, of all seeds the
+    worst; the bound of the public rate is part of ``delta`` then. A table that was recorded before
+    these were counted has the misses of both policies instead, which is not what the theorem
+    asks."""
     names = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
     steps = table[table.metric == "steps"].set_index("run").value
     part = table[table.metric.isin(names) & (epochs is None or table.epoch.isin(epochs or []))]
@@ -109,12 +111,16 @@ def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
         return run.gamma, 0.0
     counts = cell.pivot_table(index="run", columns="metric", values="value", aggfunc="first")
 
-    def worst(policy: str) -> float:
-        pairs = zip(counts[f"{policy}_misses"], counts[f"{policy}_labelled"], strict=True)
+    def worst(new: str, old: str) -> float:
+        names = (f"{new}_count", f"{new}_of")
+        if names[0] not in counts:
+            names = (f"{old}_misses", f"{old}_labelled")
+        pairs = zip(*(counts[name] for name in names), strict=True)
         rates = [MissRate.measured(int(k), int(n), confidence=0.975) for k, n in pairs if n]
         return max((rate.bound for rate in rates), default=1.0)  # no label: nothing is known
 
-    return worst("pi"), 0.0 if run.conservative == "everything" else worst("pi_c")
+    certain = run.conservative == "everything"
+    return worst("trace", "pi"), 0.0 if certain else worst("public", "pi_c")
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:
