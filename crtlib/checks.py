@@ -30,3 +30,10 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name}={value}: must be positive")
+
+
+class ParameterError(ValueError):
+    """A user's mistake; a notebook shows it as one line instead of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # read by IPython
+        return [f"parameter refused: {self}"]

@@ -12,30 +12,36 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import secrets
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, AnyStr, BinaryIO, cast
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
     The data is on disk before the name changes, so a crash or a kill leaves the old file.
     Parent folders are made. Raises ``OSError`` where the folder cannot be written.
+
+    A new file has ``mode`` less the umask, 0666 by default; 0600 for what is private. A file that
+    is replaced keeps its permissions, but never more of them than ``mode`` allows.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    # Never wider than it will be, also while it is written.
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode))
     try:
+        if path.exists():
+            os.chmod(part, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
         yield part
         with part.open("rb+") as f:
             os.fsync(f.fileno())
-        os.chmod(part, 0o644)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -49,20 +55,47 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged."""
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
+    """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged.
+
+    A pipe or a device is refused, as it may never end.
+    """
+    check_regular(path)
     with Path(path).open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         try:
-            yield gzip.GzipFile(fileobj=raw) if packed else raw
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise ValueError(f"{path}: damaged gzip file") from None
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Refuse what is no regular file, in one line that says what it is."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, a file is needed")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: is a pipe or a device, a regular file is needed")
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+
+
+LONGEST = 64 << 20
+"""Bytes or characters of the longest line that is read: a file may be one line without an end."""
+
+
+def lines(file: IO[AnyStr], path: str | os.PathLike) -> Iterator[AnyStr]:
+    """The lines of an open file; ``ValueError`` for one longer than ``LONGEST``."""
+    number = 0
+    while line := file.readline(LONGEST):
+        number += 1
+        if len(line) == LONGEST:
+            raise ValueError(f"{path}, line {number}: is longer than {LONGEST >> 20} MiB")
+        yield line
 
 
 def check_writable(folder: str | os.PathLike) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
+    with tempfile.TemporaryFile(dir=os.fspath(folder)):
         pass

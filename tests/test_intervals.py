@@ -7,9 +7,7 @@ from scipy import stats
 from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
 
 
-@pytest.mark.parametrize(
-    ("count", "of"), [(0, 1), (0, 200), (3, 50), (20, 200), (5, 5)]
-)
+@pytest.mark.parametrize(("count", "of"), [(0, 1), (0, 200), (3, 50), (20, 200), (5, 5)])
 def test_both_ends_agree_with_another_implementation(count, of):
     for confidence in (0.9, 0.99):
         exact = stats.binomtest(count, of).proportion_ci(confidence, method="exact")

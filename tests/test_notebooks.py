@@ -1,11 +1,16 @@
 """The notebooks run through papermill, also with changed parameters, and refuse bad ones."""
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from papermill.translators import PythonTranslator
+
+from crtlib.experiments import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
@@ -58,10 +63,10 @@ def test_canary_with_other_parameters_computes_only_what_is_missing(tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"gamas": "[0.1]"}, "gamas: unknown; allowed are profile, ablation_gammas"),
+        ({"gamas": "[0.1]"}, "gamas: unknown; allowed are profile"),
         ({"gammas": "[7]"}, "gammas=[7]: must be a list of numbers in [0, 1]"),
-        ({"gammas": "7"}, "gammas=7: must be a list of numbers in [0, 1]"),
         ({"profile": "huge"}, "profile='huge': must be one of quick, laptop, paper"),
+        ({"shapes.lstm.hiden": "3"}, "shapes.lstm.hiden: unknown; allowed are embedding, hidden"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_line(parameters, message, tmp_path):
@@ -74,3 +79,139 @@ def test_bad_parameters_are_refused_in_one_line(parameters, message, tmp_path):
     assert errors[0]["traceback"] == [f"parameter refused: {errors[0]['evalue']}"]
     assert message in errors[0]["evalue"]
     assert not store.exists()
+
+
+# --------------------------------------------------------------------------- parameters cells
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+sys.path.insert(0, str(ROOT / "book"))
+book_parameters = importlib.import_module("parameters")
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return json.loads(request.param.read_text())
+
+
+def code(notebook, tag=""):
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    some = [c for c in cells if not tag or tag in c["metadata"].get("tags", [])]
+    return "\n".join("".join(c["source"]) for c in some)
+
+
+def given(notebook, **injected):
+    """The settings after the parameters cell and the lines that papermill makes of parameters."""
+    names = {}
+    exec(code(notebook, "parameters"), names)
+    exec(PythonTranslator.codify(injected), names)
+    return settings.parameters(names, book_parameters.section_of(notebook))
+
+
+def test_parameters_cell_is_written_from_the_section(notebook):
+    section = book_parameters.section_of(notebook)
+    assert code(notebook, "parameters") == settings.cell(section), "run python book/parameters.py"
+
+
+def test_parameters_cell_changes_nothing_by_itself(notebook):
+    assert given(notebook) == settings.load(book_parameters.section_of(notebook))
+    assert given(notebook, profile="paper").profile == "paper"
+
+
+def test_papermill_explains_every_parameter(notebook):
+    (cell,) = (c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
+    cell = {"source": "".join(cell["source"])}
+    explained = {p.name: p for p in PythonTranslator.inspect(cell)}
+    accepted = set(given(notebook))
+    assert accepted <= set(explained)
+    for name in accepted:
+        assert explained[name].help
+        dotted = explained[name].default == "Dotted()"
+        assert dotted or explained[name].inferred_type_name != "None", name
+
+
+def test_device_workers_and_a_dotted_name_are_effective_or_refused(notebook):
+    """What a chapter has none of, it refuses by name; the others it sets."""
+    for name, entry in [
+        ("device", "cpu"),
+        ("workers", 3),
+        ("store", "elsewhere"),
+        ("shapes.lstm.hidden", 48),
+        ("training.steps", 7),
+        ("data.customersim.heldout", 31),
+        ("model.vocab_size", 300),
+    ]:
+        try:
+            made = given(notebook, **{name: entry})
+        except settings.ParameterError as refused:
+            assert str(refused).startswith(f"{name.split('.')[0]}")
+            assert ": unknown; allowed are " in str(refused) and "\n" not in str(refused)
+            continue
+        for part in name.split("."):
+            made = made[part]
+        assert made == entry
+
+
+TAKES = {  # by chapter: one dotted name that it has, None where it has none
+    "amplification": None,
+    "canary": "shapes.lstm.hidden",
+    "claims": "shapes.gpt2.layers",
+    "customersim": None,
+    "engine": "shapes.lstm.batch",
+    "extraction": "training.epochs",
+    "leakage_report": "shapes.table.hidden",
+    "leakage_training": "data.customersim.dialogues",
+    "membership": "data.customersim.vocab_size",
+    "pitfalls": None,
+    "reconstruction_bounds": None,
+    "screening": "data.schema_guided.labelled",
+    "secret_protection": "model.hidden",
+    "utility": "shapes.lstm.epochs.crt",
+}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_chapters_take_the_dotted_names_that_they_have(path):
+    notebook, name = json.loads(path.read_text()), TAKES[path.stem]
+    if name is None:
+        with pytest.raises(settings.ParameterError, match=r"^shapes.* unknown; allowed are"):
+            given(notebook, **{"shapes.lstm.hidden": 16})
+        return
+    made = given(notebook, **{name: 16})
+    for part in name.split("."):
+        made = made[part]
+    assert made == 16
+
+
+def test_papermill_sets_a_dotted_name(tmp_path):
+    """What papermill makes of it, run by papermill itself, on the first cells of a chapter."""
+    short = json.loads((ROOT / "notebooks" / "canary.ipynb").read_text())
+    end = next(
+        i for i, c in enumerate(short["cells"]) if "parameters(globals()" in str(c["source"])
+    )
+    short["cells"] = short["cells"][: end + 1]
+    short["cells"][end]["source"] += ["\nprint(settings.shapes.lstm.hidden, settings.gammas)"]
+    (tmp_path / "short.ipynb").write_text(json.dumps(short))
+    out = tmp_path / "out.ipynb"
+    parameters = {"shapes.lstm.hidden": "200", "gammas": "[0.05]"}
+    done = papermill(tmp_path / "short", out, **parameters)
+    assert done.returncode == 0, done.stderr[-2000:]
+    printed = [
+        o["text"] for c in json.loads(out.read_text())["cells"] for o in c.get("outputs", [])
+    ]
+    assert "".join(map("".join, printed)).strip() == "200 (0.05,)"
+
+
+EXPERIMENTS = "\n".join(
+    p.read_text()
+    for p in (ROOT / "crtlib" / "experiments").rglob("*.py")
+    if p.name not in ("settings.py", "schema.py") and p.parent.name != "sections"
+)
+
+
+def test_everything_a_chapter_accepts_is_read(notebook):
+    """Each name stands in the chapter's code, or in that of the library where the chapter hands
+    its settings on whole; nothing is accepted and ignored."""
+    text = code(notebook)
+    handed = re.search(r"\((?:.*, )?settings[,)]", text.replace("parameters(globals()", ""))
+    for name in set(given(notebook)) - {"profile"}:
+        used = re.compile(rf"""\b(settings|sizes)(\.{name}\b|\["{name}"\])""")
+        assert used.search(text) or (handed and used.search(EXPERIMENTS)), name

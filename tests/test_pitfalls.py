@@ -19,7 +19,7 @@ from crtlib.screening import dedup, policies
 from crtlib.screening.prepare import prepare
 from crtlib.text import customersim, units
 from crtlib.text.records import MASK
-from crtlib.training import methods
+from crtlib.training import schedules
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "pitfalls.ipynb"
 SMALL = {"dialogues": 20, "trials": 12}
@@ -64,8 +64,8 @@ def test_2_points_come_before_redaction(chapter, some):
         pi = chapter.all_but(chapter.turns[i].id)
         for way, policy, differ in (
             (chapter.points_first, pi, 1),
-            (chapter.points_first, policies.oracle(), 0),
-            (chapter.redact_then_cut, policies.oracle(), 0),  # harmless only if nothing is missed
+            (chapter.points_first, policies.oracle, 0),
+            (chapter.redact_then_cut, policies.oracle, 0),  # harmless only if nothing is missed
         ):
             assert chapter.differing(*(way(d, policy) for d in worlds)) == differ
     wrong = [
@@ -96,8 +96,8 @@ def test_4_duplicates_and_secrets_share_one_mask(chapter):
     D = chapter.points("[7351]", "hello", "[7351]", "[7351]")
     for which in (0, 1, 2, 3):
         worlds = D, chapter.masked(D, which)
-        assert chapter.differing(*(chapter.one_mask(d, policies.oracle()) for d in worlds)) == 0
-        wrong = chapter.differing(*(chapter.two_masks(d, policies.oracle()) for d in worlds))
+        assert chapter.differing(*(chapter.one_mask(d, policies.oracle) for d in worlds)) == 0
+        wrong = chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds))
         assert (wrong > 0) == (which != 1)
 
 
@@ -106,7 +106,7 @@ def test_4_a_fixed_pattern_makes_two_masks_harmless(chapter, monkeypatch):
     fixed = dedup.pattern(D)
     monkeypatch.setattr(dedup, "pattern", lambda points: fixed)
     worlds = D, chapter.masked(D, 2)
-    assert chapter.differing(*(chapter.two_masks(d, policies.oracle()) for d in worlds)) == 0
+    assert chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds)) == 0
 
 
 def test_5_a_mask_is_private(chapter):
@@ -121,20 +121,23 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
     for i in some:
         D, neighbour = chapter.turns, chapter.masked(chapter.turns, i)
         pi = chapter.all_but(D[i].id)
-        made = [prepare(d, pi, policies.oracle(), pattern=dedup.pattern(D)) for d in (D, neighbour)]
+        made = [
+            prepare(d, pi(d), policies.oracle(d), pattern=dedup.pattern(D)) for d in (D, neighbour)
+        ]
         assert [p.text for p in made[0].public] == [p.text for p in made[1].public]
 
 
 def test_6_no_phase_reads_private_points_without_noise(chapter):
     private = {"sampling_probability": 0.1, "clip_norm": 1.0, "normaliser": 1.0}
     noisy, bare = (
-        methods.Private(noise_multiplier=sigma, learning_rate=0.1, **private) for sigma in (2.0, 0)
+        schedules.Private(noise_multiplier=sigma, learning_rate=0.1, **private)
+        for sigma in (2.0, 0)
     )
     public = {"pub_passes": 1, "public_batch_size": 8, "public_learning_rate": 0.1}
-    assert chapter.unprotected(methods.sgd(epochs=1, batch_size=8, learning_rate=0.1))
-    assert chapter.unprotected(methods.crt(epochs=1, private=bare, **public))
-    assert not chapter.unprotected(methods.crt(epochs=2, private=noisy, **public))
-    assert not chapter.unprotected(methods.dpsgd(epochs=2, private=noisy))
+    assert chapter.unprotected(schedules.sgd(epochs=1, batch_size=8, learning_rate=0.1))
+    assert chapter.unprotected(schedules.crt(epochs=1, private=bare, **public))
+    assert not chapter.unprotected(schedules.crt(epochs=2, private=noisy, **public))
+    assert not chapter.unprotected(schedules.dpsgd(epochs=2, private=noisy))
     apart, *mixed = chapter.benefit["without noise"]
     assert apart > 0 and set(mixed) == {0}
     ppl = chapter.benefit["perplexity"]
@@ -174,7 +177,7 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
 
     def differ(pi):
         return chapter.differing(
-            *(chapter.seen(prepare(d, pi, pi)) for d in (D, chapter.masked(D)))
+            *(chapter.seen(prepare(d, pi(d), pi(d))) for d in (D, chapter.masked(D)))
         )
 
     assert (differ(contextual), differ(plain)) == (1, 0)
@@ -182,7 +185,8 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
         turns = units.points(customersim.simulate(15, 3, variety), unit="turn")
         for i in [i for i, p in enumerate(turns) if p.secrets]:
             worlds = [turns[i]], chapter.masked([turns[i]])
-            ours = [chapter.seen(prepare(d, policies.regex(), policies.regex())) for d in worlds]
+            labels = map(policies.regex(), worlds)
+            ours = [chapter.seen(prepare(d, f, f)) for d, f in zip(worlds, labels, strict=True)]
             assert chapter.differing(*ours) == 0
 
 

@@ -6,14 +6,14 @@ on the library as it is, and fails once the fault is in.
 
 import numpy as np
 import pytest
-from tests.training import test_clipping
-from tests.training import test_loop as test_train
 import torch
 
 from crtlib.models.build import build
 from crtlib.training import bookkeeping, clipping, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
+from tests.training import test_clipping
+from tests.training import test_loop as test_train
 
 
 # --------------------------------------------------------------------------- guards
@@ -83,7 +83,7 @@ def batch_clipped_instead_of_examples(patch):
     def factors(norms, clip_norm):
         return (clip_norm / norms.square().sum().sqrt()).clamp_max(1).expand_as(norms)
 
-    patch.setattr(clipping, "_factors", factors)
+    patch.setattr(clipping, "clip_factors", factors)
 
 
 def step_with(patch, *, std=lambda phase, points: phase.noise_multiplier * phase.clip_norm,
@@ -96,6 +96,7 @@ def step_with(patch, *, std=lambda phase, points: phase.noise_multiplier * phase
         add_noise(parameters, std=std(self, points), generator=noise)
         for p in parameters:
             p.grad.div_(divisor(self, points))
+        return 0
 
     patch.setattr(phases.PrivatePhase, "step", step)
 

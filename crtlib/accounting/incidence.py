@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,3 +93,17 @@ def from_table(table: pd.DataFrame, *, prior: float | None, posterior: float | N
     matrix = sparse.csr_array((np.ones(len(table)), (secret, example)), shape=shape)
     matrix.data[:] = 1.0  # pairs given twice count once
     return Incidence(matrix, np.asarray(secrets), np.asarray(examples), p, r)
+
+
+def of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
+    """``(secrets, examples)`` of 0 and 1: each value that an example holds is a secret, in the
+    order in which they are first met, those of one example by name.
+
+    >>> of_values([{"x"}, {"y", "x"}, set()]).toarray().tolist()
+    [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    pairs = [(value, i) for i, each in enumerate(values) for value in sorted(each)]
+    rows, _ = pd.factorize(np.array([value for value, _ in pairs], dtype=object))
+    where = (rows, [i for _, i in pairs])
+    shape = (int(rows.max(initial=-1)) + 1, len(values))
+    return sparse.csr_array((np.ones(len(pairs)), where), shape=shape)

@@ -1,250 +1,430 @@
-"""Experiments as frozen, hashable values: everything that decides what a run measures.
+"""Runs of CRT and of what it is compared with: one training on screened text, its measurements.
 
->>> a = Experiment(method="crt", model="lstm", gamma=0.1, seed=0, noise_multiplier=2.0)
->>> b = Experiment(method="sgd", model="lstm", gamma=0.1, seed=0, noise_multiplier=2.0)
->>> a.key == replace(a, seed=1).key, b.canonical().noise_multiplier
-(False, 0.0)
+>>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10,
+...                  epochs=1, canaries=0, embedding=8, hidden=8)
+>>> sorted(m for m, epoch, item, value in study.run(Desk()) if m.startswith("test_"))
+['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
+>>> noisy = replace(study, method="crt", noise_multiplier=2.0)
+>>> noisy.key == replace(noisy, seed=1).key, replace(study, noise_multiplier=2.0).key == study.key
+(False, True)
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import ClassVar, Literal
 
-from crtlib.experiments import store
-from crtlib.experiments.settings import check
-from crtlib.models.build import fingerprint
+import numpy as np
+from torch import nn
+
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.attacks import exposure, membership
+from crtlib.experiments import data
+from crtlib.experiments.data import Data
+from crtlib.experiments.store import Row
+from crtlib.experiments.study import Desk, Study
+from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
+from crtlib.models import scoring
+from crtlib.models.build import build, fingerprint, pretrained
 from crtlib.models.spec import ModelSpec
-from crtlib.text import corpora
-from crtlib.training import methods
+from crtlib.screening import by_name
+from crtlib.text import corpora, units
+from crtlib.text.records import Point
+from crtlib.text.tokenizer import Bpe
+from crtlib.training import kept, methods, schedules
+from crtlib.training.loop import Run, train
+from crtlib.training.methods import Constants, Method, Terms
 from crtlib.training.phases import Phase
 
-SIMULATED = "customersim"
-"""The corpus that is made, not read; others are named in ``corpora``, or the path of a file."""
-
-
-SELECTIVE_NOISE = 0.7
-"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
-misses there is no epsilon that one could calibrate it to."""
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
 """The most private segments that a point may have (S-DP)."""
 
+PUBLIC_DIALOGUES = 1000
+"""At most so many dialogues of a public corpus initialise a model."""
 
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One training run and its measurements; every field is JSON-safe and part of its hash.
+UTILITY = ("ppl", "ppl_words", "acc", "acc_words")
+
+
+@value
+class CrtStudy(Study):
+    """One training run and its measurements.
 
     ``gamma`` is the miss rate given to the redaction policy ``policy``; ``conservative`` decides
     what else is private. ``epsilon`` and ``delta`` are the target of DP-SGD (epsilon' of the
-    paper), from which ``noise_multiplier`` is calibrated before the run: see :func:`calibrate`.
+    paper), from which ``noise_multiplier`` is calibrated before the run (:meth:`ready`).
     ``sampling_probability``, ``epochs`` and ``normaliser`` are public constants.
 
-    ``labelled`` dialogues, apart from all others, teach the policy "tagger". ``init`` is "random";
-    the name of a public corpus on which the model is trained first, ``init_epochs`` times; or a
-    pre-trained GPT-2, by hub id or folder, which brings its own shape and vocabulary.
+    ``dialogues`` are trained on, ``heldout`` more validate and as many test; ``labelled`` others
+    teach the policy "tagger". ``context`` is in tokens, ``normaliser`` in points. ``init`` is
+    "random"; the name of a public corpus on which the model is trained first, ``init_epochs``
+    times; or a pre-trained GPT-2, by hub id or folder, which brings its own shape and vocabulary.
     """
 
-    method: str
-    model: str
-    gamma: float
-    seed: int
+    kind: ClassVar[str] = "crt"
+
+    method: Word
+    model: Literal["lstm", "gru", "gpt2", "gemma2"]
+    gamma: Share
     # data
-    corpus: str = SIMULATED
-    variety: str = "paper"
-    dialogues: int = 300
-    heldout: int = 200
-    unit: str = "turn"
-    policy: str = "regex"
-    conservative: str = "regex"
-    labelled: int = 0
-    per: str = "occurrence"
-    duplicates: str = "drop"
-    dedup: str = "all"
-    canaries: int = 10
-    copies: int = 20
-    vocab_size: int = 512
+    corpus: Word = data.DEFAULT
+    variety: Literal["paper", "rich"] = "paper"
+    dialogues: Count = 300
+    heldout: Count = 200
+    unit: Literal["turn", "dialogue"] = "turn"
+    policy: Word = "regex"
+    conservative: Word = "regex"
+    labelled: Whole = 0
+    per: Literal["occurrence", "value"] = "occurrence"
+    duplicates: Literal["drop", "mask"] = "drop"
+    dedup: Literal["all", "flagged", "none"] = "all"
+    canaries: Whole = 10
+    copies: Whole = 20
+    vocab_size: Count = 512
     # model
-    embedding: int = 64
-    hidden: int = 64
-    layers: int = 1
-    heads: int = 4
-    context: int = 256
-    init: str = "random"
-    init_epochs: int = 0
+    embedding: Count = 64
+    hidden: Count = 64
+    layers: Count = 1
+    heads: Count = 4
+    context: Count = 256
+    init: Word = "random"
+    init_epochs: Whole = 0
     # training
-    epochs: int = 8
-    batch_size: int = 32
-    learning_rate: float = 1e-2
-    pub_passes: int = 10
-    private_learning_rate: float = 5e-3
-    sampling_probability: float = 0.1
-    clip_norm: float = 0.1
-    normaliser: float = 256.0
+    epochs: Count = 8
+    batch_size: Count = 32
+    learning_rate: Positive = 1e-2
+    pub_passes: Count = 10
+    private_learning_rate: Positive = 5e-3
+    sampling_probability: Share = 0.1
+    clip_norm: Positive = 0.1
+    normaliser: Positive = 256.0
     # guarantee
-    epsilon: float = 3.0
-    delta: float = 8e-5
-    accountant: str = "pld"
-    neighbouring_relation: str = "add_or_remove"
-    noise_multiplier: float | None = None
+    epsilon: Positive = 3.0
+    delta: Open = 8e-5
+    accountant: Literal["pld", "rdp", "prv", "autodp"] = "pld"
+    neighbouring_relation: Literal["add_or_remove", "replace"] = "add_or_remove"
+    noise_multiplier: NotNegative | None = None
 
     def __post_init__(self) -> None:
-        names = ("method", "model", "gamma", "seed", "epsilon", "delta", "dialogues", "heldout")
-        names += ("variety", "unit", "policy", "conservative", "per", "duplicates", "dedup")
-        names += ("canaries", "copies", "epochs", "accountant", "neighbouring_relation")
-        names += ("labelled", "init_epochs")
-        check(**{name: getattr(self, name) for name in names})
-        for f in fields(self):  # 3 and 3.0 are one experiment, so they must be one key
-            value = getattr(self, f.name)
-            if f.type.startswith("float") and value is not None:
-                object.__setattr__(self, f.name, float(value))
+        method = self.how
+        if method.weighs or not method.trains:
+            raise ValueError(f"method={self.method!r}: is no method of these runs")
+        if method.models is not None and self.model not in method.models:
+            able = " or ".join(method.models)
+            raise ValueError(
+                f"model={self.model!r}: {method.label} protects the state of an {able}, only"
+            )
+        if self.init == self.corpus:
+            raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
+        if self.init != "random" and not self.brings_vocabulary and self.init_epochs < 1:
+            raise ValueError(f"init={self.init!r}: a corpus; needs init_epochs of at least 1")
 
     @property
-    def private(self) -> bool:
-        """True where a part of the training is DP-SGD."""
-        return self.method in ("dpsgd", "selective", "crt", "crt_sigma0")
-
-    @property
-    def reads_raw(self) -> bool:
-        """True where training text keeps its secrets, and the model never sees ``<MASK>``."""
-        return self.method in ("dpsgd", "selective")
-
-    @property
-    def deduplicates(self) -> bool:
-        """True where second occurrences are taken out before training."""
-        return self.method in ("dedup", "crt", "crt_sigma0")
+    def how(self) -> Method:
+        """Its method."""
+        return methods.by_name(self.method)
 
     @property
     def learned(self) -> bool:
         """True where a policy learned from labels: it is judged on held-out ones."""
-        return not {self.policy, self.conservative} <= {"regex", "oracle", "everything"}
+        return any(by_name.learned(name) for name in (self.policy, self.conservative))
 
     @property
     def brings_vocabulary(self) -> bool:
         """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
-        return self.init != "random" and self.init not in corpora.HOMES
+        return self.init != "random" and not data.is_corpus(self.init)
 
-    def canonical(self) -> Experiment:
-        """The same run with the fields that it does not read set to fixed values.
+    def ready(self) -> CrtStudy:
+        """The same run with the fields that it does not read set to fixed values, and
+        ``noise_multiplier`` calibrated.
 
-        So DP-SGD, which trains on raw text and knows no gamma, is one cell for all gammas.
+        So DP-SGD, which trains on raw text and knows no gamma, is one study for all gammas.
         """
-        base = {f.name: f.default for f in fields(self)}
-        unread: dict = {}
-        if not self.private:
-            names = ("private_learning_rate", "sampling_probability", "clip_norm", "normaliser")
-            names += ("epsilon", "delta", "accountant", "neighbouring_relation", "pub_passes")
-            unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
-        if self.method == "dpsgd":
-            unread = {n: base[n] for n in ("batch_size", "learning_rate", "pub_passes")}
-            unread |= {"gamma": 0.0, "per": base["per"]}
-            if not self.learned:
-                unread["policy"] = base["policy"]
-        if self.method == "selective":
-            names = ("sampling_probability", "normaliser", "epsilon", "accountant")
-            names += ("neighbouring_relation", "pub_passes")
-            unread = {n: base[n] for n in names}
-            if self.noise_multiplier is None:
-                unread["noise_multiplier"] = SELECTIVE_NOISE
-        if self.method == "crt_sigma0":
-            names = ("epsilon", "delta", "accountant", "neighbouring_relation")
-            unread = {n: base[n] for n in names} | {"noise_multiplier": 0.0}
-        if not self.deduplicates:
-            unread |= {"dedup": "none", "duplicates": base["duplicates"]}
-        if not self.learned:
+        method = self.how
+        every = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
+        fixed = {f.name: f.default for f in fields(self)} | {"gamma": 0.0, "dedup": "none"}
+        unread = {n: fixed[n] for n in every - method.reads if n in fixed}
+        if self.learned:
+            unread.pop("policy", None)  # who taught it is held out, whatever the method reads
+        else:
             unread["labelled"] = 0
         if self.init == "random":
             unread["init_epochs"] = 0
-        elif self.init_epochs < 1 and not self.brings_vocabulary:
-            raise ValueError(f"init={self.init!r}: a corpus; needs init_epochs of at least 1")
-        if self.init == self.corpus:
-            raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
-        if self.method == "selective" and self.model != "lstm":
-            raise ValueError(f"model={self.model!r}: S-DP protects the state of an lstm, only")
-        return replace(self, **unread)
+        study = replace(self, **unread)
+        if study.noise_multiplier is None or method.noise == 0:
+            study = replace(study, noise_multiplier=_noise(study))
+        return study
 
-    @property
-    def key(self) -> str:
-        """Hash that names the result: equal for equal runs, whatever the order of the fields."""
-        told = json.dumps([store.STORE_VERSION, asdict(self.canonical())], sort_keys=True)
-        if self.corpus != SIMULATED:  # files are known by their content
-            told += corpora.fingerprint(self.corpus)
-        if self.init in corpora.HOMES:
-            told += corpora.fingerprint(self.init)
+    def reads(self) -> Iterable[str]:
+        """Fingerprints of the corpora, the starting point and the policies' folders."""
+        yield corpora.fingerprint(self.corpus)
+        if data.is_corpus(self.init):
+            yield corpora.fingerprint(self.init)
         elif self.init != "random":
-            told += fingerprint(self.init)
+            yield fingerprint(self.init)
         for name in (self.policy, self.conservative):
             if ":" in name:
-                told += fingerprint(name.partition(":")[2])
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+                yield fingerprint(name.partition(":")[2])
+
+    def lacks(self) -> str | None:
+        """The corpus that is not here, or not large enough."""
+        size = self.dialogues + 2 * self.heldout + self.labelled
+        start = data.lacking(self.init) if data.is_corpus(self.init) else None
+        return data.lacking(self.corpus, size) or start
+
+    def cost(self) -> float:
+        """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
+        seconds, one of 64 in three; a small GPT-2 takes three times as long."""
+        width = 1e-3 * (2 + 8 * (self.hidden / 200) ** 1.5) * self.layers
+        passes = self.epochs * (1 + 0.5 * self.how.private) + 4
+        return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
+
+    def memory(self) -> float:
+        """GiB: the points and their scores, and the model with Adam's moments, twice."""
+        return 0.6 + self.dialogues / 8e3 + 4e-9 * 16 * self.layers * self.hidden**2 * 8
 
     def shape(self) -> ModelSpec:
         """The model's shape, without its vocabulary."""
-        names = ("embedding", "hidden", "layers", "heads", "context")
-        return ModelSpec(
-            kind=self.model, vocab_size=self.vocab_size, **{n: getattr(self, n) for n in names}
-        )
+        names = ("embedding", "hidden", "layers", "heads", "context", "vocab_size")
+        return ModelSpec(kind=self.model, **{n: getattr(self, n) for n in names})
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Train, unless the desk keeps the model already; measure."""
+        fitted = restore(self, desk.model) if desk.model else None
+        if fitted is None:
+            fitted = fit(self, checkpoint=desk.checkpoint, device=desk.device)
+            if desk.model:
+                kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
+        return measure(self, fitted)
+
+
+def _noise(study: CrtStudy) -> float:
+    """The noise multiplier of its method: fixed, or the least that keeps epsilon and delta."""
+    noise = study.how.noise
+    if noise != "calibrated":
+        return noise
+    event = schedules.events(schedule(replace(study, noise_multiplier=1.0)))
+    assert event is not None
+    sigma = _sigma(
+        study.epsilon,
+        study.delta,
+        study.sampling_probability,
+        event.steps,
+        study.accountant,
+        study.neighbouring_relation,
+    )
+    # Rounded up: a little more noise than needed, and a name that survives a finer accountant.
+    return math.ceil(sigma * 1e4) / 1e4
 
 
 @functools.cache
-def _sigma(epsilon, delta, sampling_probability, steps, accountant, relation) -> float:
+def _sigma(
+    epsilon: float, delta: float, probability: float, steps: int, accountant: str, relation: str
+) -> float:
     from crtlib.accounting import ledger
 
     return ledger.noise_multiplier(
         epsilon=epsilon,
         delta=delta,
-        sampling_probability=sampling_probability,
+        sampling_probability=probability,
         steps=steps,
         accountant=accountant,
         neighbouring_relation=relation,
     )
 
 
-def calibrate(experiment: Experiment) -> Experiment:
-    """The canonical experiment with ``noise_multiplier`` filled in from epsilon and delta."""
-    experiment = experiment.canonical()
-    if experiment.noise_multiplier is not None:
-        return experiment
-    steps = methods.events(schedule(replace(experiment, noise_multiplier=1.0))).steps
-    e = experiment
-    sigma = _sigma(
-        e.epsilon, e.delta, e.sampling_probability, steps, e.accountant, e.neighbouring_relation
+def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
+    """The phases of a run: public constants only."""
+    names = {f.name for f in fields(Constants)} & {f.name for f in fields(study)}
+    constants = {name: getattr(study, name) for name in names}
+    return study.how.phases(
+        Constants(private_segments=PRIVATE_SEGMENTS[study.unit], has_public=has_public, **constants)
     )
-    # Rounded up: a little more noise than needed, and a name that survives a finer accountant.
-    return replace(experiment, noise_multiplier=math.ceil(sigma * 1e4) / 1e4)
 
 
-def schedule(e: Experiment, *, has_public: bool = True) -> list[Phase]:
-    """The phases of an experiment: public constants only."""
-    if not e.private:
-        return methods.sgd(epochs=e.epochs, batch_size=e.batch_size, learning_rate=e.learning_rate)
-    if e.method == "selective":
-        return methods.selective(
-            epochs=e.epochs,
-            batch_size=e.batch_size,
-            private_segments=PRIVATE_SEGMENTS[e.unit],
-            noise_multiplier=e.noise_multiplier,
-            clip_norm=e.clip_norm,
-            hidden_clip=e.clip_norm,
-            public_learning_rate=e.learning_rate,
-            private_learning_rate=e.private_learning_rate,
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model with what it read and what was done."""
+
+    run: Run
+    data: Data
+    schedule: list[Phase]
+    spec: ModelSpec
+
+    def guarantee(self, study: CrtStudy) -> Guarantee | None:
+        """What the study's method promises of what ran, or None without noise.
+
+        gamma and delta2 are the misses counted on labels, as upper bounds of what was measured,
+        not the rates that were hoped for; delta2 is 0 for the policy that flags everything.
+        """
+        events = self.run.events  # what ran: a secure phase that was run again counts twice
+        if not events or not all(event.noise_multiplier for event in events):
+            return None
+        return study.how.promise(
+            events,
+            Terms(
+                gamma=self.data.misses("pi"),
+                delta2=MissRate(0.0)
+                if study.conservative == "everything"
+                else self.data.misses("pi_c"),
+                delta=study.delta,
+                unit=study.unit,
+                accountant=study.accountant,
+                neighbouring_relation=study.neighbouring_relation,
+                public=_public(study),
+            ),
         )
-    private = methods.Private(
-        sampling_probability=e.sampling_probability,
-        noise_multiplier=e.noise_multiplier,
-        clip_norm=e.clip_norm,
-        normaliser=e.normaliser,
-        learning_rate=e.private_learning_rate,
+
+
+def _public(study: CrtStudy) -> str:
+    """What the guarantee treats as known to everybody."""
+    known = "the number of private points"
+    if study.how.reads_raw:
+        return f"{known}, and the vocabulary, learned from turns that screening let pass"
+    if study.dedup != "none":
+        known += ", and which points are second occurrences"
+    if study.learned:
+        known += (
+            "; besides, the text that taught the policies; assumed: masking a secret changes "
+            "no label elsewhere (tagger.label_stability counts how often it does)"
+        )
+    return known
+
+
+def fit(
+    study: CrtStudy,
+    *,
+    prepared: Data | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    secure: bool = False,
+    progress: bool = False,
+) -> Fitted:
+    """Prepare the data and train; perplexity on the validation texts after each epoch.
+
+    ``prepared`` is ``data.data(study)`` where the caller has it already. Raises ``ValueError``
+    where no point is private and the method trains with noise.
+    """
+    study = study.ready()
+    d = prepared or data.data(study)
+    parts = {
+        "public": d.tokenizer.encode(p.text for p in d.prepared.public),
+        "private": d.tokenizer.encode(p.text for p in d.prepared.private),
+    }
+    if study.how.private and not parts["private"]:
+        raise ValueError(
+            f"policy={study.policy!r}: no point is private, "
+            "so there is nothing to train on with noise"
+        )
+    flags = None
+    if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
+        marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
+        flags = {"private": d.tokenizer.encode_marked(marked)[1]}
+    model, spec = _initial(study, d.tokenizer)
+    phases = schedule(study, has_public=bool(parts["public"]))
+    run = train(
+        model.to(device),
+        phases,
+        parts,
+        flags=flags,
+        seed=study.seed,
+        secure=secure,
+        progress=progress,
+        on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),
+        checkpoint=checkpoint,
     )
-    if e.method == "dpsgd":
-        return methods.dpsgd(epochs=e.epochs, private=private)
-    return methods.crt(
-        epochs=e.epochs,
-        pub_passes=e.pub_passes,
-        public_batch_size=e.batch_size,
-        public_learning_rate=e.learning_rate,
-        private=private,
-        has_public=has_public,
-    )
+    return Fitted(run, d, phases, spec)
+
+
+def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec]:
+    """The model before it reads the corpus: random weights, those of a pre-trained model, or
+    weights that were trained here on public text."""
+    if study.brings_vocabulary:
+        model, spec = pretrained(study.init, vocab_size=tokenizer.vocab_size)
+        if spec.kind != study.model:
+            raise ValueError(f"model={study.model!r}: init={study.init!r} is a {spec.kind}")
+        return model, spec
+    spec = replace(study.shape(), vocab_size=tokenizer.vocab_size)
+    model = build(spec, study.seed)
+    if study.init != "random":
+        start = _public_start(study.init, study.init_epochs, spec, study.seed, tokenizer)
+        model.load_state_dict(start)
+    return model, spec
+
+
+@functools.lru_cache(maxsize=4)
+def _public_start(
+    corpus: str, epochs: int, spec: ModelSpec, seed: int, tokenizer: Bpe
+) -> dict[str, object]:
+    """Weights after ordinary training on a public corpus, read with the run's own vocabulary."""
+    public = corpora.load(corpus, limit=PUBLIC_DIALOGUES)
+    texts = (p.text for p in units.points(public, unit="turn"))
+    sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
+    rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
+    phases = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=rate)
+    return train(build(spec, seed), phases, {"public": sequences}, seed=seed).model.state_dict()
+
+
+def restore(study: CrtStudy, folder: str | os.PathLike[str]) -> Fitted | None:
+    """The finished training of ``study`` that is kept in ``folder``, or None."""
+    found = kept.restore(Path(folder))
+    if found is None:
+        return None
+    d = data.data(study)
+    if found.tokenizer.fingerprint != d.tokenizer.fingerprint:
+        raise ValueError(f"{folder}: its tokenizer is not the one of this study's data")
+    phases = schedule(study, has_public=bool(d.prepared.public))
+    return Fitted(found.run, d, phases, found.spec)
+
+
+def utility(model: nn.Module, tokenizer: Bpe, points: dict[Point, int]) -> dict[str, float]:
+    """Perplexity and top-1 accuracy per token of weighted points: over all tokens (``ppl``,
+    ``acc``), and over those that are neither ``<MASK>`` nor part of a labelled secret
+    (``ppl_words``, ``acc_words``).
+
+    Only the second kind compares a model of raw text with one of redacted text: each reads the
+    text in the form that it was trained on, and both are scored on the same words.
+    """
+    sequences, secret = tokenizer.encode_marked(points)
+    scores = scoring.token_scores(model, sequences)
+    sums = np.zeros((2, 3))  # negative log-likelihood, right guesses, tokens
+    for logprobs, ranks, hidden, weight in zip(*scores, secret, points.values(), strict=True):
+        plain = ~np.array(hidden[1:])
+        for total, counted in zip(sums, (np.ones_like(plain), plain), strict=True):
+            right = (ranks[counted] == 0).sum()
+            total += weight * np.array([-logprobs[counted].sum(), right, counted.sum()])
+    (ppl, ppl_words), (acc, acc_words) = np.exp(sums[:, 0] / sums[:, 2]), sums[:, 1] / sums[:, 2]
+    named = {"ppl": ppl, "ppl_words": ppl_words, "acc": acc, "acc_words": acc_words}
+    return {name: float(number) for name, number in named.items()}
+
+
+def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
+    """Utility, sizes, membership inference and the canary attack: rows of the long table."""
+    d, model = fitted.data, fitted.run.model
+    rows: list[Row] = [
+        (f"valid_{name}", int(h["epoch"]), 0, h[name])
+        for h in fitted.run.history
+        for name in UTILITY
+    ]
+    facts = {f"test_{k}": v for k, v in utility(model, d.tokenizer, d.test).items()}
+    facts |= {"n_public": len(d.prepared.public), "n_private": len(d.prepared.private)}
+    facts |= {"duplicates": d.prepared.duplicates, "missed_secrets": d.prepared.missed_secrets}
+    facts |= {"steps": sum(event.steps for event in fitted.run.events)}
+    facts |= {"private_updates": fitted.run.updates["private"]}
+    for policy in ("pi", "pi_c"):
+        rate = d.misses(policy)
+        facts |= {f"{policy}_misses": rate.misses or 0, f"{policy}_labelled": rate.labelled or 0}
+    rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
+    if not np.isfinite(facts["test_ppl"]):
+        return rows  # it diverged: no attack has anything to ask
+    attacked = membership.probe(d.points, d.read, d.others, seed=study.seed)
+    inferred = membership.measure(model, d.tokenizer, attacked, seed=study.seed)
+    rows += [(name, study.epochs, 0, number) for name, number in inferred]
+    if d.canaries:
+        exposed = exposure.canary_exposure(model, d.tokenizer, d.canaries)
+        rows += [("exposure", study.epochs, k, float(x)) for k, x in enumerate(exposed)]
+    return rows

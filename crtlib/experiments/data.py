@@ -1,7 +1,7 @@
 """What a run reads: the split corpus, screened and prepared, its tokenizer, the held-out texts.
 
->>> from crtlib.experiments.crt import Experiment
->>> d = data(Experiment(method="crt", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10))
+>>> from crtlib.experiments.crt import CrtStudy
+>>> d = data(CrtStudy(method="crt", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10))
 >>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
 (10, 0, False)
 """
@@ -12,29 +12,72 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from crtlib.experiments.crt import SIMULATED, Experiment
-from crtlib.screening import by_name, recall
-from crtlib.screening import policy as policy_module
+from crtlib.accounting.guarantees import MissRate
+from crtlib.screening import by_name, recall, tagger
 from crtlib.screening.policies import everything, miss
-from crtlib.screening.policy import Policy
+from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.prepare import Prepared, prepare
 from crtlib.screening.redact import redact
 from crtlib.text import corpora, units
 from crtlib.text.canaries import USER, insert, make
-from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret
+from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
+from crtlib.training.methods import Method
 
-if TYPE_CHECKING:
-    from crtlib.accounting.guarantees import MissRate
+DEFAULT = "customersim"
+"""The corpus where none is named: it is simulated, so it is on every machine."""
 
-
-Labels = list[tuple[Secret, ...]]
 TUNING_SEED = 1000
 """Corpus, canaries and initialisation of the search: a seed that no figure uses."""
+
+
+class Recipe(Protocol):
+    """What :func:`data` reads of a study: see :class:`crtlib.experiments.crt.CrtStudy`."""
+
+    @property
+    def corpus(self) -> str: ...
+    @property
+    def variety(self) -> str: ...
+    @property
+    def dialogues(self) -> int: ...
+    @property
+    def heldout(self) -> int: ...
+    @property
+    def labelled(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def unit(self) -> Literal["turn", "dialogue"]: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def conservative(self) -> str: ...
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def per(self) -> Literal["occurrence", "value"]: ...
+    @property
+    def duplicates(self) -> Literal["drop", "mask"]: ...
+    @property
+    def dedup(self) -> Literal["all", "flagged", "none"]: ...
+    @property
+    def canaries(self) -> int: ...
+    @property
+    def copies(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def init(self) -> str: ...
+    @property
+    def how(self) -> Method: ...
+    @property
+    def learned(self) -> bool: ...
+    @property
+    def brings_vocabulary(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -61,17 +104,14 @@ def splits(
     training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
     corpus is too small.
     """
-    if corpus == SIMULATED:
-        from crtlib.text import customersim
-
+    if draw := corpora.source(corpus).draw:
         sizes = (dialogues, heldout, heldout)
-        parts = [customersim.simulate(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
-        empty = replace(parts[0], dialogues=())
-        taught = customersim.simulate(labelled, 10**6, variety) if labelled else empty
-        return Splits(*parts, taught, customersim.simulate(dialogues, 2 * 10**6 + seed, variety))
+        drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
+        taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
+        return Splits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))
     whole = _loaded(corpus)
     size = dialogues + 2 * heldout
-    reserved = size if corpus in corpora.HOMES else 0
+    reserved = size if is_corpus(corpus) else 0
     needed = size + labelled + reserved
     if len(whole) < needed:
         raise ValueError(
@@ -88,9 +128,22 @@ def splits(
     return Splits(*(replace(whole, dialogues=part) for part in parts))
 
 
-def available(corpus: str) -> bool:
-    """Whether runs on this corpus can be made here: it is simulated, or its files are found."""
-    return corpus == SIMULATED or corpora.available(corpus)
+def is_corpus(name: str) -> bool:
+    """Whether this names a corpus, and not a file, a folder or a hub's model."""
+    return name in corpora.known()
+
+
+def lacking(corpus: str, dialogues: int = 0) -> str | None:
+    """What is missing here to read so many dialogues of this corpus; None: nothing."""
+    if not corpora.available(corpus):
+        return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
+    if corpora.source(corpus).draw or not dialogues:
+        return None
+    reserve = dialogues if is_corpus(corpus) else 0  # the search has a block to itself
+    size = len(_loaded(corpus))
+    if size < dialogues + reserve:
+        return f"{corpus}: has {size} dialogues here, {dialogues + reserve} are needed"
+    return None
 
 
 @functools.lru_cache(maxsize=1)
@@ -138,8 +191,6 @@ class Data:
         Bounds are at 97.5 %, so that those of two policies hold together with 95 %. Where nothing
         is labelled nothing is known, and the rate is 1.
         """
-        from crtlib.accounting.guarantees import MissRate
-
         points, *labels = self.checked
         overall = recall.recall(points, labels[policy == "pi_c"]).loc["all"]
         n = int(overall["secrets"])
@@ -148,37 +199,32 @@ class Data:
         return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)
 
 
-def data(e: Experiment) -> Data:
+def data(study: Recipe) -> Data:
     """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
 
     Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
-    Every source of randomness (people, canaries, misses) follows from ``e.seed``, so that error
+    Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
     bars over seeds cover all of them.
     """
-    split = _splits(e)
-    if "oracle" in (e.policy, e.conservative) and not any(t.secrets for t in split.train.turns()):
+    split = _splits(study)
+    oracle = "oracle" in (study.policy, study.conservative)
+    if oracle and not any(t.secrets for t in split.train.turns()):
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
-    secrets = make(e.canaries, seed=e.seed) if e.canaries else ()
-    planted = insert(split.train, secrets, copies=e.copies, seed=e.seed)
-    points = units.points(planted, unit=e.unit)
-    redacting, conservative = policies(e)
-    pi = miss(redacting, e.gamma, e.seed, per=e.per)
+    secrets = make(study.canaries, seed=study.seed) if study.canaries else ()
+    planted = insert(split.train, secrets, copies=study.copies, seed=study.seed)
+    points = units.points(planted, unit=study.unit)
+    redacting, conservative = policies(study)
+    pi = miss(redacting, study.gamma, study.seed, per=study.per)
     flagged, cautious = pi(points), conservative(points)
-    if e.learned:
-        judged = units.points(split.valid, unit=e.unit)
+    if study.learned:
+        judged = units.points(split.valid, unit=study.unit)
         checked = (judged, pi(judged), conservative(judged))
     else:
         own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
         checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))
-    if e.reads_raw:  # raw text, all of it private
-        prepared = prepare(points, None, everything(), dedup="none")
-    else:
-        dedup = e.dedup if e.deduplicates else "none"
-        prepared = prepare(
-            points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=e.duplicates
-        )
+    prepared = _prepared(study, points, flagged, cautious)
     read = prepared.all
-    if e.method == "selective":  # what pi finds is read with noise only
+    if study.how.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
     return Data(
         points=points,
@@ -186,52 +232,61 @@ def data(e: Experiment) -> Data:
         pi_c=cautious,
         checked=checked,
         prepared=prepared,
-        tokenizer=adapt(e.init)
-        if e.brings_vocabulary
-        else _tokenizer(planted, e.unit, cautious, conservative, e.vocab_size),
+        tokenizer=adapt(study.init)
+        if study.brings_vocabulary
+        else _tokenizer(planted, study.unit, cautious, conservative, study.vocab_size),
         canaries=secrets,
-        valid=_heldout(split.valid, e),
-        test=_heldout(split.test, e),
+        valid=_heldout(split.valid, study),
+        test=_heldout(split.test, study),
         read=read,
-        others=units.points(split.others, unit=e.unit),
+        others=units.points(split.others, unit=study.unit),
     )
 
 
-def _splits(e: Experiment) -> Splits:
-    return splits(e.corpus, e.variety, e.dialogues, e.heldout, e.seed, e.labelled)
+def _prepared(
+    study: Recipe, points: Sequence[Point], flagged: Labels, cautious: Labels
+) -> Prepared:
+    """The public and the private part, as the method reads them."""
+    if study.how.reads_raw:  # raw text, all of it private
+        return prepare(points, None, everything(points), dedup="none")
+    dedup = study.dedup if study.how.deduplicates else "none"
+    return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
 
 
-def policies(e: Experiment) -> tuple[Policy, Policy]:
-    """The policies pi (before the dial) and pi_c of an experiment."""
-    named = (e.corpus,) if e.corpus != SIMULATED and e.corpus in corpora.HOMES else ()
+def _splits(study: Recipe) -> Splits:
+    sizes = (study.dialogues, study.heldout, study.seed, study.labelled)
+    return splits(study.corpus, study.variety, *sizes)
+
+
+def policies(study: Recipe) -> tuple[Policy, Policy]:
+    """The policies pi (before the dial) and pi_c of a study."""
+    named = study.corpus if is_corpus(study.corpus) else DEFAULT
     made = [
-        _tagger(e.corpus, e.variety, e.labelled, e.unit)[k]
+        _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
         if name == "tagger"
-        else by_name.policy_by_name(name, *named)
-        for k, name in enumerate((e.policy, e.conservative))
+        else by_name.policy_by_name(name, named)
+        for k, name in enumerate((study.policy, study.conservative))
     ]
     return made[0], made[1]
 
 
 @functools.lru_cache(maxsize=2)
-def _tagger(corpus: str, variety: str, labelled: int, unit: str):
+def _tagger(
+    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue"]
+) -> tuple[Policy, Policy]:
     """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
 
     Some of those say an ID, as some of the training dialogues do; the numbers are others.
     """
-    from crtlib.screening import tagger
-
     taught = splits(corpus, variety, 1, 1, 0, labelled).labelled
     if not any(t.secrets for t in taught.turns()):
         raise ValueError(f"labelled={labelled}: no labelled secret that a tagger could learn from")
     taught = insert(taught, make(20, seed=10**6), copies=2, seed=10**6)
-    learned = tagger.fit(units.points(taught, unit=unit), seed=0)
-    return tagger.redacting(learned), tagger.conservative(learned)
+    made = tagger.fit(units.points(taught, unit=unit), seed=0)
+    return tagger.redacting(made), tagger.conservative(made)
 
 
-def _tokenizer(
-    corpus: Corpus, unit: str, cautious: policy_module.Labels, pi_c: Policy, vocab_size: int
-) -> Bpe:
+def _tokenizer(corpus: Corpus, unit: str, cautious: Labels, pi_c: Policy, vocab_size: int) -> Bpe:
     """BPE on the turns that are public for every unit, gamma and neighbouring dataset: those on
     which ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
 
@@ -251,15 +306,15 @@ def _tokenizer(
     return train_bpe(silent, vocab_size=vocab_size)
 
 
-def _heldout(corpus: Corpus, e: Experiment) -> dict[Point, int]:
+def _heldout(corpus: Corpus, study: Recipe) -> dict[Point, int]:
     """Unique held-out points and how often each occurs: scored once, weighted.
 
     Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
     that reads raw text and has never seen ``<MASK>``.
     """
     count: dict[Point, int] = {}
-    for point in units.points(corpus, unit=e.unit):
-        done = point if e.reads_raw else redact(point, point.secrets)
+    for point in units.points(corpus, unit=study.unit):
+        done = point if study.how.reads_raw else redact(point, point.secrets)
         done = replace(done, id="", user="")
         count[done] = count.get(done, 0) + 1
     return count

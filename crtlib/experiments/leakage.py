@@ -1,10 +1,8 @@
-"""Runs of the leakage chapters: one frozen setting, trained once, its report as rows.
+"""Runs of the leakage chapters: one model, trained once, its report at each snapshot.
 
->>> import tempfile
->>> tiny = Setting(method="sgd", seed=0, dialogues=6, heldout=4, public=12, public_epochs=1,
-...                epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=1, copies=2)
->>> table = sweep([tiny], results.Store(tempfile.mkdtemp()), profile="doctest")
->>> table[table.metric == "unique"].epoch.tolist()
+>>> tiny = LeakageStudy(method="sgd", seed=0, dialogues=6, heldout=4, public=12, public_epochs=1,
+...                     epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=1, copies=2)
+>>> [epoch for metric, epoch, _, _ in tiny.run(Desk()) if metric == "unique"]
 [1, 2]
 """
 
@@ -12,115 +10,129 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
-import itertools
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
-from scipy import sparse
+from pydantic import Field
 from torch import nn
 
-from crtlib.accounting import ledger
-from crtlib.accounting import secrets as secrets_module
-from crtlib.accounting.secrets import Plan
+from crtlib.accounting import incidence, ledger, secrets
 from crtlib.attacks import leakage, mitigations
+from crtlib.experiments import crt
 from crtlib.experiments import data as data_studies
-from crtlib.experiments import public_models, trials
-from crtlib.experiments import settings as settings_studies
-from crtlib.experiments import store as store_studies
+from crtlib.experiments.store import Row
+from crtlib.experiments.study import Desk, Study
+from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies
-from crtlib.screening.prepare import Prepared, prepare
+from crtlib.screening.prepare import Dedup, Prepared, prepare
 from crtlib.screening.redact import redact
-from crtlib.text import corpora, customersim, units
-from crtlib.text.canaries import USER, insert, make
+from crtlib.text import canaries, corpora, customersim, units
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import methods, weighted
+from crtlib.training import kept, methods, schedules
 from crtlib.training.loop import Run, train
+from crtlib.training.methods import Constants, Method
 from crtlib.training.phases import Phase
 
+PARTS = ("public", "private")
 epsilon = functools.lru_cache(ledger.epsilon)
-METHODS = ("sgd", "dpsgd", "crt", "lp_weighted", "public")
-POLICIES = ("none", "regex", "rare")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Everything that decides one run; JSON-safe.
+@value
+class LeakageStudy(Study):
+    """One model and its leakage report at the epochs ``snapshots``.
 
     ``unit="user"``: a point is all that a user said, so epsilon is that of a person. ``public``
     dialogues of other, simulated people give the vocabulary, the start of ``init="public"``, and
     the public model. Each of ``canaries`` users says a secret of their own ``copies`` times; each
     of ``bots`` a long sentence. ``method="public"`` reads nothing but public text.
-    ``left_out`` compares with a model trained without the owners of unique sequences; ``detail``
-    keeps length and perplexity of each unique sequence.
+    ``policy="rare"`` masks words of fewer than ``min_users`` users. ``left_out`` compares with a
+    model trained without the owners of unique sequences; ``detail`` keeps length and perplexity of
+    each unique sequence. ``threshold`` is a ratio of perplexities.
     """
 
-    method: str
-    seed: int
-    corpus: str = data_studies.SIMULATED
-    unit: str = "turn"
-    dialogues: int = 60
-    heldout: int = 60
-    public: int = 150
-    public_epochs: int = 6
-    canaries: int = 0
-    copies: int = 10
-    bots: int = 0
-    policy: str = "none"
-    gamma: float = 0.0
-    min_users: int = 5
+    kind: ClassVar[str] = "leakage"
+
+    method: Literal["sgd", "dpsgd", "crt", "lp_weighted", "public"]
+    corpus: Word = data_studies.DEFAULT
+    unit: Literal["turn", "user"] = "turn"
+    dialogues: Count = 60
+    heldout: Count = 60
+    public: Count = 150
+    public_epochs: Count = 6
+    canaries: Whole = 0
+    copies: Whole = 10
+    bots: Whole = 0
+    policy: Literal["none", "regex", "rare"] = "none"
+    gamma: Share = 0.0
+    min_users: Count = 5
     dedup: bool = False
-    init: str = "random"
-    kind: str = "gru"
-    embedding: int = 32
-    hidden: int = 48
-    layers: int = 1
-    vocab_size: int = 400
-    epochs: int = 12
-    snapshots: tuple[int, ...] = (12,)
-    batch_size: int = 32
-    learning_rate: float = 1e-2
-    pub_passes: int = 3
-    private_learning_rate: float = 1e-2
-    sampling_probability: float = 0.1
-    noise_multiplier: float = 1.0
-    clip_norm: float = 0.1
-    delta: float = 8e-5
-    prior: float = 1e-3
-    posterior: float = 0.1
-    threshold: float = 2.0
+    init: Literal["random", "public"] = "random"
+    model: Literal["lstm", "gru", "gpt2"] = "gru"
+    embedding: Count = 32
+    hidden: Count = 48
+    layers: Count = 1
+    vocab_size: Count = 400
+    epochs: Count = 12
+    snapshots: Annotated[tuple[Count, ...], Field(strict=False)] = (12,)
+    batch_size: Count = 32
+    learning_rate: Positive = 1e-2
+    pub_passes: Count = 3
+    private_learning_rate: Positive = 1e-2
+    sampling_probability: Share = 0.1
+    noise_multiplier: NotNegative = 1.0
+    clip_norm: Positive = 0.1
+    delta: Open = 8e-5
+    prior: Open = 1e-3
+    posterior: Open = 0.1
+    threshold: Positive = 2.0
     left_out: bool = False
     detail: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "snapshots", tuple(self.snapshots))
-        allowed = {"method": METHODS, "policy": POLICIES, "unit": ("turn", "user")}
-        for name, values in (allowed | {"init": ("random", "public")}).items():
-            if getattr(self, name) not in values:
-                found = getattr(self, name)
-                raise ValueError(f"{name}={found!r}: must be one of {', '.join(values)}")
-
     @property
-    def key(self) -> str:
-        """Hash that names the run."""
-        told = json.dumps([store_studies.STORE_VERSION, "leakage", asdict(self)], sort_keys=True)
-        if self.corpus != data_studies.SIMULATED:
-            told += corpora.fingerprint(self.corpus)
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+    def how(self) -> Method:
+        """Its method."""
+        return methods.by_name(self.method)
+
+    def reads(self) -> Iterable[str]:
+        """The fingerprint of its corpus."""
+        return (corpora.fingerprint(self.corpus),)
+
+    def lacks(self) -> str | None:
+        """The corpus that is not here, or not large enough."""
+        return data_studies.lacking(self.corpus, self.dialogues + 2 * self.heldout)
+
+    def cost(self) -> float:
+        """CPU seconds: training, and a report at each snapshot."""
+        width = 1e-3 * (2 + 8 * (self.hidden / 200) ** 1.5) * self.layers
+        reports = len(self.snapshots) * (1.5 + self.left_out)
+        return self.dialogues * width * (self.epochs + reports + self.left_out * self.epochs)
 
     def shape(self, tokenizer: Bpe) -> ModelSpec:
         """The model's shape."""
-        names = ("kind", "embedding", "hidden", "layers")
-        return ModelSpec(vocab_size=tokenizer.vocab_size, **{n: getattr(self, n) for n in names})
+        names = ("embedding", "hidden", "layers")
+        return ModelSpec(
+            kind=self.model,
+            vocab_size=tokenizer.vocab_size,
+            **{n: getattr(self, n) for n in names},
+        )
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Train, make the report on the raw training text at each snapshot, keep the model."""
+        d, run = fit(self, desk)
+        if desk.model:
+            kept.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+        return [
+            (name.partition("/")[0], int(entry["epoch"]), int(name.partition("/")[2] or 0), number)
+            for entry in run.history
+            for name, number in entry.items()
+            if name != "epoch"
+        ]
 
 
 @dataclass(frozen=True)
@@ -133,27 +145,27 @@ class Data:
     tokenizer: Bpe
 
 
-def data(s: Setting) -> Data:
+def data(study: LeakageStudy) -> Data:
     """What a run reads; each part follows from the seed."""
-    split = data_studies.splits(s.corpus, "paper", s.dialogues, s.heldout, s.seed)
-    other = customersim.simulate(s.public, 10**6 + s.seed, "rich", database_seed=1)
-    secrets = make(s.canaries, seed=s.seed) if s.canaries else ()
-    planted = insert(split.train, secrets, copies=s.copies, seed=s.seed)
-    planted = _with_bots(planted, other, s)
+    split = data_studies.splits(study.corpus, "paper", study.dialogues, study.heldout, study.seed)
+    other = customersim.simulate(study.public, 10**6 + study.seed, "rich", database_seed=1)
+    secret = canaries.make(study.canaries, seed=study.seed) if study.canaries else ()
+    planted = canaries.insert(split.train, secret, copies=study.copies, seed=study.seed)
+    planted = _with_bots(planted, other, study)
     public = units.points(other, "turn")
-    tokenizer = train_bpe((p.text for p in public), vocab_size=s.vocab_size)
-    return Data(_points(planted, s.unit), _points(split.valid, s.unit), public, tokenizer)
+    tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
+    return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
 
 
-def _with_bots(corpus: Corpus, words: Corpus, s: Setting) -> Corpus:
+def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
     """Users who say one long sentence again and again, as the bots of the paper's Reddit do."""
     vocabulary = sorted({w for t in words.turns() if not t.secrets for w in t.text.split()})
-    rng = np.random.default_rng([s.seed, 3])
-    said = [Turn("USR", " ".join(rng.choice(vocabulary, 20))) for _ in range(s.bots)]
+    rng = np.random.default_rng([study.seed, 3])
+    turns = [Turn("USR", " ".join(rng.choice(vocabulary, 20))) for _ in range(study.bots)]
     bots = [
-        Dialogue(f"bot{k}-{c}", f"bot{k}", (t,))
-        for k, t in enumerate(said)
-        for c in range(s.copies)
+        Dialogue(f"bot{k}-{c}", f"bot{k}", (turn,))
+        for k, turn in enumerate(turns)
+        for c in range(study.copies)
     ]
     return replace(corpus, dialogues=(*corpus.dialogues, *bots))
 
@@ -161,238 +173,192 @@ def _with_bots(corpus: Corpus, words: Corpus, s: Setting) -> Corpus:
 def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     if unit == "turn":
         return units.points(corpus, "turn")
-    said: dict[str, list[Turn]] = {}
+    turns: dict[str, list[Turn]] = {}
     for d in corpus.dialogues:
-        said.setdefault(d.user, []).extend(d.turns)
-    merged = tuple(Dialogue(user, user, tuple(turns)) for user, turns in said.items())
+        turns.setdefault(d.user, []).extend(d.turns)
+    merged = tuple(Dialogue(user, user, tuple(each)) for user, each in turns.items())
     return units.points(replace(corpus, dialogues=merged), "dialogue")
 
 
-def prepared(s: Setting, points: Sequence[Point]) -> Prepared:
+def prepared(study: LeakageStudy, points: Sequence[Point]) -> Prepared:
     """The points as the method reads them: redacted and deduplicated where it does that."""
-    flags = {
-        "none": None,
-        "regex": policies.miss(policies.regex(), s.gamma, s.seed),
-        "rare": mitigations.rare_words(s.min_users),
-    }[s.policy]
-    careful = policies.regex() if s.method == "crt" else None
-    scope = "all" if s.dedup else "none"
-    return prepare(points, flags, careful, dedup=scope, duplicates="drop")
+    policy = {
+        "none": policies.none,
+        "regex": policies.miss(policies.regex(), study.gamma, study.seed),
+        "rare": mitigations.rare_words(study.min_users),
+    }[study.policy]
+    careful = policies.regex() if study.how.deduplicates else policies.none
+    scope: Dedup = "all" if study.dedup else "none"
+    return prepare(points, policy(points), careful(points), dedup=scope, duplicates="drop")
 
 
-# --------------------------------------------------------------------------- training
+# --- training -------------------------------------------------------------------------------------
+
+TrainModel = Callable[[Sequence[Point]], nn.Module]
+"""Trains a model on these points and no others."""
+
+
+def trainer(
+    shape: ModelSpec, tokenizer: Bpe, phases: Sequence[Phase], *, seed: int, device: str = "cpu"
+) -> TrainModel:
+    """How to train a model of this shape on any points. ``trainer(...)(other_points)`` is a public
+    model from other text in one call (Inan et al. 2021, Section 5)."""
+    part = "private" if any(p.part == "private" for p in phases) else "public"
+
+    def train_model(points: Sequence[Point]) -> nn.Module:
+        parts = {"public": [], "private": []} | {part: tokenizer.encode(p.text for p in points)}
+        return train(build(shape, seed).to(device), phases, parts, seed=seed).model
+
+    return train_model
+
+
+def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
+    """The paper's second kind of public model: trained anew without all data of these users
+    (as a rule :meth:`crtlib.attacks.leakage.Leakage.owners`), so public to them alone.
+
+    Raises ``ValueError`` where a user has no point, or nobody remains.
+    """
+    unknown = users - {p.user for p in points}
+    if unknown:
+        raise ValueError(f"users: {len(unknown)} of {len(users)} have no point in the corpus")
+    rest = [p for p in points if p.user not in users]
+    if not rest:
+        raise ValueError(f"users: all {len(users)} are left out, nobody remains to train on")
+    return train_model(rest)
+
+
 @functools.lru_cache(maxsize=4)
-def _public(shape, tokenizer, seed, dialogues, epochs) -> nn.Module:
+def _public(
+    shape: ModelSpec, tokenizer: Bpe, seed: int, dialogues: int, epochs: int, device: str
+) -> nn.Module:
     text = customersim.simulate(dialogues, 10**6 + seed, "rich", database_seed=1)
-    plan = methods.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
-    learn = public_models.trainer(shape, tokenizer, phases=plan, seed=seed)
-    return learn(units.points(text, "turn"))
+    plan = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
+    return trainer(shape, tokenizer, plan, seed=seed, device=device)(units.points(text, "turn"))
 
 
-def public_model(s: Setting, d: Data) -> nn.Module:
+def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
     """The model of other people's text: a copy, so that it can be trained on."""
-    shape = s.shape(d.tokenizer)
-    return copy.deepcopy(_public(shape, d.tokenizer, s.seed, s.public, s.public_epochs))
+    shape = study.shape(d.tokenizer)
+    sizes = (study.seed, study.public, study.public_epochs, device)
+    return copy.deepcopy(_public(shape, d.tokenizer, *sizes))
 
 
-def plain(s: Setting, d: Data) -> public_models.TrainModel:
+def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
     """Ordinary training of the run's shape on any points, to leave users out."""
-    plan = methods.sgd(epochs=s.epochs, batch_size=s.batch_size, learning_rate=s.learning_rate)
-    return public_models.trainer(s.shape(d.tokenizer), d.tokenizer, phases=plan, seed=s.seed)
+    plan = schedules.sgd(
+        epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
+    )
+    return trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
 
 
-def schedule(s: Setting, ready: Prepared) -> list[Phase]:
+def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
     """The phases of a run."""
-    if s.method == "sgd":
-        return methods.sgd(epochs=s.epochs, batch_size=s.batch_size, learning_rate=s.learning_rate)
-    if s.method == "lp_weighted":
-        rounds = s.epochs * max(1, round(1 / s.sampling_probability))
-        made = secret_plan(s, ready.all, rounds)
-        return weighted.phases(
-            made, epochs=s.epochs, clip_norm=s.clip_norm, learning_rate=s.private_learning_rate
-        )
-    size = s.dialogues * (1 if s.unit == "user" else 8)  # public: about eight turns a dialogue
-    private = methods.Private(
-        sampling_probability=s.sampling_probability,
-        noise_multiplier=s.noise_multiplier,
-        clip_norm=s.clip_norm,
-        normaliser=s.sampling_probability * size,
-        learning_rate=s.private_learning_rate,
-    )
-    if s.method == "dpsgd":
-        return methods.dpsgd(epochs=s.epochs, private=private)
-    return methods.crt(
-        epochs=s.epochs,
-        pub_passes=s.pub_passes,
-        public_batch_size=s.batch_size,
-        public_learning_rate=s.learning_rate,
-        private=private,
-        has_public=bool(ready.public),
-    )
+    names = {f.name for f in fields(Constants)} & {f.name for f in fields(study)}
+    constants = {name: getattr(study, name) for name in names}
+    size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
+    constants["normaliser"] = study.sampling_probability * size
+    if study.how.weighs:
+        steps = study.epochs * max(1, round(1 / study.sampling_probability))
+        plan = secret_plan(study, ready.all, steps)
+        constants["plan"] = plan
+    return study.how.phases(Constants(has_public=bool(ready.public), **constants))
 
 
-def secret_plan(s: Setting, points: Sequence[Point], steps: int) -> Plan:
+def secret_plan(study: LeakageStudy, points: Sequence[Point], steps: int) -> secrets.Plan:
     """Secret protection (Hush!): which point holds which labelled value, and what follows."""
     values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
-    held = [(value, i) for i, said in enumerate(values) for value in sorted(said)]
-    rows, _ = pd.factorize(np.array([v for v, _ in held], dtype=object))
-    where = (rows, [i for _, i in held])
-    matrix = sparse.csr_array((np.ones(len(held)), where), shape=(rows.max() + 1, len(points)))
-    size = s.sampling_probability * len(points)
-    return secrets_module.plan(
-        matrix, s.prior, s.posterior, steps=steps, batch_size=size, scale=1.0
+    return secrets.plan(
+        incidence.of_values(values),
+        study.prior,
+        study.posterior,
+        steps=steps,
+        batch_size=study.sampling_probability * len(points),
+        scale=1.0,
     )
 
 
-# --------------------------------------------------------------------------- one run
-def run(s: Setting) -> tuple[trials.Fitted, list[store_studies.Row]]:
-    """Train, and make the report on the raw training text at each snapshot."""
-    d = data(s)
-    public, rows = public_model(s, d), []
-    ready = prepared(s, d.points)
-    phases = [] if s.method == "public" else schedule(s, ready)
+def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
+    """Train; what was measured at each snapshot is in the run's history, so that a run that goes on
+    from its checkpoint has it as well. A metric of several items has the names ``metric/item``."""
+    d = data(study)
+    public = public_model(study, d, desk.device)
+    ready = prepared(study, d.points)
+    phases = schedule(study, ready) if study.how.trains else []
 
     def look(epoch: int, model: nn.Module) -> dict[str, float]:
-        if epoch in s.snapshots:
-            done = [p for p in phases if p.epoch <= epoch]
-            rows.extend(_measured(s, d, model, public, epoch, done))
-        return {}
+        if epoch not in study.snapshots:
+            return {}
+        past = [p for p in phases if p.epoch <= epoch]
+        return _measured(study, d, model, public, epoch, past, desk.device)
 
-    if s.method == "public":
-        fitted = Run(public)
-        look(s.epochs, public)
-    else:
-        start = build(s.shape(d.tokenizer), s.seed)
-        noisy = s.method in ("dpsgd", "lp_weighted")
-        kept = {"private": ready.all} if noisy else {k: getattr(ready, k) for k in PARTS}
-        parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in kept.items()}
-        model = public_model(s, d) if s.init == "public" else start
-        fitted = train(model, phases, parts, seed=s.seed, on_epoch=look)
-    return trials.Fitted(fitted, d, phases, s.shape(d.tokenizer)), rows
+    if not study.how.trains:
+        return d, Run(public, history=[{"epoch": study.epochs, **look(study.epochs, public)}])
+    texts = {"private": ready.all} if study.how.reads_raw else {k: getattr(ready, k) for k in PARTS}
+    parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
+    start = public_model(study, d) if study.init == "public" else None
+    model = start or build(study.shape(d.tokenizer), study.seed)
+    run = train(
+        model.to(desk.device),
+        phases,
+        parts,
+        seed=study.seed,
+        on_epoch=look,
+        checkpoint=desk.checkpoint,
+    )
+    return d, run
 
 
-PARTS = ("public", "private")
+# --- measuring ------------------------------------------------------------------------------------
 
 
-def report(s: Setting, d: Data, model: nn.Module, public: nn.Module) -> leakage.Leakage:
+def report(study: LeakageStudy, d: Data, model: nn.Module, public: nn.Module) -> leakage.Leakage:
     """The tab attack on the training text, compared with a public model."""
     return leakage.leakage(model, d.tokenizer, d.points, k=1, public=public)
 
 
-def _measured(s, d, model, public, epoch: int, done: list) -> list[store_studies.Row]:
-    found = report(s, d, model, public)
-    alone = found.unique()
-    clean = s.policy == "none" and s.method != "crt"
+def _measured(
+    study: LeakageStudy,
+    d: Data,
+    model: nn.Module,
+    public: nn.Module,
+    epoch: int,
+    past: Sequence[Phase],
+    device: str,
+) -> dict[str, float]:
+    """What a snapshot shows, by metric; those of each unique sequence as ``metric/item``."""
+    page = report(study, d, model, public)
+    alone = page.unique()
+    clean = study.policy == "none" and not study.how.deduplicates
     texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
-    facts = trials.utility(model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts))
-    facts["train_ppl"] = float(np.exp(-np.nanmean(np.concatenate(found.scores.logprobs))))
-    facts["runs"] = len(found.runs)
+    facts: dict[str, float | None] = {}
+    facts |= crt.utility(model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts))
+    facts["train_ppl"] = float(np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))))
+    facts["runs"] = len(page.runs)
     facts["longest"] = int(alone.length.max()) if len(alone) else 0
     facts["unique_secrets"] = sum(map(bool, alone.kinds))  # sequences with a whole labelled secret
-    facts |= leakage.metrics(found.sequences, s.threshold)
-    if s.method != "lp_weighted" and (event := methods.events(done)):
-        facts["epsilon"] = epsilon(event, delta=s.delta)
-    planted = {p.user for p in d.points if p.user.startswith(USER)}
+    facts |= leakage.metrics(page.sequences, study.threshold)
+    if not study.how.weighs and (event := schedules.events(past)):
+        facts["epsilon"] = epsilon(event, delta=study.delta)
+    planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}
     if planted:
-        told = leakage.report_recall(model, found, bos=d.tokenizer.bos, users=planted)
-        facts |= {f"canaries_{k}": v for k, v in asdict(told).items()}
-    if s.left_out and epoch == s.epochs:
-        owners, everyone = found.owners(), {p.user for p in d.points}
-        facts["left_out_users"] = len(owners) / len(everyone)
-        if owners and owners < everyone:
-            other = public_models.leave_users_out(plain(s, d), d.points, owners)
-            compared = leakage.metrics(report(s, d, model, other).sequences, s.threshold)
-            facts |= {f"left_out_{k}": v for k, v in compared.items()}
-    rows = [(k, epoch, 0, float(v)) for k, v in facts.items() if v is not None]
-    if s.detail:
-        values = [min(v) for v in alone.perplexities]
-        rows += [("unique_length", epoch, k, float(v)) for k, v in enumerate(alone.length)]
-        rows += [("unique_perplexity", epoch, k, float(v)) for k, v in enumerate(values)]
-    return rows
+        recall = leakage.report_recall(model, page, bos=d.tokenizer.bos, users=planted)
+        facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
+    if study.left_out and epoch == study.epochs:
+        facts |= _left_out(study, d, model, page, device)
+    if study.detail:
+        facts |= {f"unique_length/{k}": float(v) for k, v in enumerate(alone.length)}
+        facts |= {f"unique_perplexity/{k}": min(v) for k, v in enumerate(alone.perplexities)}
+    return {name: float(number) for name, number in facts.items() if number is not None}
 
 
-def sweep(
-    settings: Iterable[Setting], store: store_studies.Store, *, profile: str = "custom"
-) -> pd.DataFrame:
-    """Run what the store does not hold, keep its model, and return the long table of all."""
-
-    def measure(key: str, setting: Setting) -> list[store_studies.Row]:
-        fitted, rows = run(setting)
-        trials.save(fitted, store.model(key))
-        return rows
-
-    with store.alone():
-        return store_studies.collect({s.key: s for s in settings}, measure, store, profile=profile)
-
-
-# --------------------------------------------------------------------------- the chapters' grids
-def shared(settings: SimpleNamespace, shape: str, **changes: object) -> dict:
-    """The fields of a setting that a profile's section and one of its shapes give; a shape that
-    is called like a corpus holds what is different there."""
-    given = vars(settings) | settings.shapes[shape]
-    given |= settings.shapes.get(changes.get("corpus"), {}) | changes
-    return {k: v for k, v in given.items() if k in Setting.__dataclass_fields__}
-
-
-def table_2(settings: SimpleNamespace, corpus: str, seed: int) -> list[Setting]:
-    """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
-    base = shared(settings, "table", corpus=corpus, unit="user", seed=seed) | {"gamma": 0.0}
-    last = {"snapshots": (base["epochs"],)}
-    return [
-        Setting(method="sgd", **base | last, left_out=True),
-        Setting(method="dpsgd", **base, left_out=True),
-        Setting(method="dpsgd", init="public", **base, left_out=True),
-        Setting(method="public", init="public", **base | last),
-    ]
-
-
-def one_table(settings: SimpleNamespace, seed: int) -> dict[str, Setting]:
-    """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
-    base = shared(settings, "methods", unit="turn", seed=seed)
-    raw, masked = base | {"gamma": 0.0}, base | {"policy": "regex"}
-    return {
-        "non-private": Setting(method="sgd", **raw),
-        "non-private, masked": Setting(method="sgd", **masked),
-        "DP-SGD": Setting(method="dpsgd", **raw),
-        "LP-weighted": Setting(method="lp_weighted", **raw),
-        "CRT": Setting(method="crt", dedup=True, **masked),
-    }
-
-
-def figure_5(settings: SimpleNamespace, seed: int, corpus: str) -> dict[str, Setting]:
-    """The run of Figure 5, and the same with one thing done to its text."""
-    base = shared(settings, "lstm", unit="turn", seed=seed, corpus=corpus)
-    last = base | {"snapshots": (base["epochs"],)}
-    return {
-        "as it is": Setting(method="sgd", detail=True, **base),
-        "deduplicated": Setting(method="sgd", detail=True, dedup=True, **last),
-        "scrubbed": Setting(method="sgd", detail=True, policy="regex", **last),
-        "rare words masked": Setting(method="sgd", detail=True, policy="rare", **last),
-    }
-
-
-def chapters(profile: str) -> list[tuple[str, str, Setting]]:
-    """All runs of both chapters at a profile's sizes: where each is shown, its name there, and
-    the run. Of Figure 5's mitigations, those on simulated text."""
-    tables, training = (
-        settings_studies.parameters({"profile": profile}, f"leakage_{name}")
-        for name in ("report", "training")
-    )
-    runs = []
-    for seed in range(tables.seeds):
-        for corpus in tables.corpora:
-            runs += [("table 2", s.method, s) for s in table_2(tables, corpus, seed)]
-        runs += [("one table", name, s) for name, s in one_table(tables, seed).items()]
-    for seed, corpus in itertools.product(range(training.seeds), training.corpora):
-        for name, s in figure_5(training, seed, corpus).items():
-            if corpus == data_studies.SIMULATED or name == "as it is":
-                runs.append(("figure 5", name, s))
-    return runs
-
-
-def record(profile: str, store: store_studies.Store, path: str | Path) -> None:
-    """Write the table of :func:`chapters`, with where each row is ``shown`` and its ``name``."""
-    runs = {s.key: (shown, name) for shown, name, s in chapters(profile)}
-    table = sweep((s for *_, s in chapters(profile)), store, profile=profile)
-    table["shown"], table["name"] = zip(*table.run.map(runs), strict=True)
-    store_studies.record(table, path)
+def _left_out(
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str
+) -> dict[str, float | None]:
+    """The metrics against a model that was trained without the owners of unique sequences."""
+    owners, everyone = page.owners(), {p.user for p in d.points}
+    facts: dict[str, float | None] = {"left_out_users": len(owners) / len(everyone)}
+    if owners and owners < everyone:
+        other = leave_users_out(plain(study, d, device), d.points, owners)
+        compared = leakage.metrics(report(study, d, model, other).sequences, study.threshold)
+        facts |= {f"left_out_{k}": v for k, v in compared.items()}
+    return facts

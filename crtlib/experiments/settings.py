@@ -1,189 +1,174 @@
-"""Profiles and parameters: what a notebook may be asked, and what is allowed.
+"""The settings of a chapter or sweep: a profile's section, with what a person has changed.
 
-A profile (``notebooks/profiles/*.yml``) changes sizes, never the method. A notebook's parameters
-are the keys of its section; whatever is left ``None`` comes from the profile.
+A profile (``profiles/*.yml``) changes sizes, never the method. What may be set, and to what, is
+in :mod:`crtlib.experiments.sections`; every setting has a dotted name.
 
->>> settings = parameters({"profile": "quick", "gammas": "[0.05]"}, "amplification")
->>> settings.gammas, settings.delta
-([0.05], 8e-05)
+>>> settings = parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
+>>> settings.gammas, settings.ablation_gammas, settings.shapes["lstm"].hidden
+((0.05,), (0.05,), 64)
+>>> assign(settings, {"shapes.lstm.hidden": "200"}).shapes["lstm"].hidden
+200
 >>> parameters({"gammas": [7]}, "amplification")
 Traceback (most recent call last):
 ...
-crtlib.experiments.settings.ParameterError: gammas=[7]: must be a list of numbers in [0, 1]
+crtlib.checks.ParameterError: gammas=[7]: must be a list of numbers in [0, 1]
 """
 
 from __future__ import annotations
 
-import json
+import functools
 import types
-from collections.abc import Callable, Mapping
-from numbers import Integral, Real
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, TypeVar, overload
 
-# Beside the package: the library is installed from a checkout (pip install -e).
-FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "profiles"
-METHODS = ("sgd", "dedup", "dpsgd", "selective", "crt", "crt_sigma0")
-MODELS = ("lstm", "gpt2")
-CORPORA = ("customersim", "schema_guided", "multiwoz", "wikitext2")
+import yaml
 
+from crtlib.checks import ParameterError
+from crtlib.experiments.schema import Settings, assign, build, leaves, limits, top
+from crtlib.experiments.sections import SECTIONS
 
-class ParameterError(ValueError):
-    """A user's mistake; a notebook shows it as one line instead of a traceback."""
+__all__ = ["Dotted", "ParameterError", "assign", "cell", "load", "parameters", "profile_names"]
 
-    def _render_traceback_(self) -> list[str]:  # read by IPython
-        return [f"parameter refused: {self}"]
-
-
-def _number(low: float, high: float, *, open_ends: bool = False) -> Callable[[object], bool]:
-    def test(v: object) -> bool:
-        if not isinstance(v, Real) or isinstance(v, bool):
-            return False
-        return low < v < high if open_ends else low <= v <= high
-
-    return test
+FOLDER = resources.files("crtlib.experiments") / "profiles"
+S = TypeVar("S", bound=Settings)
+_SIZES = ("quick", "laptop", "paper")
+_IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
 
 
-def _whole(low: int, high: int) -> Callable[[object], bool]:
-    return lambda v: isinstance(v, Integral) and not isinstance(v, bool) and low <= int(v) <= high
+class Dotted:
+    """Records what is assigned below it, as the line does that papermill makes of
+    ``-p shapes.lstm.hidden 200``.
 
+    >>> shapes = Dotted()
+    >>> shapes.lstm.hidden = 200
+    >>> shapes.assigned()
+    {'lstm': {'hidden': 200}}
+    """
 
-def _some(test: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda v: isinstance(v, list | tuple) and len(v) > 0 and all(map(test, v))
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        part = Dotted()
+        setattr(self, name, part)
+        return part
 
-
-def _one_of(*allowed: str) -> tuple[Callable[[object], bool], str]:
-    return (lambda v: v in allowed, "one of " + ", ".join(allowed))
-
-
-def _policy(v: object) -> bool:
-    named = ("regex", "oracle", "everything", "tagger", "presidio")
-    kinds = [k + end for k in ("tagger", "ner", "flair") for end in (":", "_conservative:")]
-    kinds.append("regex:")
-    return isinstance(v, str) and (v in named or v.startswith(tuple(kinds)))
-
-
-POLICIES = (
-    "one of regex, oracle, everything, tagger, presidio, regex:CORPUS, tagger:FOLDER, ner:NAME, "
-    "flair:NAME (or tagger_conservative:FOLDER, ...)"
-)
-_unit, _positive = _number(0, 1), _number(0, float("inf"), open_ends=True)
-ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
-    "gamma": (_unit, "a number in [0, 1]"),
-    "gammas": (_some(_unit), "a list of numbers in [0, 1]"),
-    "ablation_gammas": (_some(_unit), "a list of numbers in [0, 1]"),
-    "delta": (_number(0, 1, open_ends=True), "a number in (0, 1)"),
-    "epsilon": (_positive, "a positive number"),
-    "epsilons": (_some(_positive), "a list of positive numbers"),
-    "seed": (_whole(0, 2**31), "a whole number of at least 0"),
-    "seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
-    "choice_seeds": (_whole(1, 1000), "a whole number of at least 1: how many seeds"),
-    "public_trials": (_whole(1, 1000), "a whole number of at least 1"),
-    "trials": (_whole(1, 10**6), "a whole number of at least 1"),
-    "dialogues": (_whole(10, 10**7), "a whole number of at least 10"),
-    "workers": (_whole(1, 1024), "a whole number of at least 1"),
-    "epochs": (_whole(1, 10**5), "a whole number of at least 1"),
-    "method": _one_of(*METHODS),
-    "model": _one_of(*MODELS),
-    "methods": (_some(lambda v: v in METHODS), "a list of some of " + ", ".join(METHODS)),
-    "ablations": (
-        lambda v: isinstance(v, list) and set(v) <= set(METHODS),
-        "a list, perhaps empty, of some of " + ", ".join(METHODS),
-    ),
-    "models": (_some(lambda v: v in MODELS), "a list of some of " + ", ".join(MODELS)),
-    "accountant": _one_of("pld", "rdp", "prv", "autodp"),
-    "neighbouring_relation": _one_of("add_or_remove", "replace"),
-    "unit": _one_of("turn", "dialogue"),
-    "variety": _one_of("paper", "rich"),
-    "heldout": (_whole(1, 10**7), "a whole number of at least 1"),
-    "canaries": (_whole(0, 10**6), "a whole number of at least 0"),
-    "copies": (_whole(0, 10**6), "a whole number of at least 0"),
-    "bots": (_whole(0, 10**6), "a whole number of at least 0"),
-    "min_users": (_whole(1, 10**9), "a whole number of at least 1"),
-    "threshold": (_positive, "a positive number"),
-    "thresholds": (_some(_positive), "a list of positive numbers"),
-    "prior": (_number(0, 1, open_ends=True), "a number in (0, 1)"),
-    "posterior": (_number(0, 1, open_ends=True), "a number in (0, 1)"),
-    "policy": (_policy, POLICIES),
-    "conservative": (_policy, POLICIES),
-    "labelled": (_whole(0, 10**7), "a whole number of at least 0"),
-    "init_epochs": (_whole(0, 10**5), "a whole number of at least 0"),
-    "corpora": (_some(lambda v: v in CORPORA), "a list of some of " + ", ".join(CORPORA)),
-    "texts": (
-        _some(lambda v: v in CORPORA or (isinstance(v, str) and v.startswith("hub:"))),
-        "a list of some of " + ", ".join(CORPORA) + ", hub:OWNER/NAME",
-    ),
-    "per": _one_of("occurrence", "value"),
-    "dedup": _one_of("all", "flagged", "none"),
-    "duplicates": _one_of("mask", "drop"),
-    "public": _one_of(*CORPORA),
-    "public_epochs": (_whole(1, 10**5), "a whole number of at least 1"),
-    "device": _one_of("cpu", "cuda"),
-    "store": (lambda v: isinstance(v, str) and bool(v), "a folder"),
-}
-
-
-def check(**values: object) -> None:
-    """Raise :class:`ParameterError` for the first value outside what its name allows."""
-    for name, value in values.items():
-        test, allowed = ALLOWED[name]
-        if not test(value):
-            raise ParameterError(f"{name}={value!r}: must be {allowed}")
+    def assigned(self) -> dict[str, Any]:
+        """What was assigned, by name."""
+        parts = {k: v.assigned() if isinstance(v, Dotted) else v for k, v in vars(self).items()}
+        return {name: part for name, part in parts.items() if part != {}}
 
 
 def profile_names() -> list[str]:
     """The profiles that exist, smallest first."""
-    order = ["quick", "laptop", "paper"]
-    names = [p.stem for p in FOLDER.glob("*.yml")]
-    return sorted(names, key=lambda n: (order.index(n) if n in order else len(order), n))
+    names = [file.name.removesuffix(".yml") for file in FOLDER.iterdir() if ".yml" in file.name]
+    return sorted(names, key=lambda n: (_SIZES.index(n) if n in _SIZES else len(_SIZES), n))
 
 
-def load(profile: str) -> dict:
-    """A profile as ``{notebook: {parameter: value}}``."""
-    import yaml
+@overload
+def load(section: type[S], profile: str = "quick", **changes: Any) -> S: ...
+@overload
+def load(section: str, profile: str = "quick", **changes: Any) -> Any: ...
+def load(section: type[Settings] | str, profile: str = "quick", **changes: Any) -> Any:
+    """The settings of a section (its name or its class) at a profile's sizes, with ``changes``.
 
+    The whole profile is checked first. Raises :class:`ParameterError` for an unknown profile or
+    section, and for what is wrong in the profile or in ``changes``.
+    """
     if profile not in profile_names():
         raise ParameterError(f"profile={profile!r}: must be one of {', '.join(profile_names())}")
-    return yaml.safe_load((FOLDER / f"{profile}.yml").read_text(encoding="utf-8"))
+    for name, cls in SECTIONS.items():
+        if section in (name, cls):
+            return assign(_profile(profile)[name], changes)
+    raise ParameterError(f"section={section!r}: must be one of {', '.join(SECTIONS)}")
 
 
-def parameters(namespace: Mapping[str, object], notebook: str) -> SimpleNamespace:
-    """The settings of a notebook: its profile's section with the parameters of ``namespace``.
+@functools.cache
+def _profile(name: str) -> dict[str, Settings]:
+    """All sections of a profile."""
+    text = (FOLDER / f"{name}.yml").read_text(encoding="utf-8")
+    return read(yaml.safe_load(text), name)
 
-    ``namespace`` is the notebook's ``globals()`` after its parameters cell. Papermill passes lists
-    as strings, so a string is read as JSON where the profile has no string. An unknown name is
-    refused: papermill itself would only warn.
-    """
-    hidden = {"In", "Out", "get_ipython", "exit", "quit", "open"}
-    given = {
-        name: value
-        for name, value in namespace.items()
-        if not name.startswith("_")
-        and name not in hidden
-        and not isinstance(value, types.ModuleType)
-        and not callable(value)
-        and value is not None
+
+def read(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
+    """All sections of a profile from what its file holds; none may be unknown or missing."""
+    where = f"profile {name}: "
+    if unknown := [section for section in tree if section not in SECTIONS]:
+        allowed = ", ".join(SECTIONS)
+        raise ParameterError(f"{where}{unknown[0]}: unknown; allowed are {allowed}")
+    for section in SECTIONS:
+        if not isinstance(tree.get(section), Mapping):
+            raise ParameterError(f"{where}{section}: is missing, or no group of settings")
+    return {
+        section: build(cls, _whole(cls, tree, section) | {"profile": name}, f"{where}{section}.")
+        for section, cls in SECTIONS.items()
     }
-    profile = given.pop("profile", "quick")
-    section = load(str(profile)).get(notebook)
-    if section is None:
-        raise ParameterError(f"notebook={notebook!r}: has no section in profile {profile!r}")
-    settings = {"store": "store", "workers": 2, "device": "cpu", **section}
-    for name, value in given.items():
-        if name not in settings or isinstance(settings[name], dict):
-            plain = sorted(k for k, v in settings.items() if not isinstance(v, dict))
-            raise ParameterError(f"{name}: unknown; allowed are profile, {', '.join(plain)}")
-        if isinstance(value, str) and not isinstance(settings[name], str):
-            try:
-                value = json.loads(value)
-            except json.JSONDecodeError:
-                check(**{name: value})
-                raise
-        settings[name] = value
-    check(**{name: value for name, value in settings.items() if name in ALLOWED})
-    known = settings.get("data", settings.get("corpora", []))
-    if unknown := set(settings.get("corpora", ())) - set(known):
-        raise ParameterError(
-            f"corpora={sorted(unknown)}: profile {profile!r} has sizes for {', '.join(known)} only"
-        )
-    return SimpleNamespace(profile=profile, **settings)
+
+
+def _whole(cls: type[Settings], tree: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """A section's own values over those of its base, of which it takes the fields that it has."""
+    shared = {name: part for name, part in tree.get(cls.BASE, {}).items() if name in top(cls)}
+    return _merged(shared, tree[section])
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(base)
+    for name, part in own.items():
+        deeper = isinstance(part, Mapping) and isinstance(both.get(name), Mapping)
+        both[name] = _merged(both[name], part) if deeper else part
+    return both
+
+
+def parameters(namespace: Mapping[str, Any], section: str) -> Any:
+    """The settings of a notebook: its section at its profile's sizes, with what was passed.
+
+    ``namespace`` is the notebook's ``globals()`` after its parameters cell, where ``None`` means
+    "as in the profile". An unknown name is refused: papermill itself would only warn.
+    """
+    plain = {
+        name: entry
+        for name, entry in namespace.items()
+        if not (name.startswith("_") or name in _IPYTHON or callable(entry) or entry is None)
+        and not isinstance(entry, Dotted | types.ModuleType)
+    }
+    below = {n: entry.assigned() for n, entry in namespace.items() if isinstance(entry, Dotted)}
+    given = plain | {name: parts for name, parts in below.items() if parts}
+    return load(section, str(given.pop("profile", "quick")), **given)
+
+
+# --------------------------------------------------------------------------- parameters cells
+_KINDS = {"number": "float", "integer": "int", "string": "str"}
+
+
+def cell(section: str) -> str:
+    """The parameters cell of a notebook that reads this section: each name with its type, range
+    and sentence, in the form that ``papermill --help-notebook`` understands.
+
+    >>> print(cell("customersim").splitlines()[2])
+    profile: str = "quick"  # one of quick, laptop, paper: the sizes of all that is not set here
+    """
+    nodes = top(SECTIONS[section])
+    last = {name: nodes.pop(name) for name in ("store", "workers", "device") if name in nodes}
+    head = nodes.pop("profile")["description"]
+    sizes = ", ".join(profile_names())
+    lines = ["from crtlib.experiments.settings import Dotted", ""]
+    lines += [f'profile: str = "quick"  # one of {sizes}: {head}']
+    plain = {n: node for n, node in nodes.items() if node.get("type") != "object"}
+    lines += [_line(name, node) for name, node in (plain | last).items()]
+    groups = {n: node for n, node in nodes.items() if n not in plain}
+    lines += [f"{name} = Dotted()  # {node['description']}" for name, node in groups.items()]
+    dotted = (name for cls in SECTIONS.values() for name, _ in leaves(cls) if "." in name)
+    if others := sorted({name.split(".")[0] for name in dotted} - set(nodes)):
+        values = ", ".join(["Dotted()"] * len(others))
+        lines += [f"{', '.join(others)} = {values}  # no such names here"]
+    return "\n".join(lines)
+
+
+def _line(name: str, node: Mapping[str, Any]) -> str:
+    several = node.get("type") == "array"
+    kind = _KINDS[(node["items"] if several else node).get("type", "string")]
+    kind = f"list[{kind}]" if several else kind
+    range_ = "" if "format" in node.get("items", node) else limits(dict(node))
+    choice = "enum" in node.get("items", node)
+    told = f"{'some' if several else 'one'} of {range_}" if choice else range_
+    return f"{name}: {kind} = None  # {told}{': ' if told else ''}{node['description']}"

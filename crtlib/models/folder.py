@@ -1,4 +1,4 @@
-"""A trained model and its tokenizer, from a folder of this machine and never from a pickle.
+"""A trained model and its tokenizer, in a folder of this machine and never in a pickle.
 
 >>> import tempfile
 >>> try:
@@ -10,13 +10,20 @@ no such folder (hf download NAME --local-dir makes one)
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
 from torch import nn
 
+from crtlib import files
 from crtlib.models import build, interface
+from crtlib.models.spec import ModelSpec
+from crtlib.text import tokenizer as tokenizers
 from crtlib.text.tokenizer import Bpe, backend
 
 if TYPE_CHECKING:
@@ -24,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
-    """Model and tokenizer of a local folder: one that :func:`crtlib.experiments.trials.save` wrote, or a
-    transformers causal model with its fast tokenizer, as safetensors.
+    """Model and tokenizer of a local folder: one that :func:`save` wrote, or a transformers
+    causal model with its fast tokenizer, as safetensors.
 
     Raises ``ValueError`` for anything else; pickled weights are never opened, as that runs code.
     """
@@ -40,9 +47,7 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
         )
     try:
         if (folder / "model.json").is_file():
-            from crtlib.experiments import trials
-
-            model, tokenizer = trials.load(folder)
+            model, tokenizer, _ = ours(folder)
         else:
             from transformers import AutoTokenizer
 
@@ -54,6 +59,23 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
         raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
     check_vocabulary(model, tokenizer)
     return model, tokenizer
+
+
+def save(model: nn.Module, tokenizer: Bpe, spec: ModelSpec, folder: str | os.PathLike[str]) -> None:
+    """Write a model of ours, its tokenizer and its shape to ``folder``, each file atomically."""
+    folder = Path(folder)
+    with files.replacing(folder / "model.safetensors") as part:
+        save_model(model, str(part))
+    tokenizer.save(folder / "tokenizer.json")
+    files.write_text(folder / "model.json", json.dumps(asdict(spec), indent=1) + "\n")
+
+
+def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec]:
+    """The model, tokenizer and shape that :func:`save` wrote to ``folder``."""
+    spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
+    model = build.build(spec, 0)
+    load_model(model, str(folder / "model.safetensors"))
+    return model, tokenizers.load(folder / "tokenizer.json"), spec
 
 
 def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase) -> None:

@@ -122,7 +122,7 @@ class _Wanted:
         lengths = np.array([len(s) for s in sequences], dtype=np.int64)
         for n in np.unique(lengths).tolist():
             index = np.flatnonzero(lengths == n)
-            rows = np.array([sequences[i] for i in index], dtype=np.int64)
+            rows = np.array([sequences[i] for i in index.tolist()], dtype=np.int64)
             hashes = (_mixed(rows) * _powers(self.BASE, n)).sum(1, dtype=np.uint64)
             order = np.argsort(hashes, kind="stable")
             index, rows, hashes = index[order], rows[order], hashes[order]

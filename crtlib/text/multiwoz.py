@@ -26,6 +26,7 @@ from typing import Any
 
 from crtlib.files import reading
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.source import Files, register
 
 KINDS = {
     # MultiWOZ 2.2, without the domain ("restaurant-ref" is "ref").
@@ -166,7 +167,7 @@ def _rows(nested: Any) -> list[dict]:
 def _dialogue(record: Any, acts: Mapping | None) -> Dialogue:
     name = record.get("dialogue_id") if isinstance(record, dict) else None
     turns = _rows(record.get("turns")) if isinstance(name, str) else []
-    if not turns:
+    if not isinstance(name, str) or not turns:
         raise _Defect("it has no id or no turns")
     mine: Any = {}
     if "turn_id" in turns[0] and "dialogue_acts" not in turns[0]:
@@ -228,3 +229,21 @@ def merged(spans: Iterable[Secret]) -> tuple[Secret, ...]:
         else:
             out.append(s)
     return tuple(out)
+
+
+MULTIWOZ = Files(
+    "multiwoz",
+    ("multiwoz_2.2", "multiwoz_2.2_subset"),
+    files,
+    lambda folder, split, limit: read(folder, split, name="multiwoz", limit=limit),
+    "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
+)
+SCHEMA_GUIDED = Files(
+    "schema_guided",
+    ("sgd",),
+    files,
+    lambda folder, split, limit: read(folder, split, name="schema_guided", limit=limit),
+    "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
+)
+register(SCHEMA_GUIDED.source("Schema-Guided Dialogue"))
+register(MULTIWOZ.source("MultiWOZ 2.2"))

@@ -40,18 +40,24 @@ class Bpe:
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer.from_str(self.json)
 
+    def _id(self, token: str) -> int:
+        number = self._tokenizer.token_to_id(token)
+        if number is None:
+            raise ValueError(f"tokenizer: has no token {token!r}")
+        return number
+
     @functools.cached_property
     def bos(self) -> int:
-        return self._tokenizer.token_to_id(BOS)
+        return self._id(BOS)
 
     @functools.cached_property
     def eos(self) -> int:
-        return self._tokenizer.token_to_id(EOS)
+        return self._id(EOS)
 
     @functools.cached_property
     def mask(self) -> int:
         """Id of the one ``<MASK>`` token."""
-        return self._tokenizer.token_to_id(MASK)
+        return self._id(MASK)
 
     @functools.cached_property
     def vocab_size(self) -> int:
@@ -60,7 +66,7 @@ class Bpe:
     @functools.cached_property
     def digits(self) -> tuple[int, ...]:
         """Ids of the ten digits "0" to "9": a digit is never part of a longer token."""
-        return tuple(self._tokenizer.token_to_id(d) for d in "0123456789")
+        return tuple(self._id(d) for d in "0123456789")
 
     @functools.cached_property
     def fingerprint(self) -> str:

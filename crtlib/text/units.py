@@ -1,9 +1,12 @@
-"""Data points: what one point of a corpus is (a turn, a dialogue, a sentence).
+"""Data points: what one point of a corpus is (a turn or a dialogue), cut into sentences or not.
 
->>> from crtlib.text.records import Corpus, Dialogue, Turn
->>> said = Corpus("toy", (Dialogue("d", "ann", (Turn("USR", "hi"), Turn("SYS", "hello"))),))
->>> [p.text for p in points(said, unit="turn")]
-['USR: hi', 'SYS: hello']
+>>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+>>> ann = Turn("USR", "I am Ann.", (Secret("name", 5, 8),))
+>>> corpus = Corpus("toy", (Dialogue("d", "ann", (ann, Turn("SYS", "hello"))),))
+>>> [(p.id, p.text) for p in points(corpus, unit="turn")]
+[('d/0', 'USR: I am Ann.'), ('d/1', 'SYS: hello')]
+>>> [(p.text, p.secrets[0].start) for p in points(corpus, unit="dialogue")]
+[('USR: I am Ann.\\nSYS: hello', 10)]
 """
 
 from __future__ import annotations
@@ -31,24 +34,27 @@ def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     """
     if unit not in UNITS:
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(UNITS)}")
-    made = []
+    cut: list[Point] = []
     for d in corpus.dialogues:
         lines: list[str] = []
         spans: list[Secret] = []
+        spoken: list[tuple[int, int]] = []
         at = 0
         for i, turn in enumerate(d.turns):
             line = prefix(turn) + turn.text
             shift = at + len(line) - len(turn.text)
             moved = tuple(Secret(s.kind, s.start + shift, s.end + shift) for s in turn.secrets)
+            own = (shift, at + len(line))
             if unit == "turn":
-                made.append(Point(f"{d.id}/{i}", d.user, line, moved))
+                cut.append(Point(f"{d.id}/{i}", d.user, line, moved, (own,) if shift else ()))
             else:
                 lines.append(line)
                 spans.extend(moved)
+                spoken.append(own)
                 at += len(line) + 1
         if unit == "dialogue":
-            made.append(Point(d.id, d.user, "\n".join(lines), tuple(spans)))
-    return tuple(made)
+            cut.append(Point(d.id, d.user, "\n".join(lines), tuple(spans), tuple(spoken)))
+    return tuple(cut)
 
 
 _END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]\s*$)|\n")
@@ -63,7 +69,7 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
     each labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with
     the secret masked are cut alike (A.6.2; neither holds for a secret without a label).
     """
-    made = []
+    pieces: list[Point] = []
     for p in points:
         masked, moves, last = "", [], 0  # moves: where masks end, there and in the text
         for s in p.secrets:
@@ -79,5 +85,6 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
         spans = list(zip(cuts[::2], cuts[1::2], strict=True))
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
             inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
-            made.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside)))
-    return tuple(made)
+            own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
+            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own))
+    return tuple(pieces)

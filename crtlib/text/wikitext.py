@@ -15,6 +15,7 @@ from pathlib import Path
 
 from crtlib.files import reading
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.source import Files, register
 
 SPLITS = ("train", "valid", "test")
 _NUMBER = re.compile(r"\d+")
@@ -62,3 +63,14 @@ def parse(lines: Iterable[str], split: str) -> Corpus:
     if not dialogues:
         raise ValueError(f"wikitext2, split={split!r}: holds no paragraph")
     return Corpus("wikitext2", tuple(dialogues), (("heading", headings),) if headings else ())
+
+
+SOURCE = register(
+    Files(
+        "wikitext2",
+        ("wikitext-2",),
+        files,
+        lambda folder, split, _: read(folder, split),
+        "https://huggingface.co/datasets/Salesforce/wikitext, as hub:Salesforce/wikitext",
+    ).source("WikiText-2", by_rule=True)
+)

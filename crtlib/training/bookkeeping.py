@@ -74,6 +74,12 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
+    """min(1, clip_norm / norm): 1 for a gradient of zero, 0 where the norm is not finite."""
+    factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+    return torch.where(norms.isfinite(), factors, 0)
+
+
 # --------------------------------------------------------------------------- entries
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Batched product with sums in float32 at least, also of bfloat16 factors."""
@@ -106,6 +112,11 @@ class Outer:
 
     def matrix_columns(self) -> Tensor:
         return self.columns[..., : self.parameter.shape[1]]
+
+    def leave_out(self, examples: Tensor) -> None:
+        """Make the gradients of these examples zero, (B,) bool."""
+        here = examples[self.span, None, None]
+        self.rows, self.columns = self.rows.masked_fill(here, 0), self.columns.masked_fill(here, 0)
 
     def add(self, factors: Tensor | None) -> None:
         """Add the sum over examples, each times its factor, to ``.grad``."""
@@ -149,6 +160,10 @@ class Lookup:
         same = self.ids[:, :, None] == self.ids[:, None, :]
         return _dot(_matmul(self.grads, self.grads.mT), same)
 
+    def leave_out(self, examples: Tensor) -> None:
+        """As of :class:`Outer`."""
+        self.grads = self.grads.masked_fill(examples[:, None, None], 0)
+
     def add(self, factors: Tensor) -> None:
         scaled = self.grads * factors[:, None, None].to(self.grads.dtype)
         grad, ids, scaled = self.parameter.grad, self.ids.flatten(), scaled.flatten(0, 1)
@@ -167,6 +182,11 @@ class Whole:
 
     def square(self) -> Tensor:
         return torch.linalg.vector_norm(self.grads.flatten(1), dim=1).square()
+
+    def leave_out(self, examples: Tensor) -> None:
+        """As of :class:`Outer`."""
+        here = examples[self.span].view(-1, *[1] * (self.grads.ndim - 1))
+        self.grads = self.grads.masked_fill(here, 0)
 
     def add(self, factors: Tensor) -> None:
         grads = self.grads.flatten(1)
@@ -305,6 +325,12 @@ class Book:
         return total.clamp_min(0).sqrt().to(first.dtype)
 
     def add_clipped(self, factors: Tensor) -> None:
+        """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
+        none = factors == 0
+        if none.any():  # a gradient that is not finite: 0 times infinity would be no number
+            for entries in self.entries.values():
+                for entry in entries:
+                    entry.leave_out(none)
         for entries in self.entries.values():
             for entry in entries:
                 entry.add(factors)

@@ -37,6 +37,7 @@ from crtlib.training.bookkeeping import (
     Outer,
     UnknownLayer,
     Whole,
+    clip_factors,
     trainable,
     wide,
 )
@@ -49,7 +50,10 @@ ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
 
 class Clipped(NamedTuple):
-    """Of each example: its loss, and the norm of its gradient before clipping; both (B,)."""
+    """Of each example: its loss, and the norm of its gradient before clipping; both (B,).
+
+    An example whose norm is no finite number was left out of the sum.
+    """
 
     losses: Tensor
     norms: Tensor
@@ -68,6 +72,7 @@ def clipped_sum(
 ) -> Clipped:
     """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
 
+    Where ``|g_i|`` is no finite number the factor is 0: not even the noise would hide an overflow.
     ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,). Without ``targets`` the
     model predicts each next token; with ``targets`` (B, L), the token there, ``-100`` for none
     (masked language models). An example's loss is the mean or the sum over its targets.
@@ -179,11 +184,6 @@ class Batch:
         return Clipped(losses[back], norms[back])
 
 
-def _factors(norms: Tensor, clip_norm: float) -> Tensor:
-    """min(1, clip_norm / norm), and 1 for a gradient of zero."""
-    return (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
-
-
 def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
     book = Book(model, len(batch.inputs))
     with torch.enable_grad(), book.recording(model):
@@ -195,7 +195,7 @@ def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tens
         if h.requires_grad:
             book.backward(h, d_h)
         norms = book.norms()
-        book.add_clipped(_factors(norms, clip_norm))
+        book.add_clipped(clip_factors(norms, clip_norm))
     return losses, norms
 
 
@@ -335,9 +335,9 @@ def _loop(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Ten
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)
         squares = [g.double().square().sum() for g in grads if g is not None]
         norm = torch.stack(squares).sum().sqrt().to(loss.dtype)
-        factor = _factors(norm, clip_norm)
+        factor = clip_factors(norm, clip_norm)
         for p, g in zip(parameters, grads, strict=True):
-            if g is not None:
+            if g is not None and factor > 0:  # 0 times infinity would be no number
                 p.grad.add_(g * factor)
         losses.append(loss.detach()), norms.append(norm)
     return torch.stack(losses), torch.stack(norms)

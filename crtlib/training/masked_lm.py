@@ -14,7 +14,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from crtlib.checks import check
 from crtlib.models import interface
 from crtlib.training import clipping
-from crtlib.training.noise import SECURE, Random, add_noise
-from crtlib.training.phases import Batch, _trainable, collate
-from crtlib.training.weighted import WeightedPhase
+from crtlib.training.noise import Random
+from crtlib.training.phases import PrivatePhase, collate
+from crtlib.training.steps import Batch
 
 SHARE = 0.15
 """Share of the tokens that are asked for (BERT, Devlin et al. 2019)."""
@@ -60,15 +60,14 @@ def hide(
 
 
 def _uniforms(tokens: Tensor, generator: Random) -> Tensor:
-    if generator == SECURE:
-        generator = None  # what is hidden guards no secret: any good generator will do
-    shape = {"size": tokens.shape, "device": tokens.device, "dtype": torch.float64}
-    return torch.rand(**shape, generator=generator)
+    # What is hidden guards no secret, so where noise is secure any good generator will do.
+    seeded = generator if isinstance(generator, torch.Generator) else None
+    return torch.rand(tokens.shape, device=tokens.device, dtype=torch.float64, generator=seeded)
 
 
 @dataclass(frozen=True)
-class MaskedPhase(WeightedPhase):
-    """A `WeightedPhase` for masked language models, with fresh masks at every step.
+class MaskedPhase(PrivatePhase):
+    """A `PrivatePhase` for masked language models, with fresh masks at every step.
 
     An example's gradient is clipped whatever was hidden of it, so the guarantee is unchanged.
     """
@@ -76,17 +75,13 @@ class MaskedPhase(WeightedPhase):
     mask: int = 2
     vocab_size: int = 512
 
-    def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
-        """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser."""
+    def examples(self, batch: Batch, noise: Random) -> Iterator[tuple[Tensor, ...]]:
+        """``(inputs, lengths, targets)``: see :func:`hide`."""
         for tokens, lengths in batch:
             inputs, targets = hide(
                 tokens, lengths, mask=self.mask, vocab_size=self.vocab_size, generator=noise
             )
-            clipping.clipped_sum(model, inputs, lengths, clip_norm=self.clip_norm, targets=targets)
-        parameters = _trainable(model)
-        add_noise(parameters, std=self.noise_multiplier * self.clip_norm, generator=noise)
-        for p in parameters:
-            p.grad.div_(self.normaliser)
+            yield inputs, lengths, targets
 
 
 @torch.no_grad()

@@ -1,126 +1,326 @@
-"""A method is a list of phases, made from public constants; nothing here sees data.
+"""A method is a value: what it reads, the phases it makes of public constants, what it promises.
 
->>> schedule = crt(
-...     epochs=2, pub_passes=1, public_batch_size=16, public_learning_rate=1e-2,
-...     private=Private(sampling_probability=0.1, noise_multiplier=1.0, clip_norm=0.1,
-...                     normaliser=256, learning_rate=5e-3),
-... )
->>> [(type(p).__name__, p.part, p.epoch) for p in schedule]
-... # doctest: +NORMALIZE_WHITESPACE
-[('PublicPhase', 'public', 1), ('PrivatePhase', 'private', 1),
- ('PublicPhase', 'public', 2), ('PrivatePhase', 'private', 2)]
->>> events(schedule)
-SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)
+>>> constants = Constants(epochs=2, batch_size=16, learning_rate=1e-2)
+>>> [type(phase).__name__ for phase in by_name("sgd").phases(constants)]
+['PublicPhase', 'PublicPhase']
+>>> [method.label for method in METHODS.values() if method.reads_raw]
+['DP-SGD', 'S-DP', 'LP-weighted']
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal
 
-from crtlib.accounting.events import SampledGaussian
-from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
-from crtlib.training.selective import SelectivePhase
+from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting import selective as selective_accounting
+from crtlib.accounting.events import Events
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.secrets import Plan
+from crtlib.checks import check_choice
+from crtlib.training import schedules
+from crtlib.training.phases import Phase
 
 
 @dataclass(frozen=True, kw_only=True)
-class Private:
-    """The constants of DP-SGD that every epoch shares."""
+class Constants:
+    """The public constants of a run; each method reads some of them.
 
-    sampling_probability: float
-    noise_multiplier: float
-    clip_norm: float
-    normaliser: float
+    ``plan`` is one of :mod:`crtlib.accounting.secrets`, of who holds which secret; ``has_public`` is False where screening lets no point pass.
+    """
+
+    epochs: int
+    batch_size: int
     learning_rate: float
+    pub_passes: int = 1
+    private_learning_rate: float = 0.0
+    sampling_probability: float = 0.0
+    noise_multiplier: float = 0.0
+    clip_norm: float = 1.0
+    normaliser: float = 1.0
+    private_segments: int = 0
+    plan: Plan | None = None
+    has_public: bool = True
 
     @property
-    def steps(self) -> int:
-        """Steps of one epoch: as many as visit each point once in expectation (CRT, note 3)."""
-        return max(1, round(1 / self.sampling_probability))
-
-    def phase(self, epoch: int) -> PrivatePhase:
-        """One epoch of DP-SGD."""
-        return PrivatePhase(
-            epoch=epoch,
+    def private(self) -> schedules.Private:
+        """Those of DP-SGD."""
+        return schedules.Private(
             sampling_probability=self.sampling_probability,
-            steps=self.steps,
             noise_multiplier=self.noise_multiplier,
             clip_norm=self.clip_norm,
             normaliser=self.normaliser,
-            learning_rate=self.learning_rate,
+            learning_rate=self.private_learning_rate,
         )
 
 
-def sgd(*, epochs: int, batch_size: int, learning_rate: float) -> list[Phase]:
-    """Ordinary training on all points: the "non-private with mask" baseline when redacted."""
-    return [PublicPhase(e, "all", 1, batch_size, learning_rate) for e in _epochs(epochs)]
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a promise is made of, beside the events: the policies' miss rates, the total delta, the
+    unit, the accounting, and what else is treated as public."""
+
+    gamma: MissRate
+    delta2: MissRate
+    delta: float
+    unit: str
+    accountant: str
+    neighbouring_relation: str
+    public: str
 
 
-def dpsgd(*, epochs: int, private: Private) -> list[Phase]:
-    """DP-SGD on every point (all of them in the part "private")."""
-    return [private.phase(e) for e in _epochs(epochs)]
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to train, as a value: what it reads, its phases, and what it promises.
 
-
-def selective(
-    *,
-    epochs: int,
-    batch_size: int,
-    private_segments: int,
-    noise_multiplier: float,
-    clip_norm: float,
-    hidden_clip: float | None,
-    public_learning_rate: float,
-    private_learning_rate: float,
-) -> list[Phase]:
-    """S-DP (Shi et al. 2022), raw text with flags: :class:`crtlib.training.selective.SelectivePhase`."""
-    phase = SelectivePhase(
-        epoch=1,
-        batch_size=batch_size,
-        private_segments=private_segments,
-        noise_multiplier=noise_multiplier,
-        clip_norm=clip_norm,
-        hidden_clip=hidden_clip,
-        public_learning_rate=public_learning_rate,
-        private_learning_rate=private_learning_rate,
-    )
-    return [replace(phase, epoch=e) for e in _epochs(epochs)]
-
-
-def crt(
-    *,
-    epochs: int,
-    pub_passes: int,
-    public_batch_size: int,
-    public_learning_rate: float,
-    private: Private,
-    has_public: bool = True,
-) -> list[Phase]:
-    """Algorithm 1, lines 5 to 8: an epoch of SGD on D_pub, then one of DP-SGD on D_pri.
-
-    ``pub_passes`` is the number of passes over D_pub in each epoch (literal Algorithm 1: 1).
-    Deduplication leaves few public points (61 sentences on CustomerSim), so one pass is a handful
-    of steps; more cost no confidentiality. ``has_public=False`` where D_pub is empty: CRT is then
-    DP-SGD on redacted text, as the paper says of ``pi_c = 1``.
+    ``reads`` names the settings that change what it does, of those that some methods do not read;
+    ``searched`` those that a search draws for it. ``noise``: "calibrated" from epsilon and delta,
+    or a fixed noise multiplier, 0 for none. ``models``: the kinds it can train, None for all.
+    ``weighs``: each point has a sampling probability of its own, from a plan; ``baseline`` is False
+    for an ablation of another method; ``trains`` is False for the public model as it is.
     """
-    public = PublicPhase(1, "public", pub_passes, public_batch_size, public_learning_rate)
-    phases: list[Phase] = []
-    for e in _epochs(epochs):
-        phases += [replace(public, epoch=e)] if has_public else []
-        phases.append(private.phase(e))
-    return phases
+
+    name: str
+    label: str
+    phases: Callable[[Constants], list[Phase]]
+    promise: Callable[[Events, Terms], Guarantee | None]
+    reads: frozenset[str]
+    searched: tuple[str, ...]
+    noise: float | Literal["calibrated"] = 0.0
+    private: bool = False
+    reads_raw: bool = False
+    flags_tokens: bool = False
+    weighs: bool = False
+    trains: bool = True
+    deduplicates: bool = False
+    baseline: bool = True
+    models: tuple[str, ...] | None = None
 
 
-def events(phases: Sequence[Phase]) -> SampledGaussian | None:
-    """The one ledger entry of a schedule whose private phases share their constants, or None."""
-    made = [event for event in (p.event() for p in phases) if event is not None]
-    if not made:
-        return None
-    if len({(e.sampling_probability, e.noise_multiplier) for e in made}) > 1:
-        raise ValueError("phases: private phases differ in sampling probability or noise")
-    return replace(made[0], steps=sum(e.steps for e in made))
+METHODS: dict[str, Method] = {}
+"""The methods that are known, by name, in the order in which they are shown."""
 
 
-def _epochs(epochs: int) -> range:
-    if epochs < 1:
-        raise ValueError(f"epochs={epochs}: must be at least 1")
-    return range(1, epochs + 1)
+def register(method: Method) -> Method:
+    """Make a method known to studies, sweeps, figures and the command line; returns it."""
+    if METHODS.get(method.name, method) != method:
+        raise ValueError(f"name={method.name!r}: another method has this name")
+    METHODS[method.name] = method
+    return method
+
+
+def by_name(name: str) -> Method:
+    """The method of this name; those of other packages come by the entry points
+    ``crtlib.methods``, each a module that registers its own."""
+    _load_others()
+    check_choice("method", name, tuple(METHODS))
+    return METHODS[name]
+
+
+@functools.cache
+def _load_others() -> None:
+    for entry in metadata.entry_points(group="crtlib.methods"):
+        entry.load()
+
+
+def _none(events: Events, terms: Terms) -> None:
+    return None
+
+
+def _of_a_point(events: Events, terms: Terms) -> Guarantee:
+    """Differential privacy of one data point."""
+    options = {
+        "accountant": terms.accountant,
+        "neighbouring_relation": terms.neighbouring_relation,
+    }
+    return Guarantee(
+        ledger.epsilon(events, delta=terms.delta, **options),
+        delta=terms.delta,
+        unit=f"one {terms.unit}",
+        neighbours=terms.neighbouring_relation,
+        accountant=terms.accountant,
+        public=terms.public,
+    )
+
+
+def _of_private_tokens(events: Events, terms: Terms) -> Guarantee:
+    return selective_accounting.guarantee(
+        events, gamma=terms.gamma, delta=terms.delta, unit=terms.unit
+    )
+
+
+def _of_a_secret(events: Events, terms: Terms) -> Guarantee:
+    """Bayesian confidentiality of one random secret (CRT, Theorem 8.3)."""
+    return confidentiality.crt_guarantee(
+        events,
+        gamma=terms.gamma,
+        delta2=terms.delta2,
+        delta=terms.delta,
+        unit=terms.unit,
+        public=terms.public,
+        accountant=terms.accountant,
+        neighbouring_relation=terms.neighbouring_relation,
+    )
+
+
+def _sgd(c: Constants) -> list[Phase]:
+    return schedules.sgd(epochs=c.epochs, batch_size=c.batch_size, learning_rate=c.learning_rate)
+
+
+def _dpsgd(c: Constants) -> list[Phase]:
+    return schedules.dpsgd(epochs=c.epochs, private=c.private)
+
+
+def _selective(c: Constants) -> list[Phase]:
+    return schedules.selective(
+        epochs=c.epochs,
+        batch_size=c.batch_size,
+        private_segments=c.private_segments,
+        noise_multiplier=c.noise_multiplier,
+        clip_norm=c.clip_norm,
+        hidden_clip=c.clip_norm,
+        public_learning_rate=c.learning_rate,
+        private_learning_rate=c.private_learning_rate,
+    )
+
+
+def _crt(c: Constants) -> list[Phase]:
+    return schedules.crt(
+        epochs=c.epochs,
+        pub_passes=c.pub_passes,
+        public_batch_size=c.batch_size,
+        public_learning_rate=c.learning_rate,
+        private=c.private,
+        has_public=c.has_public,
+    )
+
+
+def _lp_weighted(c: Constants) -> list[Phase]:
+    if c.plan is None:
+        raise ValueError("plan=None: LP-weighted training needs a plan of who holds which secret")
+    return schedules.weighted(
+        c.plan, epochs=c.epochs, clip_norm=c.clip_norm, learning_rate=c.private_learning_rate
+    )
+
+
+_POLICY = {"gamma", "per", "policy"}
+_DEDUP = {"dedup", "duplicates"}
+_PUBLIC = {"batch_size", "learning_rate"}
+_PRIVATE = {"private_learning_rate", "sampling_probability", "clip_norm", "normaliser"}
+_BUDGET = {"epsilon", "delta", "accountant", "neighbouring_relation"}
+_SEARCHED = ("learning_rate", "batch_size")
+_SEARCHED_PRIVATE = ("private_learning_rate", "sampling_probability")
+
+SELECTIVE_NOISE = 0.7
+"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
+misses there is no epsilon that one could calibrate it to."""
+
+SGD = register(
+    Method(
+        name="sgd",
+        label="non-private",
+        phases=_sgd,
+        promise=_none,
+        reads=frozenset(_POLICY | _PUBLIC),
+        searched=_SEARCHED,
+    )
+)
+DEDUP = register(
+    Method(
+        name="dedup",
+        label="non-private, deduplicated",
+        phases=_sgd,
+        promise=_none,
+        reads=frozenset(_POLICY | _DEDUP | _PUBLIC),
+        searched=_SEARCHED,
+        deduplicates=True,
+        baseline=False,
+    )
+)
+DPSELECTIVE_NOISE = 0.7
+"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
+misses there is no epsilon that one could calibrate it to."""
+
+SGD = register(
+    Method(
+        name="dpsgd",
+        label="DP-SGD",
+        phases=_dpsgd,
+        promise=_of_a_point,
+        reads=frozenset(_PRIVATE | _BUDGET),
+        searched=_SEARCHED_PRIVATE,
+        noise="calibrated",
+        private=True,
+        reads_raw=True,
+    )
+)
+SELECTIVE = register(
+    Method(
+        name="selective",
+        label="S-DP",
+        phases=_selective,
+        promise=_of_private_tokens,
+        reads=frozenset(_POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}),
+        searched=(*_SEARCHED, "private_learning_rate"),
+        noise=SELECTIVE_NOISE,
+        private=True,
+        reads_raw=True,
+        flags_tokens=True,
+        models=("lstm",),  # it hands a noisy hidden state on
+    )
+)
+CRT = register(
+    Method(
+        name="crt",
+        label="CRT",
+        phases=_crt,
+        promise=_of_a_secret,
+        reads=frozenset(_POLICY | _DEDUP | _PUBLIC | _PRIVATE | _BUDGET | {"pub_passes"}),
+        searched=(*_SEARCHED, "pub_passes", *_SEARCHED_PRIVATE),
+        noise="calibrated",
+        private=True,
+        deduplicates=True,
+    )
+)
+CRT_WITHOUT_NOISE = register(
+    Method(
+        name="crt_sigma0",
+        label="CRT, σ = 0",
+        phases=_crt,
+        promise=_none,
+        reads=frozenset(_POLICY | _DEDUP | _PUBLIC | _PRIVATE | {"pub_passes"}),
+        searched=CRT.searched,
+        private=True,
+        deduplicates=True,
+        baseline=False,
+    )
+)
+
+LP_WEIGHTED = register(
+    Method(
+        name="lp_weighted",
+        label="LP-weighted",
+        phases=_lp_weighted,
+        promise=_none,  # that of each secret is its plan's: crtlib.accounting.secrets
+        reads=frozenset(
+            {"private_learning_rate", "sampling_probability", "clip_norm", "prior", "posterior"}
+        ),
+        searched=_SEARCHED_PRIVATE,
+        private=True,
+        reads_raw=True,
+        weighs=True,
+    )
+)
+PUBLIC = register(
+    Method(
+        name="public",
+        label="public model",
+        phases=lambda constants: [],
+        promise=_none,
+        reads=frozenset(),
+        searched=(),
+        trains=False,
+    )
+)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm, Recurrent
+from crtlib.training.bookkeeping import clip_factors
 
 
 class Mirror(nn.Module):
@@ -97,7 +98,8 @@ class Mirror(nn.Module):
 
 
 def opacus_sum(model: nn.Module, batch, clip_norm: float) -> tuple[Tensor, Tensor]:
-    """Losses and norms (B,) of a :class:`crtlib.training.clipping.Batch`; adds the clipped sum to ``.grad``.
+    """Losses and norms (B,) of a :class:`crtlib.training.clipping.Batch`; its clipped sum is added
+    to ``.grad``.
 
     Opacus keeps every example's whole gradient: memory grows as batch times parameters.
     """
@@ -132,7 +134,8 @@ def opacus_sum(model: nn.Module, batch, clip_norm: float) -> tuple[Tensor, Tenso
         raise ValueError("engine='opacus': some parameters have no rule there")
     with torch.no_grad():
         norms = torch.stack([g.flatten(1).norm(dim=1) for _, g in grads], 1).norm(dim=1)
-        factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+        factors = clip_factors(norms, clip_norm)
         for p, g in grads:
+            g[factors == 0] = 0  # 0 times infinity would be no number
             p.grad.add_(torch.einsum("b,b...->...", factors, g))
     return losses.detach(), norms

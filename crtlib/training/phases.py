@@ -1,5 +1,13 @@
 """Phases: each makes both its batches and its ledger entry, from public constants only.
 
+>>> phase = PrivatePhase(
+...     epoch=1, sampling_probability=(0.0, 0.5, 1.0), steps=3, noise_multiplier=3.8,
+...     clip_norm=0.1, normaliser=1.5, learning_rate=1e-3,
+... )
+>>> [b.tolist() for b in phase.batches(torch.ones(3), torch.Generator().manual_seed(0))]
+[[2], [2], [1, 2]]
+>>> phase.event()
+WeightedGaussian(sampling_probabilities=(0.0, 0.5, 1.0), noise_multiplier=3.8, steps=3)
 >>> PublicPhase(1, "public", 1, 2, 1e-2).event() is None
 True
 """
@@ -8,20 +16,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crtlib.accounting.events import SampledGaussian
-from crtlib.checks import check_positive
-from crtlib.training import clipping
-from crtlib.training.noise import Random, add_noise, uniform
+from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.checks import check, check_positive
+from crtlib.training.noise import Random, uniform
+from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
+
+if TYPE_CHECKING:
+    pass
 
 Part = Literal["public", "private", "all"]
-Kind = Literal["public", "private"]
+Order = Literal["public order", "poisson"]
+Event = SampledGaussian | WeightedGaussian
+Points = Sequence[Sequence[int]]
+Flags = Sequence[Sequence[bool]]
 TOKENS_AT_ONCE = 4096
 """Padded tokens of one forward pass: larger logical batches are cut, which changes no result."""
+
+
+class Phase(Protocol):
+    """What :func:`crtlib.training.loop.train` asks of a phase; here public and private ones, and
+    :class:`crtlib.training.selective.SelectivePhase`."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it belongs to, from 1."""
+
+    @property
+    def part(self) -> Part:
+        """The points that it reads."""
+
+    order: ClassVar[Order]
+    """The generator of its batches: "public order", or "poisson" where they are secret."""
+    reads_flags: ClassVar[bool]
+    """Whether its points come with a flag for each token."""
+
+    def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
+        """Refuse, before the first step, a model, points or flags that it cannot work with."""
+
+    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
+        """Indices of the points of each batch."""
+
+    def event(self) -> Event | None:
+        """What an accountant has to know."""
+
+    def rates(self) -> dict[Kind, float]:
+        """The learning rate of each kind of update; each kind has an optimizer of its own."""
+
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Update]:
+        """Set ``.grad`` and yield, once for each update that ``batch`` gives."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +85,24 @@ class PublicPhase:
     batch_size: int
     learning_rate: float
 
-    order, reads_flags = "public order", False
+    order: ClassVar[Order] = "public order"
+    reads_flags: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_positive(
             passes=self.passes, batch_size=self.batch_size, learning_rate=self.learning_rate
         )
 
-    def batches(self, lengths: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
+        """Any model and any points will do."""
+
+    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """Index tensors that cover the points once a pass, shuffled.
 
         Four batches at a time are cut from one draw sorted by ``lengths``, and come in random
         order: padding, which most of the time would go into, shrinks to a third.
         """
+        assert isinstance(generator, torch.Generator)  # the order of public points is no secret
         for _ in range(self.passes):
             shuffled = torch.randperm(len(lengths), generator=generator)
             for block in shuffled.split(4 * self.batch_size):
@@ -63,25 +116,25 @@ class PublicPhase:
 
     def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
         """Set ``.grad`` to the gradient of the mean token loss of ``batch``."""
-        for tokens, lengths in batch:
-            clipping.plain_sum(model, tokens, lengths, reduction="sum")
-        count = sum(int((lengths - 1).sum()) for _, lengths in batch)
-        for p in _trainable(model):
-            p.grad.div_(max(count, 1))
+        public_step(model, ((tokens, lengths) for tokens, lengths in batch))
 
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update."""
         return {"public": self.learning_rate}
 
-    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Update]:
         """One :meth:`step`."""
         self.step(model, batch, noise)
-        yield "public"
+        yield Update("public")
 
 
 @dataclass(frozen=True)
 class PrivatePhase:
     """DP-SGD with Poisson sampling (Abadi et al. 2016): every field is a public constant.
+
+    ``sampling_probability`` is one number, in (0, 1], or one for each point, in [0, 1] (weighted
+    DP-SGD: Hush!, Algorithm 2). The probabilities of points follow from which of them hold which
+    secret, and that is public there: unlike elsewhere, their number is public as well.
 
     ``normaliser`` divides the noisy sum (the expected batch size, fixed in advance): dividing by
     the size of the batch that was drawn, or by ``int(n * q)``, would spend budget that is not
@@ -89,7 +142,7 @@ class PrivatePhase:
     """
 
     epoch: int
-    sampling_probability: float
+    sampling_probability: float | tuple[float, ...]
     steps: int
     noise_multiplier: float
     clip_norm: float
@@ -97,86 +150,86 @@ class PrivatePhase:
     learning_rate: float
     part: Part = "private"
 
-    order, reads_flags = "poisson", False
+    order: ClassVar[Order] = "poisson"
+    reads_flags: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.sampling_probability <= 1:
-            raise ValueError(f"sampling_probability={self.sampling_probability}: must be in (0, 1]")
-        if self.noise_multiplier < 0:
-            raise ValueError(f"noise_multiplier={self.noise_multiplier}: must not be negative")
+        p, name = self.sampling_probability, "sampling_probability"
+        if isinstance(p, Sequence | np.ndarray):
+            each = tuple(float(x) for x in p)
+            object.__setattr__(self, name, each)
+            for x in each:
+                check(name, x, 0 <= x <= 1, "in [0, 1]")
+        else:
+            check(name, p, 0 < p <= 1, "in (0, 1]")
         check_positive(
             steps=self.steps,
             clip_norm=self.clip_norm,
             normaliser=self.normaliser,
             learning_rate=self.learning_rate,
         )
+        self.event()  # refuses what else is out of range
+
+    def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
+        """Refuse another number of points than of probabilities."""
+        self._probabilities(len(points))
+
+    def _probabilities(self, points: int) -> Tensor | float:
+        p = self.sampling_probability
+        if not isinstance(p, tuple):
+            return p
+        if len(p) != points:
+            raise ValueError(
+                f"sampling_probability: {len(p)} for {points} points: must be one each"
+            )
+        return torch.tensor(p, dtype=torch.float64)
 
     def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """``steps`` Poisson samples of the points: each index is in each batch with probability
         ``sampling_probability``, independently. Nothing else of ``lengths`` is read but their
         number."""
+        p = self._probabilities(len(lengths))
         for _ in range(self.steps):
-            drawn = uniform(len(lengths), generator)
-            yield (drawn < self.sampling_probability).nonzero().flatten()
+            yield (uniform(len(lengths), generator) < p).nonzero().flatten()
 
-    def event(self) -> SampledGaussian:
+    def event(self) -> Event:
         """What an accountant has to know of this phase."""
-        return SampledGaussian(self.sampling_probability, self.noise_multiplier, self.steps)
+        p = self.sampling_probability
+        if isinstance(p, tuple):
+            return WeightedGaussian(p, self.noise_multiplier, self.steps)
+        return SampledGaussian(p, self.noise_multiplier, self.steps)
 
-    def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
-        """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser."""
-        for tokens, lengths in batch:
-            clipping.clipped_sum(model, tokens, lengths, clip_norm=self.clip_norm)
-        parameters = _trainable(model)
-        add_noise(parameters, std=self.noise_multiplier * self.clip_norm, generator=noise)
-        for p in parameters:
-            p.grad.div_(self.normaliser)
+    def examples(self, batch: Batch, noise: Random) -> Iterator[tuple[Tensor, ...]]:
+        """What the model reads of a batch: ``(tokens, lengths)`` and perhaps targets. Here all of
+        it, to predict each next token."""
+        yield from batch
+
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> int:
+        """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser:
+        :func:`crtlib.training.steps.private_step`."""
+        return private_step(
+            model,
+            self.examples(batch, noise),
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.noise_multiplier,
+            normaliser=self.normaliser,
+            noise=noise,
+        )
 
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update."""
         return {"private": self.learning_rate}
 
-    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Update]:
         """One :meth:`step`."""
-        self.step(model, batch, noise)
-        yield "private"
+        yield Update("private", self.step(model, batch, noise))
 
 
-Batch = list[tuple[Tensor, ...]]
-"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
-phase that reads flags, ``(tokens, lengths, flags (B, L))``."""
-
-
-class Phase(Protocol):
-    """What :func:`train` asks of a phase; here public and private ones, and
-    :class:`crtlib.training.selective.SelectivePhase`."""
-
-    epoch: int
-    part: Part
-    order: str
-    """The generator of its batches: "public order", or "poisson" where they are secret."""
-    reads_flags: bool
-    """Whether its points come with a flag for each token; it then has ``check`` as well."""
-
-    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
-        """Indices of the points of each batch."""
-
-    def event(self) -> SampledGaussian | None:
-        """What an accountant has to know."""
-
-    def rates(self) -> dict[Kind, float]:
-        """The learning rate of each kind of update; each kind has an optimizer of its own."""
-
-    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
-        """Set ``.grad`` and yield the kind, once for each update that ``batch`` gives."""
-
-
-def collate(
-    sequences: Sequence[Sequence[int]], indices: Sequence[int], device: torch.device
-) -> Batch:
+def collate(points: Points | Flags, indices: Sequence[int], device: torch.device) -> Batch:
     """Micro-batches of similar length, of at most ``TOKENS_AT_ONCE`` padded tokens each."""
-    rows = sorted((sequences[i] for i in indices), key=len)
-    batch, start = [], 0
+    rows = sorted((points[i] for i in indices), key=len)
+    batch: Batch = []
+    start = 0
     while start < len(rows):
         end = start + 1
         while end < len(rows) and (end + 1 - start) * len(rows[end]) <= TOKENS_AT_ONCE:
@@ -189,7 +242,3 @@ def collate(
         batch.append((tokens.to(device), lengths.to(device)))
         start = end
     return batch
-
-
-def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [p for p in model.parameters() if p.requires_grad]

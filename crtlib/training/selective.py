@@ -10,6 +10,8 @@ leaves a private segment is clipped and noised as well.
 
 What the policy misses lies in a public segment and is learned like any other word:
 
+>>> from crtlib.accounting.guarantees import MissRate
+>>> from crtlib.accounting.selective import guarantee
 >>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
 >>> for rate in (0.0, 0.05):
 ...     missed = MissRate(rate)
@@ -24,6 +26,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +35,9 @@ from crtlib import checks
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm
-from crtlib.training import clipping
-from crtlib.training.bookkeeping import trainable
-from crtlib.training.noise import Random, add_noise, normals
-from crtlib.training.phases import Batch, Kind, Part
+from crtlib.training.noise import Random, normals
+from crtlib.training.phases import Flags, Order, Part, Points
+from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
 
 
 def segments(private: Sequence[bool]) -> list[tuple[int, int]]:
@@ -85,7 +87,8 @@ class SelectivePhase:
     private_learning_rate: float
     part: Part = "all"
 
-    order, reads_flags = "public order", True
+    order: ClassVar[Order] = "public order"
+    reads_flags: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("private_segments", "noise_multiplier"):
@@ -97,22 +100,21 @@ class SelectivePhase:
         if self.hidden_clip is not None:
             checks.check("hidden_clip", self.hidden_clip, self.hidden_clip > 0, "positive or None")
 
-    def check(self, model: nn.Module, sequences: Sequence, flags: Sequence) -> None:
+    def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
         """Refuse, before the first step, a model or flags that this phase cannot work with."""
-        layers = model.layers if isinstance(model, interface.RecurrentLM) else []
-        if len(layers) != 1 or not isinstance(layers[0], Lstm):
-            raise ValueError("model: must be an lstm of one layer, whose state S-DP protects")
-        if [len(row) for row in sequences] != [len(row) for row in flags]:
-            raise ValueError(f"flags: must have one for each token of the {len(sequences)} points")
+        _lstm(model)
+        if [len(row) for row in points] != [len(row) for row in flags]:
+            raise ValueError(f"flags: must have one for each token of the {len(points)} points")
         most = most_private(flags)
         if most > self.private_segments:
             raise ValueError(
                 f"private_segments={self.private_segments}: a point has {most}; allow as many"
             )
 
-    def batches(self, lengths: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """Each point once, shuffled. Nothing else of ``lengths`` is read but their number: sorted
         by length, a private name's length would move other points to other batches."""
+        assert isinstance(generator, torch.Generator)  # the order promises nothing
         yield from torch.randperm(len(lengths), generator=generator).split(self.batch_size)
 
     def event(self) -> SampledGaussian:
@@ -129,36 +131,41 @@ class SelectivePhase:
         """The learning rate of each kind of update."""
         return {"public": self.public_learning_rate, "private": self.private_learning_rate}
 
-    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Kind]:
+    def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Update]:
         """Set ``.grad`` and yield the kind of update, segment after segment."""
-        parameters, layer = list(trainable(model).values()), model.layers[0]
+        layer = _lstm(model)
         zeros = layer.bias.detach().new_zeros(1, layer.size)
         parts = [_Part.make(*rows, zeros) for rows in batch]
         for t in range(max((len(c) for part in parts for c in part.cuts), default=0)):
-            private, count = t % 2 == 1, 0
-            for p in parameters:
-                p.grad.zero_()
-            for part in parts:
-                rows, tokens, sizes = part.segment(t)
-                if not rows:
-                    continue
-                count += int(sizes.sum())
-                with layer.carrying(tuple(x[rows] for x in part.state)):
-                    if private:
-                        clipping.clipped_sum(model, tokens, sizes + 1, clip_norm=self.clip_norm)
-                    else:
-                        clipping.plain_sum(model, tokens, sizes + 1, reduction="sum")
-                    left = layer.state_after(sizes)
-                for whole, x in zip(part.state, left, strict=True):
-                    whole[rows] = self.released(x, noise) if private else x
-            if private:
-                std = self.noise_multiplier * self.clip_norm
-                add_noise(parameters, std=std, generator=noise)
-            elif not count:  # every sequence begins with a private segment
+            if t % 2 == 0:
+                # No target where every sequence begins with a private segment.
+                if public_step(model, self._segment(layer, parts, t, noise)):
+                    yield Update("public")
                 continue
-            for p in parameters:
-                p.grad.div_(self.batch_size if private else count)
-            yield "private" if private else "public"
+            non_finite = private_step(
+                model,
+                self._segment(layer, parts, t, noise),
+                clip_norm=self.clip_norm,
+                noise_multiplier=self.noise_multiplier,
+                normaliser=self.batch_size,
+                noise=noise,
+            )
+            yield Update("private", non_finite)
+
+    def _segment(
+        self, layer: Lstm, parts: list[_Part], t: int, noise: Random
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Segment ``t`` as ``(tokens, lengths)``, micro-batch after micro-batch, each read by the
+        step from the state that its rows have reached; then they have reached the next one."""
+        for part in parts:
+            rows, tokens, sizes = part.segment(t)
+            if not rows:
+                continue
+            with layer.carrying(tuple(x[rows] for x in part.state)):
+                yield tokens, sizes + 1  # the step takes its gradient before it asks for more
+                left = layer.state_after(sizes)
+            for whole, x in zip(part.state, left, strict=True):
+                whole[rows] = self.released(x, noise) if t % 2 else x
 
     def released(self, x: Tensor, noise: Random) -> Tensor:
         """Rows (batch, hidden) clipped to ``hidden_clip``, with noise of ``noise_multiplier``."""
@@ -169,6 +176,13 @@ class SelectivePhase:
         if self.noise_multiplier == 0:
             return clipped
         return clipped + self.noise_multiplier * self.hidden_clip * normals(x, noise)
+
+
+def _lstm(model: nn.Module) -> Lstm:
+    layers = list(model.layers) if isinstance(model, interface.RecurrentLM) else []
+    if len(layers) != 1 or not isinstance(layers[0], Lstm):
+        raise ValueError("model: must be an lstm of one layer, whose state S-DP protects")
+    return layers[0]
 
 
 @dataclass(frozen=True)

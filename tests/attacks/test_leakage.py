@@ -19,7 +19,7 @@ from crtlib.text import canaries, customersim, units
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 from crtlib.text.tokenizer import bos, train_bpe
-from crtlib.training import methods
+from crtlib.training import schedules
 
 # --------------------------------------------------------------------------- a worked example
 BIGRAM = {
@@ -181,7 +181,7 @@ CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.USER)}
 
 
 def brief(epochs):
-    plan = methods.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
+    plan = schedules.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
     return public_models.trainer(SHAPE, BPE, phases=plan, seed=0)
 
 

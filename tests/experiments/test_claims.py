@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crtlib.experiments import claims, utility
-from crtlib.experiments.crt import Experiment
+from crtlib.experiments.crt import CrtStudy
 from crtlib.intervals import clopper_pearson_upper
 
 SEEDS = 5
@@ -15,7 +15,7 @@ PPL = {"sgd": 2.0, "dpsgd": 6.0, "selective": 5.0, "crt": 2.1}
 
 
 def run(method, gamma, seed, *, ppl, exposed, accuracy, null=0.01):
-    e = Experiment(
+    e = CrtStudy(
         method=method, model="lstm", gamma=gamma, seed=seed, epochs=2, noise_multiplier=2.0
     )
     rng = np.random.default_rng([seed, int(10 * gamma), len(method)])

@@ -1,26 +1,18 @@
 """Runs of the leakage chapters: who owns a point, what each method reads, what is not run again."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments import store as store_studies
-from crtlib.experiments.leakage import (
-    Setting,
-    chapters,
-    data,
-    prepared,
-    run,
-    secret_plan,
-    shared,
-    sweep,
-)
+from crtlib.experiments import grids, settings, spine
+from crtlib.experiments.leakage import LeakageStudy, data, fit, prepared, secret_plan
+from crtlib.experiments.store import Store
+from crtlib.experiments.study import Desk
 from crtlib.text import canaries
 
-TINY = Setting(
+TINY = LeakageStudy(
     method="dpsgd", seed=0, unit="user", dialogues=6, heldout=4, public=12, public_epochs=1,
     epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=2, copies=3, bots=1,
     sampling_probability=0.5,
@@ -59,39 +51,42 @@ def test_methods_read_what_they_should():
 
 
 def test_a_snapshot_has_spent_its_own_epsilon_and_finished_runs_stay(tmp_path):
-    store = store_studies.Store(tmp_path)
-    table = sweep([TINY], store)
+    store = Store(tmp_path)
+    table = spine.sweep([TINY], store, workers=1, progress=False)
     spent = table[table.metric == "epsilon"].set_index("epoch").value
     for epoch in (1, 2):
         event = SampledGaussian(0.5, 1.0, 2 * epoch)
         assert spent[epoch] == pytest.approx(ledger.epsilon(event, delta=TINY.delta))
     before = store.path(TINY.key).stat().st_mtime_ns
-    assert len(sweep([TINY], store)) == len(table)
+    assert len(spine.sweep([TINY], store, workers=1, progress=False)) == len(table)
     assert store.path(TINY.key).stat().st_mtime_ns == before
 
 
 def test_the_public_model_reads_no_private_text():
     public = replace(TINY, method="public", init="public", snapshots=(2,))
-    other = run(replace(public, canaries=1))[0].run.model.state_dict()
-    same = run(public)[0].run.model.state_dict()
+    other = fit(replace(public, canaries=1), Desk())[1].model.state_dict()
+    same = fit(public, Desk())[1].model.state_dict()
     assert all((same[k] == other[k]).all() for k in same)
 
 
 @pytest.mark.parametrize("bad", [{"method": "adam"}, {"unit": "word"}, {"policy": "magic"}])
 def test_bad_settings_are_named(bad):
     (name,) = bad
-    with pytest.raises(ValueError, match=f"{name}='.*': must be one of"):
+    with pytest.raises(ValueError, match=f"{name}='.*': must be '"):
         replace(TINY, **bad)
 
 
 def test_every_run_of_the_chapters_is_shown_once():
-    runs = chapters("quick")
-    assert {shown for shown, *_ in runs} == {"table 2", "one table", "figure 5"}
-    assert len({s.key for *_, s in runs}) == len(runs)
-    assert {s.method for *_, s in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
+    sections = (settings.load(name, "quick") for name in ("leakage_report", "leakage_training"))
+    runs = grids.leakage_chapters(*sections)
+    assert {run.shown for run in runs} == {"table 2", "one table", "figure 5"}
+    assert len({run.study.key for run in runs}) == len(runs)
+    assert {run.study.method for run in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
 
 
 def test_a_shape_called_like_a_corpus_says_what_is_different_there():
-    section = SimpleNamespace(dialogues=9, shapes={"lstm": {"epochs": 3}, "here": {"dialogues": 2}})
-    assert shared(section, "lstm", corpus="here") == {"dialogues": 2, "epochs": 3, "corpus": "here"}
-    assert shared(section, "lstm", corpus="there")["dialogues"] == 9
+    section = settings.load("leakage_training", "laptop")
+    here = grids.shared(section, "lstm", corpus="schema_guided")
+    there = grids.shared(section, "lstm", corpus="customersim")
+    assert here["dialogues"] == section.data["schema_guided"].dialogues != section.dialogues
+    assert there == here | {"dialogues": section.dialogues, "corpus": "customersim"}

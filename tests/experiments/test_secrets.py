@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crtlib.experiments import secrets, settings
-from crtlib.experiments import store as store_studies
+from crtlib.experiments import grids, secrets, settings, spine
+from crtlib.experiments.store import Store
+from crtlib.experiments.study import Desk
 
-RUN = secrets.MaskedRun(
+RUN = secrets.MaskedStudy(
     seed=0,
     targets="sqrt",
     scale=2.0,
@@ -46,9 +47,9 @@ def test_a_corpus_without_its_training_split_is_read_from_the_next(tmp_path, mon
     read = secrets.texts("wikitext2", 40, 0)
     assert len(read.train) == 26 and "paragraph has a sentence" in read.train[0]
     run = replace(RUN, corpus="wikitext2", dialogues=40)
-    before = secrets.key(run)
+    before = run.key
     (folder / "wiki.valid.raw").write_text("".join(lines[1:]))
-    assert secrets.key(run) != before  # another text, another run
+    assert run.key != before  # another text, another run
 
 
 def test_a_secret_is_held_by_the_lines_that_have_its_word():
@@ -69,13 +70,13 @@ def test_a_secret_is_held_by_the_lines_that_have_its_word():
 
 
 def test_rounds_that_ran_keep_every_promise_and_without_noise_none():
-    facts = {name: value for name, _, _, value in RUN.measure()}
+    facts = {name: value for name, _, _, value in RUN.run(Desk())}
     assert facts["noise_multiplier"] == facts["needed"] > 0
     assert 0.99 < facts["worst"] <= 1 + 1e-9  # the binding secret is at its limit
-    plain = {name: value for name, _, _, value in replace(RUN, noisy=False).measure()}
+    plain = {name: value for name, _, _, value in replace(RUN, noisy=False).run(Desk())}
     assert plain["noise_multiplier"] == 0 and plain["worst"] > 1
     assert plain["needed"] == facts["needed"] and plain["kept"] == facts["kept"] < 1
-    whole = secrets.plan(replace(RUN, scale=None))[0]
+    whole = secrets.masked_plan(replace(RUN, scale=None))[0]
     assert whole.kept == 1 and whole.noise_multiplier > facts["needed"]
 
 
@@ -93,43 +94,27 @@ def test_learning_rate_is_chosen_on_validation_alone(tmp_path):
 
 
 def test_extraction_counts_every_probe_once_and_its_bound_falls_with_noise(tmp_path):
-    run = secrets.ExtractionRun(
-        seed=0, noise_multiplier=0.0, kind="lstm", hidden=8, probes=6, others=10, epochs=1
+    run = secrets.ExtractionStudy(
+        seed=0, noise_multiplier=0.0, model="lstm", hidden=8, probes=6, others=10, epochs=1
     )
-    store = store_studies.Store(tmp_path)
-    table = secrets.collect([run], store, progress=False).set_index("metric").value
+    store = Store(tmp_path)
+    table = spine.sweep([run], store, workers=1, progress=False).set_index("metric").value
     assert table[["kept", "generalised", "memorised"]].sum() == 6 and table["steps"] == 5
     bounds = [replace(run, noise_multiplier=s).posterior(0.01) for s in (0.0, 0.5, 2.0, 50.0)]
     assert bounds == sorted(bounds, reverse=True)
     assert bounds[0] == 1 and 0.01 < bounds[-1] < 0.02
     with pytest.raises(ValueError, match="others=99999"):
-        replace(run, others=99999).measure()
+        replace(run, others=99999).run(Desk())
 
 
 def test_every_profile_makes_runs():
     for name in settings.profile_names():
-        settings.parameters({"profile": name}, "reconstruction_bounds")
-        given = settings.parameters({"profile": name}, "secret_protection")
-        s = given.shapes
-        secrets.MaskedRun(
-            seed=0,
-            targets="sqrt",
-            scale=1.0,
-            noisy=True,
-            **s["model"],
-            **s["data"],
-            **s["training"],
-        )
-        s = settings.parameters({"profile": name}, "extraction").shapes
-        for hidden in s["hidden"]:
-            assert hidden % s["model"]["heads"] == 0
-            secrets.ExtractionRun(
-                seed=0,
-                noise_multiplier=1.0,
-                hidden=hidden,
-                **s["model"],
-                **s["data"],
-                **s["training"],
-            )
-    with pytest.raises(settings.ParameterError, match=r"texts=.'nowhere'.: must be a list of some"):
-        settings.parameters({"texts": ["nowhere"]}, "secret_protection")
+        settings.load("reconstruction_bounds", name)
+        runs = grids.masked_grid(settings.load("secret_protection", name))
+        assert {run.targets for run in runs} == {"linear", "sqrt"}
+        assert {run.noisy for run in runs if run.scale is None} == {False, True}
+        assert len(grids.unique(runs)) == len(runs)
+        section = settings.load("extraction", name)
+        assert {run.hidden for run in grids.extraction_grid(section)} == set(section.hidden)
+    with pytest.raises(settings.ParameterError, match="texts"):
+        settings.load("secret_protection", texts=["nowhere"])

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crtlib import __main__ as cli
-from crtlib.text import corpora
-from crtlib.text.corpora import read_customersim_shi2021
+from crtlib.text import corpora, customersim_shi2021, hub, multiwoz
 from crtlib.text.customersim import simulate
 from crtlib.text.jsonl import read_jsonl, write_jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
@@ -75,7 +74,14 @@ def bad_turn(**changes):
         (bad(id="d1", turns=[]), "a dialogue needs at least one turn"),
         (bad(id="d1", turns=["USR: hi"]), "turn 0 must be a JSON object"),
         (bad_turn(text=None), "turn 0 needs 'text', a string"),
-        (bad_turn(text="\ud800", secrets=[]), "turn 0: its text holds half a surrogate pair"),
+        (bad_turn(text="\ud800", secrets=[]), "turn 0: a string of it holds half a surrogate pair"),
+        (bad(id="\ud800"), "a dialogue: a string of it holds half"),
+        (bad(id="d1", user="\udfff"), "a dialogue: a string of it holds half"),
+        (bad_turn(speaker="\ud800"), "turn 0: a string of it holds half"),
+        (
+            bad_turn(secrets=[{"kind": "\ud800", "start": 0, "end": 3}]),
+            "turn 0: a string of it holds half",
+        ),
         (bad_turn(secrets=[[0, 1]]), "a secret of turn 0 must be a JSON object"),
         (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "needs 'start', an integer"),
         (
@@ -106,7 +112,7 @@ def test_bad_files(tmp_path):
     text.write_bytes(b'{"id": "\xff"}')
     for path, message in (
         (tmp_path / "no.jsonl", "no such file"),
-        (tmp_path, "no such file"),
+        (tmp_path, "is a folder"),
         (empty, "is empty, at least one dialogue is needed"),
         (packed, r"damaged gzip file"),
         (text, "line 1: is not UTF-8"),
@@ -136,15 +142,15 @@ def test_original_format(tmp_path):
         {"id": "dial-0.txt", "text": "SYS: Hello: you?\nUSR: I am Ada Lovelace. \n"},
     ]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    corpus = read_customersim_shi2021(tmp_path, "train")
+    corpus = customersim_shi2021.read(tmp_path, "train")
     assert [d.id for d in corpus.dialogues] == ["dial-0.txt"]
     assert corpus.skipped == (("canary", 1),)
     said = [(t.speaker, t.text, t.secrets) for t in corpus.turns()]
     assert said == [("SYS", "Hello: you?", ()), ("USR", "I am Ada Lovelace. ", ())]
     with pytest.raises(ValueError, match="split='dev': must be one of train, valid, test"):
-        read_customersim_shi2021(tmp_path, "dev")
+        customersim_shi2021.read(tmp_path, "dev")
     with pytest.raises(ValueError, match=r"test.jsonl.gz: no such file"):
-        read_customersim_shi2021(tmp_path, "test")
+        customersim_shi2021.read(tmp_path, "test")
 
 
 @given(dialogues)
@@ -221,8 +227,8 @@ def test_load_by_name(data, monkeypatch):
             with pytest.raises(ValueError) as error:
                 corpora.load(name, split or "train")
             assert "\n" not in str(error.value)
-            known = corpora.HOMES.get(str(name))
-            assert known is None or known.where.split(",")[0] in str(error.value) or split
+            where = {"multiwoz": multiwoz.MULTIWOZ.where}.get(str(name), "")
+            assert where.split(",")[0] in str(error.value)
     with pytest.raises(ValueError, match="limit=0: must be at least 1"):
         corpora.load("schema_guided", limit=0)
     with pytest.raises(ValueError, match=r"split='test': .* is one file"):
@@ -276,18 +282,18 @@ def test_where_the_hub_keeps_a_split():
     ):
         repository = "/".join(name.split("/")[:2])
         expected = f"{base}{repository}@refs/convert/parquet/{where}/*.parquet"
-        assert corpora._hub(f"hub:{name}", split) == expected
+        assert hub.address(f"hub:{name}", split) == expected
     for name, split in (("hub:wikitext", "train"), ("hub:a/b/c/d", "train"), ("hub:a/b", "../x")):
         with pytest.raises(ValueError, match="must be hub:owner/name"):
             corpora.load(name, split)
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
+def on_the_hub(tmp_path, monkeypatch):
     """Parquet files in a folder, loaded as those of the hub are."""
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(corpora, "_hub", lambda name, split: str(tmp_path / f"{split}*.parquet"))
+    monkeypatch.setattr(hub, "address", lambda name, split: str(tmp_path / f"{split}*.parquet"))
 
     def store(split, rows):
         datasets.Dataset.from_list(rows).to_parquet(tmp_path / f"{split}-0.parquet")
@@ -295,8 +301,8 @@ def hub(tmp_path, monkeypatch):
     return store
 
 
-def test_the_hub_gives_what_the_files_give(hub, data):
-    hub("train", SGD[:2])
+def test_the_hub_gives_what_the_files_give(on_the_hub, data):
+    on_the_hub("train", SGD[:2])
     assert corpora.load("hub:a/sgd").dialogues == corpora.load("schema_guided").dialogues
     assert len(corpora.load("hub:a/sgd", limit=1)) == 1
     by_column = [
@@ -322,24 +328,26 @@ def test_the_hub_gives_what_the_files_give(hub, data):
         }
         for d in SGD[:2]
     ]
-    hub("validation", by_column)
+    on_the_hub("validation", by_column)
     assert (
         corpora.load("hub:a/sgd", "validation").dialogues == corpora.load("schema_guided").dialogues
     )
-    hub("lines", [{"text": " = A = \n"}, {"text": ""}, {"text": " b 7 \n"}])
+    on_the_hub("lines", [{"text": " = A = \n"}, {"text": ""}, {"text": " b 7 \n"}])
     wiki = corpora.load("hub:a/wiki", "lines")
     assert [t.values() for t in wiki.turns()] == [("7",)] and wiki.skipped == (("heading", 1),)
     own = simulate(3, 0)
     write_jsonl(own, data / "own.jsonl")
-    hub("own", [json.loads(line) for line in (data / "own.jsonl").read_text().splitlines()])
+    on_the_hub("own", [json.loads(line) for line in (data / "own.jsonl").read_text().splitlines()])
     assert corpora.load("hub:a/own", "own").dialogues == own.dialogues
     assert corpora.fingerprint("hub:a/own", "own") == corpora.fingerprint("hub:a/own", "own")
     assert corpora.fingerprint("hub:a/own", "own") != corpora.fingerprint("hub:a/own", "lines")
-    hub("arxiv", [{"id": "1", "abstract": "  We prove\n that P.\n"}, {"id": "2", "abstract": "b"}])
+    on_the_hub(
+        "arxiv", [{"id": "1", "abstract": "  We prove\n that P.\n"}, {"id": "2", "abstract": "b"}]
+    )
     arxiv = corpora.load("hub:a/arxiv", "arxiv")
     assert [t.text for t in arxiv.turns()] == ["We prove that P.", "b"]
     assert corpora.load("hub:a/arxiv", "arxiv", limit=1).dialogues == arxiv.dialogues[:1]
-    hub("other", [{"words": "x"}])
+    on_the_hub("other", [{"words": "x"}])
     for split, message in (("other", "has the columns words, must"), ("none", "cannot be read")):
         with pytest.raises(ValueError, match=message) as error:
             corpora.load("hub:a/other", split)

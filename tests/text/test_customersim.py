@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crtlib.screening import by_name, policies
-from crtlib.text import corpora, customersim, jsonl
+from crtlib.text import customersim, customersim_shi2021, jsonl
 from crtlib.text.customersim import KINDS, ORIGINAL, simulate, statistics
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
@@ -47,7 +47,7 @@ def _near(value, target, tolerance):
 @needs_original
 def test_the_table_is_what_the_original_says():
     train, test = (
-        by_name.annotate(corpora.read_customersim_shi2021(DATA, split), policies.regex())
+        by_name.annotate(customersim_shi2021.read(DATA, split), policies.regex())
         for split in ("train", "test")
     )
     found = describe(train, test)
@@ -61,7 +61,7 @@ def test_our_wording_is_our_own():
     """No sentence of ours is one of the original's, secrets and bare answers aside."""
     sentences = []
     for corpus in (
-        by_name.annotate(corpora.read_customersim_shi2021(DATA, "train"), policies.regex()),
+        by_name.annotate(customersim_shi2021.read(DATA, "train"), policies.regex()),
         simulate(2_000, 0),
     ):
         found = set()
@@ -125,7 +125,7 @@ def test_deterministic_prefix_and_no_global_state():
 
 def test_another_process_makes_the_same_dialogues():
     """Hash randomisation must not reach the corpus (sets of names are sorted before use)."""
-    code = "from crtlib import customersim as c; print(c.simulate(3, 0).dialogues)"
+    code = "from crtlib.text import customersim as c; print(c.simulate(3, 0).dialogues)"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],

@@ -189,15 +189,15 @@ def hub_row(d, acts):
 needs = {
     name: pytest.mark.skipif(
         not corpora.available(name),
-        reason=f"CRTLIB_DATA is unset or has no folder {' or '.join(corpora.HOMES[name].folders)}",
+        reason=f"CRTLIB_DATA is unset or has no folder {' or '.join(files.folders)}",
     )
-    for name in ("multiwoz", "schema_guided")
+    for name, files in (("multiwoz", multiwoz.MULTIWOZ), ("schema_guided", multiwoz.SCHEMA_GUIDED))
 }
 
 
 def raw(split):
     """MultiWOZ as its files have it: dialogues and acts."""
-    *paths, acts = multiwoz.files(corpora._home("multiwoz", None)[1], split)
+    *paths, acts = multiwoz.files(multiwoz.MULTIWOZ.folder(None), split)
     return [d for path in paths for d in multiwoz._json(path, list)], multiwoz._json(acts, dict)
 
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -283,6 +284,49 @@ class Bilinear(nn.Module):
 
     def forward(self, x):
         return x @ self.weight
+
+
+UNTIED = {name: replace(SMALL[name], tied=False) for name in ("lstm", "gru", "gpt2-tied", "gemma2")}
+
+
+@pytest.mark.parametrize(("name", "engine"), [
+    *itertools.product(UNTIED, ("bookkeeping", "loop")), ("lstm", "opacus"), ("gpt2-tied", "opacus")
+])  # fmt: skip
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e36])
+def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, monkeypatch):
+    """The others' sum is as if it were not there: one overflow must not void the noise."""
+    monkeypatch.setitem(SMALL, "untied", UNTIED[name])
+    model, direct = model_of("untied"), bookkeeping.DIRECT_COST
+    batch = batch_of(model)
+    batch["tokens"][batch["tokens"] == 22] = 21
+    batch["tokens"][2, 1:4] = 22
+    embedding = model.get_input_embeddings() if name not in ("lstm", "gru") else model.embedding
+    with torch.no_grad():
+        embedding.weight[22] = value
+    finite = torch.arange(6) != 2
+    others = {k: v[finite] for k, v in batch.items()}
+    expected, reference = grads_of(model, clip_at(0.01, others)("loop"))
+    assert expected.norms.isfinite().all() and all(g.isfinite().all() for g in reference.values())
+    for cost in (0, direct, 10**9) if engine == "bookkeeping" else (direct,):
+        monkeypatch.setattr(bookkeeping, "DIRECT_COST", cost)
+        got, grads = grads_of(model, clip_at(0.01, batch)(engine))
+        if value == 1e36 and got.norms[2].isfinite():
+            continue  # this kind of model squashes it
+        assert got.norms.isfinite().tolist() == finite.tolist()
+        torch.testing.assert_close(got.norms[finite], expected.norms, rtol=1e-5, atol=1e-6)
+        assert distance(grads, reference) < 1e-5
+
+
+@pytest.mark.parametrize("engine", ["bookkeeping", "loop", "opacus"])
+@pytest.mark.parametrize("name", ["lstm", "lstm-tied", "gpt2-tied"])
+def test_where_every_gradient_overflows_nothing_is_added(name, engine):
+    model = model_of(name)
+    with torch.no_grad():
+        interface.head(model).weight.fill_(float("inf"))
+    batch = {k: v[[0, 1, 2, 5]] for k, v in batch_of(model).items()}
+    result, grads = grads_of(model, clip_at(0.1, batch)(engine))
+    assert not result.norms.isfinite().any()
+    assert all(g.abs().max() == 0 for g in grads.values())
 
 
 def test_unknown_layer_is_named_and_takes_the_slow_correct_path():

@@ -1,6 +1,8 @@
 """The sampler that runs is the one that is accounted, and a killed run goes on bit for bit."""
 
 import copy
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from scipy import stats
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import loop, methods, phases
+from crtlib.training import loop, phases, schedules, state
 from crtlib.training.loop import train
 from crtlib.training.noise import uniform
 
@@ -35,14 +37,14 @@ def private(**changes):
 
 
 def schedule(epochs=3):
-    constants = methods.Private(
+    constants = schedules.Private(
         sampling_probability=0.3,
         noise_multiplier=1.0,
         clip_norm=0.1,
         normaliser=5.0,
         learning_rate=0.01,
     )
-    return methods.crt(
+    return schedules.crt(
         epochs=epochs,
         pub_passes=2,
         public_batch_size=4,
@@ -157,7 +159,7 @@ def test_secure_runs_resume(tmp_path):
     file = tmp_path / "state.pt"
     train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
     run = train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
-    assert sum(e.steps for e in run.events) == methods.events(schedule(2)).steps
+    assert sum(e.steps for e in run.events) == schedules.events(schedule(2)).steps
 
 
 def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
@@ -179,7 +181,7 @@ def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
 
 def test_updates_are_counted_by_kind():
     run = train(build(SPEC, 0), schedule(2), PARTS, seed=0)
-    assert run.updates == {"public": 2 * 2 * 3, "private": methods.events(schedule(2)).steps}
+    assert run.updates == {"public": 2 * 2 * 3, "private": schedules.events(schedule(2)).steps}
 
 
 def test_points_beyond_the_context_are_refused_before_the_first_step():
@@ -213,7 +215,7 @@ def test_resume_is_bit_identical(tmp_path, stop_at):
     have = train(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
     assert torch.equal(flat(straight), flat(again))
     assert (have.events, have.history) == (want.events, want.history)
-    assert sum(e.steps for e in have.events) == methods.events(schedule()).steps
+    assert sum(e.steps for e in have.events) == schedules.events(schedule()).steps
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5])
@@ -244,10 +246,109 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         train(build(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
 
 
+@pytest.mark.parametrize("content", [{"weights": [1.0]}, [1, 2], torch.zeros(3)])
+def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
+    """A torch file of another kind: it must be neither read nor replaced."""
+    file = tmp_path / "state.pt"
+    torch.save(content, file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=f"checkpoint='{file}': is no checkpoint of this version"):
+        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    assert file.read_bytes() == before
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    file = tmp_path / "state.pt"
+    torch.save({"identity": Evil()}, file)
+    with pytest.raises(ValueError, match="is damaged"):
+        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_is_readable_by_its_owner_alone(tmp_path):
+    """It holds the model before training is over, and the state of the noise."""
+    file = tmp_path / "state.pt"
+    file.touch(mode=0o644)
+    file.unlink()
+    umask = os.umask(0)
+    try:
+        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    finally:
+        os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_gradients_that_are_not_finite_move_nothing_and_are_counted():
+    """Token 19 overflows; its two points are in every batch of two steps."""
+    parts = {"private": [[1, 19, 2], [3, 8, 7], [5, 19, 5]]}
+    phase = private(sampling_probability=1.0, steps=2, noise_multiplier=0.0)
+    ends = []
+    for points in (parts["private"], parts["private"][1:2]):
+        model = build(SPEC, 0)
+        with torch.no_grad():
+            model.embedding.weight[19] = torch.inf
+        run = train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
+        ends.append(flat(model))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=0)
+    again = train(model, [phase], parts, seed=0)
+    assert (run.non_finite, again.non_finite) == (0, 4)
+
+
+def test_a_model_on_two_devices_is_refused():
+    model = build(SPEC, 0)
+    model.head.to("meta")
+    with pytest.raises(ValueError, match="model: is on cpu and meta: must be on one device"):
+        train(model, [private()], PARTS, seed=0)
+
+
+def first_draws(generator):
+    return torch.rand(64, generator=generator)
+
+
+def test_streams_are_pairwise_different():
+    """Noise, batches, public order and initialisation: one that repeats another's numbers would
+    tell what it is added to, or who is in a batch."""
+    seeds, draws = [], []
+    for seed in range(5):
+        generators = state.streams(seed, torch.device("cpu"))
+        assert set(generators) == {"public order", "poisson", "noise"}
+        initial = torch.Generator().manual_seed(seed)  # as in crtlib.models.build
+        for generator in (*generators.values(), initial):
+            seeds.append(generator.initial_seed())
+            draws.append(first_draws(generator))
+    assert len(set(seeds)) == len(seeds) == 20
+    assert torch.corrcoef(torch.stack(draws)).fill_diagonal_(0).abs().max() < 5 / np.sqrt(64)
+
+
+def test_each_stream_is_used_for_its_own_purpose(monkeypatch):
+    """The generators that the phases of a run are given, by what they are given for."""
+    used = {}
+
+    def spy(kind, name, purpose, position):
+        honest = getattr(kind, name)
+
+        def watched(*args):
+            used.setdefault(purpose, set()).add(args[position].initial_seed())
+            return honest(*args)
+
+        monkeypatch.setattr(kind, name, watched)
+
+    spy(phases.PublicPhase, "batches", "public order", 2)
+    spy(phases.PrivatePhase, "batches", "poisson", 2)
+    spy(phases.PrivatePhase, "updates", "noise", 3)
+    train(build(SPEC, 0), schedule(2), PARTS, seed=3)
+    generators = state.streams(3, torch.device("cpu"))
+    assert used == {name: {g.initial_seed()} for name, g in generators.items()}
+
+
 def test_micro_batches_change_no_result(monkeypatch):
     ends = []
     for tokens in (4096, 6):
-        monkeypatch.setattr(loop, "TOKENS_AT_ONCE", tokens)
+        monkeypatch.setattr(phases, "TOKENS_AT_ONCE", tokens)
         model = build(SPEC, 0)
         train(model, schedule(2), PARTS, seed=3, optimizer="sgd")
         ends.append(flat(model))
@@ -259,7 +360,7 @@ def test_micro_batches_change_no_result(monkeypatch):
     [
         ({"sampling_probability": 0.0}, r"sampling_probability=0.0: must be in \(0, 1\]"),
         ({"sampling_probability": 1.5}, r"sampling_probability=1.5: must be in \(0, 1\]"),
-        ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0: must not be negative"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0: must be finite and at least 0"),
         ({"clip_norm": 0.0}, "clip_norm=0.0: must be positive"),
         ({"steps": 0}, "steps=0: must be positive"),
     ],

@@ -30,7 +30,7 @@ def test_hidden_tokens_are_those_asked_for_in_the_proportions_of_bert():
 
 
 def phase(**changes):
-    given = {"epoch": 1, "sampling_probabilities": (1.0,) * 4, "steps": 1, "noise_multiplier": 0.0}
+    given = {"epoch": 1, "sampling_probability": (1.0,) * 4, "steps": 1, "noise_multiplier": 0.0}
     given |= {"clip_norm": 0.01, "normaliser": 1.0, "learning_rate": 1.0, "mask": 2}
     return masked_lm.MaskedPhase(**given | {"vocab_size": 30} | changes)
 
@@ -47,7 +47,7 @@ def test_step_moves_by_the_clipping_norm_of_each_example_and_by_the_accounted_no
     sequences = [[0, *range(3 + i, 11 + i), 1] for i in range(4)]
     clipped = moved(phase(), sequences)
     assert 0 < clipped.norm() <= 4 * 0.01 * (1 + 1e-5)
-    one = moved(phase(sampling_probabilities=(1.0, 0.0, 0.0, 0.0)), sequences)
+    one = moved(phase(sampling_probability=(1.0, 0.0, 0.0, 0.0)), sequences)
     assert one.norm() <= 0.01 * (1 + 1e-5)
     noise = moved(phase(noise_multiplier=300.0), sequences) - clipped
     assert abs(noise.std() / 3.0 - 1) < 5 / np.sqrt(2 * len(noise))
@@ -58,14 +58,14 @@ def test_training_lowers_the_loss_of_what_can_be_predicted():
     sequences = [[0, 3, 4, 3, 4, 3, 4, 3, 4, 1], [0, 5, 6, 5, 6, 5, 6, 5, 6, 1]] * 8
     model = build(SPEC, 0)
     before = masked_lm.loss(model, sequences, mask=2, seed=1)
-    rounds = phase(
-        sampling_probabilities=(1.0,) * 16,
+    steps = phase(
+        sampling_probability=(1.0,) * 16,
         steps=60,
         clip_norm=1.0,
         normaliser=16.0,
         learning_rate=0.02,
     )
-    train(model, [rounds], {"private": sequences}, seed=0)
+    train(model, [steps], {"private": sequences}, seed=0)
     after = masked_lm.loss(model, sequences, mask=2, seed=1)
     assert abs(before - np.log(30)) < 0.2 and after < 1.6
     assert masked_lm.loss(model, sequences, mask=2, seed=1) == after

@@ -15,7 +15,7 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.selective import guarantee, reference_epsilon
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, loop, methods, selective
+from crtlib.training import clipping, phases, schedules, selective, steps
 from crtlib.training.loop import train
 from crtlib.training.noise import normals
 from crtlib.training.phases import PublicPhase
@@ -148,7 +148,7 @@ def definition(model, constants, rows):
 @pytest.mark.parametrize("tokens_at_once", [4096, 12])
 def test_a_batch_is_that_of_the_definition(hidden_clip, tokens_at_once, monkeypatch):
     """Segments of unequal number and length, in one micro-batch and in several."""
-    monkeypatch.setattr(loop, "TOKENS_AT_ONCE", tokens_at_once)
+    monkeypatch.setattr(phases, "TOKENS_AT_ONCE", tokens_at_once)
     constants = phase(hidden_clip=hidden_clip)
     have, run = trained(constants)
     model = build(SPEC, 0)
@@ -257,16 +257,16 @@ def test_each_state_that_leaves_a_private_segment_is_released(monkeypatch):
 
 
 def unnoised_update(patch):
-    patch.setattr(clipping, "add_noise", lambda parameters, *, std, generator: None)
+    patch.setattr(steps, "add_noise", lambda parameters, *, std, generator: None)
 
 
 def unnoised_state(patch):
-    patch.setattr(clipping, "normals", lambda like, generator: torch.zeros_like(like))
+    patch.setattr(selective, "normals", lambda like, generator: torch.zeros_like(like))
 
 
 def half_the_noise(patch):
     honest = normals
-    patch.setattr(clipping, "normals", lambda like, generator: honest(like, generator) / 2)
+    patch.setattr(selective, "normals", lambda like, generator: honest(like, generator) / 2)
 
 
 @pytest.mark.parametrize("fault", [unnoised_update, unnoised_state, half_the_noise])
@@ -305,7 +305,7 @@ def test_the_event_counts_what_a_point_takes_part_in(monkeypatch):
     most = max(len(selective.segments(f)) // 2 for f in FLAGS["private"])
     assert most == selective.most_private(FLAGS["private"]) == constants.private_segments
     _, run = trained(constants, phase(epoch=2, noise_multiplier=1.0))
-    assert methods.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
+    assert schedules.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
     assert sum(e.steps for e in run.events) == 12
 
 
@@ -357,7 +357,7 @@ def test_the_reference_accounts_for_less_than_happens():
 
 # --------------------------------------------------------------------------- runs
 def test_resume_is_bit_identical(tmp_path):
-    schedule = methods.selective(
+    schedule = schedules.selective(
         epochs=3,
         batch_size=3,
         private_segments=2,

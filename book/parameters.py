@@ -1,0 +1,39 @@
+"""Write the parameters cell of every notebook, and of its published chapter, from the section of
+the profiles that it reads: ``python book/parameters.py``. A test holds them in step."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from crtlib.experiments import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
+
+
+def section_of(notebook: dict[str, Any]) -> str:
+    """The section that a notebook reads, as its settings cell says."""
+    sources = ("".join(cell["source"]) for cell in notebook["cells"])
+    return next(m[1] for m in map(SECTION.search, sources) if m)
+
+
+def renew(path: Path) -> bool:
+    """Write one notebook's parameters cell; whether it has changed."""
+    text = path.read_text(encoding="utf-8")
+    notebook = json.loads(text)
+    (cell,) = (c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
+    cell["source"] = settings.cell(section_of(notebook)).splitlines(keepends=True)
+    new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" * text.endswith("\n")
+    if new != text:
+        path.write_text(new, encoding="utf-8")
+    return new != text
+
+
+if __name__ == "__main__":
+    for folder in ("notebooks", "book/chapters"):
+        for path in sorted((ROOT / folder).glob("*.ipynb")):
+            if renew(path):
+                print(path.relative_to(ROOT))

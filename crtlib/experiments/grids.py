@@ -1,0 +1,333 @@
+"""Which studies a figure or table needs: from a profile's settings to a list of values.
+
+>>> from crtlib.experiments import settings
+>>> few = settings.load("crt", methods=["sgd"], ablations=[], models=["lstm"], seeds=1)
+>>> [study.gamma for study in crt_grid(few, hyperparameters=lambda method, model, corpus: {})]
+[0.0, 0.1, 0.5]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any
+
+from crtlib.experiments import data, search
+from crtlib.experiments.crt import CrtStudy
+from crtlib.experiments.game import GameStudy
+from crtlib.experiments.leakage import LeakageStudy
+from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy, first_available
+from crtlib.experiments.study import Study
+from crtlib.text import corpora
+from crtlib.training import methods
+
+Settings = Any
+"""A section of a profile: :mod:`crtlib.experiments.settings`."""
+
+Hyperparameters = Callable[[str, str, str], dict[str, Any]]
+"""From method, model and corpus to what a search chose."""
+
+
+def entries(value: Any) -> dict[str, Any]:
+    """The fields of a settings value, or the entries of a mapping, that are set."""
+    pairs = (
+        [(f.name, getattr(value, f.name)) for f in fields(value)]
+        if is_dataclass(value)
+        else list(value.items())
+    )
+    return {name: entry for name, entry in pairs if entry is not None}
+
+
+def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that are fields of a kind of study."""
+    names = {f.name for f in fields(kind)}
+    return {name: entry for name, entry in given.items() if name in names}
+
+
+# --- CRT ------------------------------------------------------------------------------------------
+
+
+def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None) -> list[CrtStudy]:
+    """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
+    seeds, on each corpus. ``hyperparameters`` are by default those of the recorded search."""
+    chosen = hyperparameters or search.tuned
+    studies = []
+    for corpus, model, main, ablations in _cells(settings):
+        grid = [(m, g) for m in main for g in settings.gammas]
+        grid += [(m, g) for m in ablations for g in settings.ablation_gammas]
+        studies += [
+            _study(settings, corpus, method, model, gamma, seed, chosen(method, model, corpus))
+            for method, gamma in grid
+            for seed in range(settings.seeds)
+        ]
+    return studies
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "as tuned": {},
+    "one public pass": {"pub_passes": 1},
+    "ten public passes": {"pub_passes": 10},
+    "duplicates kept as <MASK>": {"duplicates": "mask"},
+    "dedup where pi_c speaks": {"dedup": "flagged"},
+    "dialogues as points": {"unit": "dialogue"},
+}
+"""What CRT leaves open, one choice changed at a time."""
+
+
+def choices_grid(
+    settings: Settings, hyperparameters: Hyperparameters | None = None
+) -> dict[str, list[CrtStudy]]:
+    """CRT at one gamma with each of ``CHOICES``, a few seeds: LSTM on CustomerSim."""
+    chosen = (hyperparameters or search.tuned)("crt", "lstm", data.DEFAULT)
+    return {
+        name: [
+            _study(settings, data.DEFAULT, "crt", "lstm", settings.gamma, seed, chosen | change)
+            for seed in range(settings.choice_seeds)
+        ]
+        for name, change in CHOICES.items()
+    }
+
+
+STARTED = ("sgd", "dpsgd", "crt")
+"""The methods that are also run from a public start."""
+
+
+def public_start_grid(
+    settings: Settings, hyperparameters: Hyperparameters | None = None
+) -> list[CrtStudy]:
+    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues; each
+    start has the hyperparameters of its own search."""
+    return [
+        _study(
+            settings,
+            data.DEFAULT,
+            method,
+            "gpt2",
+            settings.gamma,
+            seed,
+            (hyperparameters or partial(search.tuned, init=init))(method, "gpt2", data.DEFAULT)
+            | start,
+        )
+        for method in STARTED
+        for init, start in (("random", {}), (settings.public, _start(settings)))
+        for seed in range(settings.seeds)
+    ]
+
+
+def _start(settings: Settings) -> dict[str, Any]:
+    return {"init": settings.public, "init_epochs": settings.public_epochs}
+
+
+def tuning_grid(settings: Settings) -> list[CrtStudy]:
+    """The recorded search: a corpus' ``trials`` draws for every method and model, the same for all.
+
+    Each method reads of a draw only what it uses, at one gamma and on a seed of its own; the
+    choice is by perplexity on validation texts (:func:`crtlib.experiments.search.tuned`).
+    """
+    studies = []
+    for corpus, model, main, ablations in _cells(settings):
+        sizes = settings.data[corpus]
+        studies += [
+            _trial(settings, corpus, method, model, draw)
+            for method in [*main, *ablations]
+            for draw in search.draws(sizes.trials, sizes.pub_passes)
+        ]
+    if data.DEFAULT in settings.corpora and "gpt2" in settings.models:
+        passes = settings.data[data.DEFAULT].pub_passes
+        studies += [
+            _trial(settings, data.DEFAULT, method, "gpt2", draw, _start(settings))
+            for method in STARTED
+            for draw in search.draws(settings.public_trials, passes, rates=search.GENTLY)
+        ]
+    return studies
+
+
+def _trial(
+    settings: Settings,
+    corpus: str,
+    method: str,
+    model: str,
+    draw: Mapping[str, Any],
+    start: Mapping[str, Any] | None = None,
+) -> CrtStudy:
+    chosen = {name: draw[name] for name in methods.by_name(method).searched} | (start or {})
+    return _study(settings, corpus, method, model, settings.gamma, data.TUNING_SEED, chosen)
+
+
+def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Corpus, model, methods, ablations: what the settings ask for and the corpus allows."""
+    for corpus in settings.corpora:
+        allowed = settings.data[corpus]
+        for model in settings.models:
+            if model in allowed.models:
+                able = {
+                    m for m in methods.METHODS if model in (methods.by_name(m).models or [model])
+                }
+                yield (
+                    corpus,
+                    model,
+                    [m for m in settings.methods if m in able and m in allowed.methods],
+                    [m for m in settings.ablations if m in able and m in allowed.ablations],
+                )
+
+
+def _study(
+    settings: Settings,
+    corpus: str,
+    method: str,
+    model: str,
+    gamma: float,
+    seed: int,
+    chosen: Mapping[str, Any],
+) -> CrtStudy:
+    shape = entries(settings.shapes[model])
+    given = _known(CrtStudy, entries(settings.data[corpus]) | shape)
+    given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
+    given |= {"epochs": shape["epochs"][method], **chosen}
+    return CrtStudy(
+        corpus=corpus,
+        method=method,
+        model=model,
+        gamma=float(gamma),
+        seed=seed,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        **given,
+    )
+
+
+# --- the leakage report ---------------------------------------------------------------------------
+
+
+def shared(settings: Settings, shape: str, **changes: Any) -> dict[str, Any]:
+    """The fields of a run that a profile's section, its sizes for the corpus, and one of its
+    shapes give."""
+    there = settings.data[changes.get("corpus", data.DEFAULT)]
+    given = entries(settings) | entries(there) | entries(settings.shapes[shape]) | changes
+    return _known(LeakageStudy, given)
+
+
+def table_2(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
+    """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
+    base = shared(settings, "table", corpus=corpus, unit="user", seed=seed) | {"gamma": 0.0}
+    last = {"snapshots": (base["epochs"],)}
+    return [
+        LeakageStudy(method="sgd", **base | last, left_out=True),
+        LeakageStudy(method="dpsgd", **base, left_out=True),
+        LeakageStudy(method="dpsgd", init="public", **base, left_out=True),
+        LeakageStudy(method="public", init="public", **base | last),
+    ]
+
+
+def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
+    """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
+    base = shared(settings, "methods", unit="turn", seed=seed)
+    raw, masked = base | {"gamma": 0.0}, base | {"policy": "regex"}
+    return {
+        "non-private": LeakageStudy(method="sgd", **raw),
+        "non-private, masked": LeakageStudy(method="sgd", **masked),
+        "DP-SGD": LeakageStudy(method="dpsgd", **raw),
+        "LP-weighted": LeakageStudy(method="lp_weighted", **raw),
+        "CRT": LeakageStudy(method="crt", dedup=True, **masked),
+    }
+
+
+def figure_5(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
+    """The run of Figure 5, and the same with one thing done to its text."""
+    base = shared(settings, "lstm", unit="turn", seed=seed, corpus=corpus)
+    last = base | {"snapshots": (base["epochs"],)}
+    return {
+        "as it is": LeakageStudy(method="sgd", detail=True, **base),
+        "deduplicated": LeakageStudy(method="sgd", detail=True, dedup=True, **last),
+        "scrubbed": LeakageStudy(method="sgd", detail=True, policy="regex", **last),
+        "rare words masked": LeakageStudy(method="sgd", detail=True, policy="rare", **last),
+    }
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run of the leakage chapters: where it is ``shown``, and its ``name`` there."""
+
+    shown: str
+    name: str
+    study: LeakageStudy
+
+
+def leakage_chapters(report: Settings, training: Settings) -> list[Shown]:
+    """All runs of both chapters. Of Figure 5's mitigations, those on simulated text."""
+    runs = []
+    for seed in range(report.seeds):
+        for corpus in report.corpora:
+            runs += [Shown("table 2", s.method, s) for s in table_2(report, corpus, seed)]
+        runs += [Shown("one table", name, s) for name, s in one_table(report, seed).items()]
+    for seed, corpus in itertools.product(range(training.seeds), training.corpora):
+        for name, study in figure_5(training, seed, corpus).items():
+            if name == "as it is" or corpora.source(corpus).draw:
+                runs.append(Shown("figure 5", name, study))
+    return runs
+
+
+# --- Hush! ----------------------------------------------------------------------------------------
+
+
+def masked_base(settings: Settings) -> MaskedStudy:
+    """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
+    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
+    return MaskedStudy(
+        seed=0,
+        targets="linear",
+        scale=None,
+        noisy=True,
+        corpus=first_available(settings.texts),
+        prior=settings.prior,
+        **given,
+    )
+
+
+def masked_grid(settings: Settings) -> list[MaskedStudy]:
+    """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
+    without noise, at every learning rate, all seeds."""
+    base = entries(masked_base(settings)) | {"scale": None}
+    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
+    cells = itertools.product(
+        [*arms, ("linear", None)],
+        (False, True),
+        settings.learning_rates,
+        range(settings.seeds),
+    )
+    return [
+        MaskedStudy(
+            **base
+            | {"targets": rule, "scale": scale, "noisy": noisy, "learning_rate": rate, "seed": seed}
+        )
+        for (rule, scale), noisy, rate, seed in cells
+    ]
+
+
+def games_grid(settings: Settings) -> list[GameStudy]:
+    """Reconstruction games: no noise, half of it, all of it, ``trials`` each."""
+    return [
+        GameStudy(seed=seed, learns=learns, noise=noise)
+        for learns in GameStudy.LEARNS
+        for noise in (0.0, 0.5, 1.0)
+        for seed in range(settings.trials)
+    ]
+
+
+def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
+    """The runs of Section 5.2: every width and noise, all seeds."""
+    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
+    corpus = first_available(settings.texts)
+    return [
+        ExtractionStudy(seed=seed, noise_multiplier=noise, hidden=hidden, corpus=corpus, **given)
+        for hidden in settings.hidden
+        for noise in settings.noise_multipliers
+        for seed in range(settings.seeds)
+    ]
+
+
+def unique(studies: Iterable[Study]) -> list[Study]:
+    """Each run once, in order."""
+    return list({study.key: study for study in studies}.values())

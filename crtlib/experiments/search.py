@@ -1,0 +1,75 @@
+"""The search for hyperparameters: the same number of draws for every method, recorded.
+
+>>> [sorted(draw) == sorted(SEARCHED) for draw in draws(2, (1, 3))]
+[True, True]
+>>> tuned("sgd", "lstm")["batch_size"] in (16, 32, 64)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from scipy.stats import qmc
+
+from crtlib.experiments import data, tables
+from crtlib.training import methods
+
+Number = int | float
+
+SEARCHED: Mapping[str, Callable[[float, Sequence[int]], Number]] = {
+    "learning_rate": lambda u, _: float(f"{10 ** (-2.7 + 1.2 * u):.2g}"),
+    "batch_size": lambda u, _: (16, 32, 64)[int(3 * u)],
+    "pub_passes": lambda u, passes: passes[int(len(passes) * u)],
+    "private_learning_rate": lambda u, _: float(f"{10 ** (-2.5 + 1.5 * u):.2g}"),
+    "sampling_probability": lambda u, _: (0.05, 0.1, 0.2, 0.4)[int(4 * u)],
+}
+"""What is searched, and its value at a uniform ``u`` of [0, 1)."""
+
+GENTLY = 0.2
+"""Learning rates from a public start, as a share of those that are drawn for random weights."""
+
+
+def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dict[str, Number]]:
+    """Draws of a Latin hypercube, six at a time, so that a longer search holds the shorter one;
+    learning rates times ``rates``. ``passes`` over the public part are drawn from those given."""
+    cubes = [
+        qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
+        for seed in range(11, 11 + -(-trials // 6))
+    ]
+    rows = [
+        {name: of(u, passes) for u, (name, of) in zip(row, SEARCHED.items(), strict=True)}
+        for row in np.concatenate(cubes)[:trials]
+    ]
+    return [
+        {n: float(f"{rates * v:.2g}") if n.endswith("rate") else v for n, v in row.items()}
+        for row in rows
+    ]
+
+
+def tuned(
+    method: str,
+    model: str,
+    corpus: str = data.DEFAULT,
+    *,
+    init: str = "random",
+    table: str = "tuning",
+) -> dict[str, Number]:
+    """What the recorded search chose: the trial of least validation perplexity at its last epoch.
+
+    Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one that
+    compares a method trained on raw text with the others. A corpus that the search did not cover
+    takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
+    """
+    rows = tables.recorded(table)
+    rows = rows[rows.metric == "valid_ppl_words"]
+    rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
+    if rows.empty:
+        raise ValueError(
+            f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
+        )
+    here = rows[rows.corpus == corpus]
+    rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
+    best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
+    return {name: best[name].item() for name in methods.by_name(method).searched}

@@ -1,0 +1,95 @@
+"""What the sections of a profile share: the registry, the types of names, and common settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
+
+from crtlib.experiments.schema import Named, Settings
+from crtlib.experiments.value import Count, Word, value
+from crtlib.screening import by_name
+from crtlib.text import corpora
+from crtlib.training import methods
+
+SECTIONS: dict[str, type[Settings]] = {}
+"""The sections that a profile has, by name."""
+
+SIMULATED = "customersim"
+_POLICIES = {name.partition(":")[0] for name in by_name.NAMES} | {"tagger"}
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+T = TypeVar("T", bound=Settings)
+
+
+def section(name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class the section of this name of every profile."""
+
+    def register(cls: type[T]) -> type[T]:
+        SECTIONS[name] = cls
+        return cls
+
+    return register
+
+
+def _corpora() -> Iterable[str]:
+    return (*corpora.known(), "hub:OWNER/NAME", "FILE.jsonl")
+
+
+def _is_corpus(name: str) -> bool:
+    own = name.startswith("hub:") or name.endswith((".jsonl", ".jsonl.gz"))
+    return own or name in corpora.known()
+
+
+def _is_method(name: str) -> bool:
+    try:
+        methods.by_name(name)
+    except ValueError:
+        return False
+    return True
+
+
+MethodName = Annotated[str, Named("method", lambda: methods.METHODS, _is_method)]
+CorpusName = Annotated[str, Named("corpus", _corpora, _is_corpus)]
+PolicyName = Annotated[
+    str,
+    Named(
+        "policy",
+        lambda: ("tagger", *by_name.NAMES),
+        lambda name: name.partition(":")[0] in _POLICIES,
+    ),
+]
+Device = Annotated[
+    str,
+    Named(
+        "device",
+        lambda: ("auto", "cpu", "cuda", "cuda:N"),
+        lambda name: bool(_DEVICE.fullmatch(name)),
+    ),
+]
+Accountant = Literal["pld", "rdp", "prv", "autodp"]
+Dialogues = Annotated[int, Field(ge=10)]
+Corpora = Annotated[tuple[CorpusName, ...], Field(min_length=1)]
+
+
+@value
+class Runs(Settings):
+    """Settings of a chapter or sweep that trains."""
+
+    store: Word = Field("store", description="folder of finished runs")
+    workers: Count = Field(2, description="processes at a time")
+    device: Device = Field("auto", description="where to train; auto: CUDA where it is found")
+
+
+def divided(heads: int, hidden: int) -> None:
+    """Refuse a width that the heads of a transformer do not divide."""
+    if hidden % heads:
+        raise ValueError(f"heads={heads}: must divide hidden={hidden}")
+
+
+def sized(corpora: Iterable[str], data: Mapping[str, object]) -> None:
+    """Refuse corpora for which there are no sizes."""
+    if unknown := [corpus for corpus in corpora if corpus not in data]:
+        raise ValueError(f"corpora={unknown}: data has sizes for {', '.join(data)} only")

@@ -1,0 +1,85 @@
+"""What the chapters that compute or screen may be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from crtlib.experiments.schema import Group, Positives, Settings, Shares
+from crtlib.experiments.sections.base import Accountant, CorpusName, Dialogues, Runs, section
+from crtlib.experiments.value import Count, Open, Positive, Whole, value
+
+
+@section("customersim")
+@value
+class CustomerSim(Settings):
+    dialogues: Dialogues = Field(description="dialogues to simulate")
+    seed: Whole = Field(description="draws people, secrets and turns")
+
+
+@section("amplification")
+@value
+class Amplification(Settings):
+    gammas: Shares = Field(description="miss rates of the redaction policy")
+    epsilons: Positives = Field(description="budgets of DP-SGD, epsilon'")
+    delta: Open = Field(description="total delta of the guarantee")
+    accountant: Accountant = Field(description="what counts the privacy loss")
+
+
+@value
+class EngineShape(Group):
+    vocab_size: Count = Field(description="tokens of the vocabulary")
+    hidden: Count = Field(description="width of embedding and state")
+    batch: Count = Field(description="texts a step")
+    length: Count = Field(description="tokens a text")
+
+
+@value
+class EngineShapes(Group):
+    lstm: EngineShape = Field(description="the model whose steps are timed")
+
+
+@section("engine")
+@value
+class Engine(Settings):
+    seed: Whole = Field(description="draws weights, texts and noise")
+    trials: Count = Field(description="timed steps of each kind")
+    shapes: EngineShapes = Field(description="the timed model, such as shapes.lstm.hidden")
+
+
+@section("pitfalls")
+@value
+class Pitfalls(Settings):
+    dialogues: Dialogues = Field(description="simulated dialogues in which secrets are missed")
+    trials: Count = Field(description="games in each world of an audit, and sampled secrets")
+    epsilon: Positive = Field(description="budget of the private phase, epsilon'")
+    delta: Open = Field(description="total delta of the guarantee")
+
+
+@section("reconstruction_bounds")
+@value
+class ReconstructionBounds(Settings):
+    seed: Whole = Field(description="draws the games")
+    trials: Annotated[int, Field(ge=100)] = Field(description="games at each noise multiplier")
+    prior: Open = Field(description="chance of naming the secret without the model")
+
+
+@value
+class ScreeningData(Group):
+    policy: Literal["regex", "tagger"] = Field(description="the policy of the experiments")
+    labelled: Count = Field(description="dialogues that teach the tagger")
+    heldout: Count = Field(description="dialogues of each of the two parts that judge")
+
+
+@section("screening")
+@value
+class Screening(Runs):
+    dialogues: Dialogues = Field(description="simulated dialogues that are screened")
+    seed: Whole = Field(description="draws dialogues, parts and misses")
+    epsilon: Positive = Field(description="budget of the private phase, epsilon'")
+    delta: Open = Field(description="total delta of the guarantee")
+    data: Mapping[CorpusName, ScreeningData] = Field(
+        description="the corpora and their parts, such as data.customersim.labelled"
+    )

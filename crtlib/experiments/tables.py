@@ -1,0 +1,72 @@
+"""Tables that are recorded with the package, and what a reader must know of where they come from.
+
+>>> table = recorded("tuning")
+>>> {"method", "metric", "value", "profile", "device", "seed", "date"} <= set(table)
+True
+>>> caption(pd.DataFrame({"profile": ["quick"], "device": "cpu", "seed": 0, "date": "2026-01-01"}))
+'quick profile, cpu, 1 seed, 2026-01-01'
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import platform
+from importlib import metadata, resources
+
+import pandas as pd
+
+from crtlib import __version__, files
+
+FOLDER = resources.files("crtlib.experiments") / "recorded"
+"""The recorded tables: package data, so that they are there without a checkout."""
+
+
+def provenance(
+    *, profile: str, device: str, seconds: float, cpu_seconds: float | None = None
+) -> dict[str, str | float]:
+    """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
+    run, preparing and attacks included."""
+    names = ("torch", "transformers", "numpy")
+    facts: dict[str, str | float] = {
+        "profile": profile,
+        "device": device,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": ", ".join(
+            [f"crtlib {__version__}"] + [f"{n} {metadata.version(n)}" for n in names]
+        ),
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(seconds, 2),
+    }
+    return facts if cpu_seconds is None else facts | {"cpu_seconds": round(cpu_seconds, 2)}
+
+
+def record(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a table to ``path`` as Parquet, atomically."""
+    with files.replacing(path) as part:
+        table.to_parquet(part, index=False)
+
+
+def recorded(name: str) -> pd.DataFrame:
+    """A table that is recorded with the package."""
+    path = FOLDER / f"{name}.parquet"
+    if not path.is_file():
+        names = sorted(p.name.removesuffix(".parquet") for p in FOLDER.iterdir())
+        raise ValueError(f"name={name!r}: must be one of {', '.join(names)}")
+    with path.open("rb") as stream:
+        return pd.read_parquet(stream)
+
+
+def digest(name: str) -> str:
+    """SHA-256 of a recorded table's file: a chapter keeps it beside what it shows."""
+    return hashlib.sha256((FOLDER / f"{name}.parquet").read_bytes()).hexdigest()
+
+
+def caption(table: pd.DataFrame) -> str:
+    """One line under a figure: which profile, device, seeds and date made its numbers."""
+    kinds = [", ".join(sorted(set(table[c].astype(str)))) for c in ("profile", "device")]
+    first, last = min(table.date), max(table.date)
+    when = first if first == last else f"{first} to {last}"
+    seeds = table.seed.nunique()
+    return f"{kinds[0]} profile, {kinds[1]}, {seeds} seed{'s' * (seeds > 1)}, {when}"

@@ -1,0 +1,354 @@
+"""Folders that are written as a whole or not at all, and that say of what they were made.
+
+A folder is written beside itself, its marker ``crtlib.json`` last, and then swapped in. Who reads
+one demands the marker and checks the hashes of what he reads.
+
+>>> import pathlib, tempfile
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> with staged(home / "out", command="demo", options={"n": 1}) as part:
+...     _ = (part / "a.txt").write_text("private")
+>>> sorted(p.name for p in (home / "out").iterdir()), oct((home / "out/a.txt").stat().st_mode)[-3:]
+(['a.txt', 'crtlib.json'], '600')
+>>> demand(home / "out")["command"], up_to_date(home / "out", command="demo", options={"n": 1})
+('demo', True)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import crtlib
+
+MARKER = "crtlib.json"
+SCHEMA = "crtlib/output/1"
+PRIVATE, PUBLIC = 0o600, 0o644
+Inputs = Mapping[str, str | os.PathLike]
+"""What a folder is made from: name -> path, whose content is hashed, or name -> SHA-256."""
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """SHA-256 of a file; of a folder with a marker, of the hashes that the marker lists."""
+    path = Path(path)
+    if path.is_dir():
+        return _sha(json.dumps(demand(path, names=())["files"], sort_keys=True).encode())
+    if not path.is_file():
+        raise ValueError(f"{path}: {_what(path)}")
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hashed(inputs: Inputs) -> dict[str, str]:
+    """The SHA-256 of each input; one that is a hash already (64 hexadecimal digits) stays."""
+    return {
+        name: value if isinstance(value, str) and _is_sha(value) else sha256(value)
+        for name, value in inputs.items()
+    }
+
+
+def _is_sha(value: str) -> bool:
+    return len(value) == 64 and set(value) <= set("0123456789abcdef")
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _what(path: Path) -> str:
+    """Why a path cannot be read or replaced as a file."""
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):
+        return "no such file"
+    if stat.S_ISDIR(kind):
+        return "is a folder"
+    return "is a pipe or a device, no regular file"
+
+
+# Reading.
+
+
+def marker(folder: str | os.PathLike) -> dict[str, Any] | None:
+    """What the marker of a folder says; None where there is none, or none of ours."""
+    path = Path(folder) / MARKER
+    try:
+        if not path.is_file() or path.stat().st_size > 1 << 28:
+            return None
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    keys = {"command": str, "options": dict, "inputs": dict, "files": dict}
+    ours = isinstance(content, dict) and content.get("schema") == SCHEMA
+    return content if ours and all(type(content.get(k)) is t for k, t in keys.items()) else None
+
+
+def demand(folder: str | os.PathLike, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The marker of a finished folder, after the files ``names`` were compared with their hashes.
+
+    ``names`` are patterns as in ``data/*.parquet``; None means all files, ``()`` none. Raises
+    ``ValueError`` where the folder is missing, unfinished or not ours, or a file is missing or
+    another than the one that was written.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: {'is no folder' if folder.exists() else 'no such file'}")
+    content = marker(folder)
+    if content is None:
+        raise ValueError(f"{folder}: holds no {MARKER}; it is unfinished or not ours")
+    patterns = ["*"] if names is None else list(names)
+    for name, expected in content["files"].items():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            path = folder / name
+            if not path.is_file() or sha256(path) != expected:
+                raise ValueError(
+                    f"{path}: does not match its SHA-256 in {MARKER}; "
+                    f"make it again with 'crtlib {content['command']} …'"
+                )
+    return content
+
+
+def up_to_date(
+    folder: str | os.PathLike,
+    *,
+    command: str,
+    options: Mapping[str, Any],
+    inputs: Inputs | None = None,
+) -> bool:
+    """Whether the folder is what the same command made of the same inputs, unharmed."""
+    content = marker(folder)
+    if content is None:
+        return False
+    same = _recipe(command, options, hashed(inputs or {}))
+    if any(content[key] != value for key, value in same.items()):
+        return False
+    try:
+        demand(folder)
+    except ValueError:
+        return False
+    return True
+
+
+# Writing.
+
+
+def check_file(
+    path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = (), force: bool = False
+) -> Path:
+    """``path`` as a file that may be written; ``ValueError`` says why it may not.
+
+    A file that exists is replaced only with ``force``; an input, a device, a pipe, a folder and
+    ``""`` never are.
+    """
+    path = _named(path)
+    _no_input(path, inputs)
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise ValueError(f"--out: {path} {_what(path)}")
+    if path.exists() and not force:
+        raise ValueError(f"--out: {path} exists; choose another name or --force")
+    return path
+
+
+def check_folder(
+    folder: str | os.PathLike,
+    *,
+    inputs: Iterable[str | os.PathLike] = (),
+    force: bool = False,
+) -> Path:
+    """``folder`` as one that may be written; ``ValueError`` says why it may not.
+
+    One that is new or empty may. One with our marker may with ``force``, if all that lies in it is
+    ours. An input, a folder with an input in it, a file, a device and ``""`` never may.
+    """
+    folder = _named(folder)
+    _no_input(folder, inputs)
+    if not folder.exists():
+        return folder
+    if not folder.is_dir():
+        what = "is a file" if folder.is_file() else _what(folder)
+        raise ValueError(f"--out: {folder} {what}; a folder is needed")
+    if not any(folder.iterdir()):
+        return folder
+    content = marker(folder)
+    if content is None:
+        raise ValueError(f"--out: {folder} holds files that are not ours; choose another folder")
+    if not force:
+        raise ValueError(
+            f"--out: {folder} was made by 'crtlib {content['command']}' from other input; "
+            "choose another folder or --force"
+        )
+    foreign = sorted(set(_files(folder)) - {MARKER, *content["files"]})
+    if foreign:
+        raise ValueError(
+            f"--out: {folder} holds {len(foreign)} files that no command wrote; move them first"
+        )
+    return folder
+
+
+def _named(path: str | os.PathLike) -> Path:
+    if not os.fspath(path):
+        raise ValueError("--out: is empty; name a file or a folder")
+    return Path(path)
+
+
+def _no_input(out: Path, inputs: Iterable[str | os.PathLike]) -> None:
+    for name in inputs:
+        path = Path(name)
+        with contextlib.suppress(OSError):
+            if out.exists() and path.exists():
+                same = out.samefile(path)
+                inside = out.is_dir() and out.resolve() in path.resolve().parents
+                if same or inside:
+                    raise ValueError(f"--out: {out} {'is' if same else 'holds'} an input")
+            if path.is_dir() and path.resolve() in (out.resolve(), *out.resolve().parents):
+                raise ValueError(f"--out: {out} lies in an input")
+
+
+def _files(folder: Path) -> list[str]:
+    """All that lies in a folder and is no folder, by relative name."""
+    return sorted(
+        str((Path(root) / name).relative_to(folder))
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _recipe(command: str, options: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+    plain = json.loads(json.dumps(dict(options), allow_nan=False))
+    return {"command": command, "options": plain, "inputs": dict(inputs)}
+
+
+@contextlib.contextmanager
+def staged(
+    folder: str | os.PathLike,
+    *,
+    command: str,
+    options: Mapping[str, Any],
+    inputs: Inputs | None = None,
+    public: Sequence[str] = (),
+    facts: dict[str, Any] | None = None,
+    force: bool = False,
+    add: bool = False,
+) -> Iterator[Path]:
+    """Yield a folder beside ``folder`` to write into; on success it takes that place, marked.
+
+    Files whose relative name matches a pattern of ``public`` become 0644, all others 0600, folders
+    without a public file 0700, all less the umask; a file that was private stays private when it
+    is replaced. ``options`` are JSON values, without paths or dates. ``facts`` are written into the
+    marker as they are at the end. With ``add`` the yielded folder begins as a copy of the finished
+    ``folder``, foreign files included, and need not be new. Raises ``ValueError`` where the place
+    may not be written (``check_folder``) or another process writes it now; on any error all is as
+    before.
+    """
+    recipe = _recipe(command, options, hashed(inputs or {}))
+    paths = [p for p in (inputs or {}).values() if not (isinstance(p, str) and _is_sha(p))]
+    _recover(_named(folder))
+    folder = _named(folder) if add else check_folder(folder, inputs=paths, force=force)
+    if add:
+        demand(folder, names=())
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = _beside(folder, "part")
+    with _alone(part):
+        try:
+            umask = _umask(part)
+            if add:
+                shutil.copytree(folder, part, dirs_exist_ok=True)
+                os.chmod(part, 0o700)
+            yield part
+            (part / MARKER).unlink(missing_ok=True)
+            files = {name: sha256(part / name) for name in _files(part)}
+            content = {"schema": SCHEMA, "version": crtlib.__version__, **recipe, "files": files}
+            content |= {"facts": facts} if facts else {}
+            text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
+            (part / MARKER).write_text(text + "\n", encoding="utf-8")
+            _modes(part, folder, public, umask)
+            _swap(part, folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _beside(folder: Path, end: str) -> Path:
+    place = folder.absolute()
+    return place.with_name(f".{place.name}.{end}")
+
+
+@contextlib.contextmanager
+def _alone(part: Path) -> Iterator[None]:
+    """An empty staging folder of our own; what a killed process left there is swept."""
+    part.mkdir(mode=0o700, exist_ok=True)
+    handle = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"--out: {part} is being written by another process") from None
+        for leftover in part.iterdir():
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        yield
+    finally:
+        os.close(handle)
+
+
+def _umask(part: Path) -> int:
+    """The umask, read off a new file: to ask for it is to change it, for all threads."""
+    probe = part / ".umask"
+    os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o777))
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    return 0o777 & ~mode
+
+
+def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
+    """Set the modes of all files and folders, and have them on disk."""
+    names = _files(part)
+    open_to_all = {n for n in names if any(fnmatch.fnmatchcase(n, p) for p in public)}
+    open_to_all |= {MARKER} if open_to_all else set()
+    shown: set[Path] = set()
+    for name in names:
+        path = part / name
+        mode = PUBLIC if name in open_to_all else PRIVATE
+        with contextlib.suppress(OSError):
+            before = stat.S_IMODE((old / name).stat().st_mode)
+            mode &= before if not before & 0o077 else ~0
+        os.chmod(path, mode & ~umask)
+        if mode & 0o044:
+            shown.update(p for p in path.parents if p == part or part in p.parents)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for root, _, _ in os.walk(part, topdown=False):
+        os.chmod(root, (0o755 if Path(root) in shown else 0o700) & ~umask)
+
+
+def _swap(part: Path, folder: Path) -> None:
+    """Put ``part`` in the place of ``folder``; a kill in between is mended by ``_recover``."""
+    if folder.is_symlink():
+        folder = folder.resolve()
+    if not folder.exists() or not any(folder.iterdir()):
+        os.replace(part, folder)
+        return
+    old = _beside(folder, "old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(folder, old)
+    os.rename(part, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    """Finish or undo a swap in which we were killed."""
+    old = _beside(folder, "old")
+    if old.is_dir() and marker(old) is not None:
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, folder)

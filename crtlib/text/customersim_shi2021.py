@@ -1,0 +1,73 @@
+"""The original CustomerSim (Shi et al., 2022): plain text, without labels and without customers.
+
+>>> import json, pathlib, tempfile
+>>> folder = pathlib.Path(tempfile.mkdtemp())
+>>> line = json.dumps({"id": "dial-0.txt", "text": "SYS: Hello\\nUSR: I am Ada Lovelace."})
+>>> _ = (folder / "valid.jsonl").write_text(line)
+>>> [turn.speaker for turn in read(folder, "valid").turns()]
+['SYS', 'USR']
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from crtlib.text import jsonl
+from crtlib.text.records import Corpus, Dialogue, Turn
+from crtlib.text.source import Files, register
+
+SPLITS = ("train", "valid", "test")
+
+
+def _dialogue(record: Any) -> Dialogue | None:
+    name, text = (jsonl.field(record, "a dialogue", key, str) for key in ("id", "text"))
+    if name.startswith("canary"):
+        return None
+    turns = []
+    for i, line in enumerate(text.rstrip("\n").split("\n")):
+        speaker, colon, words = line.partition(": ")
+        if not colon:
+            raise ValueError(f"turn {i}: needs a speaker and a colon")
+        turns.append(Turn(speaker, words))
+    return Dialogue(name, name, tuple(turns))
+
+
+def files(folder: str | os.PathLike, split: str) -> list[Path]:
+    """The one file of a split, ``split.jsonl`` or ``split.jsonl.gz``."""
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
+    path = Path(folder) / f"{split}.jsonl"
+    return [path if path.exists() else path.with_suffix(".jsonl.gz")]
+
+
+def read(folder: str | os.PathLike, split: str) -> Corpus:
+    """A split, text verbatim, one line ``{"id", "text"}``.
+
+    It has no labels, so no turn has secrets (``by_name.annotate`` attaches a policy's), and no
+    customers, so every dialogue is a user of its own. The authors' ten canary lines in train are
+    left out.
+    """
+    (path,) = files(folder, split)
+    canaries = 0
+
+    def parse(record: Any) -> Dialogue | None:
+        nonlocal canaries
+        dialogue = _dialogue(record)
+        canaries += dialogue is None
+        return dialogue
+
+    dialogues = jsonl.parsed(path, parse)
+    return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
+
+
+SOURCE = register(
+    Files(
+        "customersim_shi2021",
+        ("customersim_shi2021",),
+        files,
+        lambda folder, split, _: read(folder, split),
+        "https://github.com/wyshi/lm_privacy",
+    ).source("CustomerSim (Shi et al., 2022)")
+)

@@ -1,0 +1,152 @@
+"""Schedules: lists of phases, made from public constants; nothing here sees data.
+
+>>> schedule = crt(
+...     epochs=2, pub_passes=1, public_batch_size=16, public_learning_rate=1e-2,
+...     private=Private(sampling_probability=0.1, noise_multiplier=1.0, clip_norm=0.1,
+...                     normaliser=256, learning_rate=5e-3),
+... )
+>>> [(type(p).__name__, p.part, p.epoch) for p in schedule]
+... # doctest: +NORMALIZE_WHITESPACE
+[('PublicPhase', 'public', 1), ('PrivatePhase', 'private', 1),
+ ('PublicPhase', 'public', 2), ('PrivatePhase', 'private', 2)]
+>>> events(schedule)
+SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.secrets import Plan
+from crtlib.checks import check
+from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
+from crtlib.training.selective import SelectivePhase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """The constants of DP-SGD that every epoch shares."""
+
+    sampling_probability: float
+    noise_multiplier: float
+    clip_norm: float
+    normaliser: float
+    learning_rate: float
+
+    @property
+    def steps(self) -> int:
+        """Steps of one epoch: as many as visit each point once in expectation (CRT, note 3)."""
+        return max(1, round(1 / self.sampling_probability))
+
+    def phase(self, epoch: int) -> PrivatePhase:
+        """One epoch of DP-SGD."""
+        return PrivatePhase(
+            epoch=epoch,
+            sampling_probability=self.sampling_probability,
+            steps=self.steps,
+            noise_multiplier=self.noise_multiplier,
+            clip_norm=self.clip_norm,
+            normaliser=self.normaliser,
+            learning_rate=self.learning_rate,
+        )
+
+
+def sgd(*, epochs: int, batch_size: int, learning_rate: float) -> list[Phase]:
+    """Ordinary training on all points: the "non-private with mask" baseline when redacted."""
+    return [PublicPhase(e, "all", 1, batch_size, learning_rate) for e in _epochs(epochs)]
+
+
+def dpsgd(*, epochs: int, private: Private) -> list[Phase]:
+    """DP-SGD on every point (all of them in the part "private")."""
+    return [private.phase(e) for e in _epochs(epochs)]
+
+
+def selective(
+    *,
+    epochs: int,
+    batch_size: int,
+    private_segments: int,
+    noise_multiplier: float,
+    clip_norm: float,
+    hidden_clip: float | None,
+    public_learning_rate: float,
+    private_learning_rate: float,
+) -> list[Phase]:
+    """S-DP (Shi et al. 2022), raw text with flags: see ``SelectivePhase``."""
+    phase = SelectivePhase(
+        epoch=1,
+        batch_size=batch_size,
+        private_segments=private_segments,
+        noise_multiplier=noise_multiplier,
+        clip_norm=clip_norm,
+        hidden_clip=hidden_clip,
+        public_learning_rate=public_learning_rate,
+        private_learning_rate=private_learning_rate,
+    )
+    return [replace(phase, epoch=e) for e in _epochs(epochs)]
+
+
+def crt(
+    *,
+    epochs: int,
+    pub_passes: int,
+    public_batch_size: int,
+    public_learning_rate: float,
+    private: Private,
+    has_public: bool = True,
+) -> list[Phase]:
+    """Algorithm 1, lines 5 to 8: an epoch of SGD on D_pub, then one of DP-SGD on D_pri.
+
+    ``pub_passes`` is the number of passes over D_pub in each epoch (literal Algorithm 1: 1).
+    Deduplication leaves few public points (61 sentences on CustomerSim), so one pass is a handful
+    of steps; more cost no confidentiality. ``has_public=False`` where D_pub is empty: CRT is then
+    DP-SGD on redacted text, as the paper says of ``pi_c = 1``.
+    """
+    public = PublicPhase(1, "public", pub_passes, public_batch_size, public_learning_rate)
+    phases: list[Phase] = []
+    for e in _epochs(epochs):
+        phases += [replace(public, epoch=e)] if has_public else []
+        phases.append(private.phase(e))
+    return phases
+
+
+def weighted(plan: Plan, *, epochs: int, clip_norm: float, learning_rate: float) -> list[Phase]:
+    """The steps of a plan of :mod:`crtlib.accounting.secrets` (Hush!) in ``epochs`` phases of as
+    equal length as can be, divided by the plan's batch size.
+
+    Raises ValueError for fewer than one epoch, or more than the plan has steps.
+    """
+    check("epochs", epochs, 1 <= epochs <= plan.steps, f"in 1 to {plan.steps}, the plan's steps")
+    ends = np.linspace(0, plan.steps, epochs + 1).round().astype(int)
+    return [
+        PrivatePhase(
+            epoch=k + 1,
+            sampling_probability=tuple(plan.probabilities.tolist()),
+            steps=int(steps),
+            noise_multiplier=plan.noise_multiplier,
+            clip_norm=clip_norm,
+            normaliser=plan.batch_size,
+            learning_rate=learning_rate,
+        )
+        for k, steps in enumerate(np.diff(ends))
+    ]
+
+
+def events(phases: Sequence[Phase]) -> SampledGaussian | None:
+    """The one ledger entry of a schedule whose private phases share their constants, or None."""
+    made = [event for event in (p.event() for p in phases) if event is not None]
+    if not made:
+        return None
+    if len({(e.sampling_probability, e.noise_multiplier) for e in made}) > 1:
+        raise ValueError("phases: private phases differ in sampling probability or noise")
+    return replace(made[0], steps=sum(e.steps for e in made))
+
+
+def _epochs(epochs: int) -> range:
+    if epochs < 1:
+        raise ValueError(f"epochs={epochs}: must be at least 1")
+    return range(1, epochs + 1)

@@ -1,0 +1,198 @@
+"""What a run is between two phases, in memory and as a checkpoint.
+
+>>> model = nn.Linear(2, 2)
+>>> state = State.begin(model, seed=0, secure=False, optimizer="sgd")
+>>> sorted(state.generators), sorted(state.optimizers)
+(['noise', 'poisson', 'public order'], ['private', 'public'])
+>>> len({g.initial_seed() for g in state.generators.values()})  # streams of their own
+3
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from crtlib import files
+from crtlib.training import noise
+from crtlib.training.bookkeeping import trainable
+from crtlib.training.noise import Random
+from crtlib.training.phases import Event, Flags, Order, Phase, Points
+from crtlib.training.steps import Kind
+
+Stream = Order | Literal["noise"]
+CONTENT = (
+    "identity", "done", "model", "optimizers", "generators", "events", "history", "updates",
+    "seconds", "non_finite",
+)  # fmt: skip
+STREAMS: tuple[Stream, ...] = ("public order", "poisson", "noise")
+OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+@dataclass
+class Run:
+    """What training leaves: the model, what was done to private points (``events``), what
+    ``on_epoch`` measured (``history``), the seconds of training, the ``updates`` by kind.
+
+    ``non_finite`` counts the gradients of private examples whose norm was no finite number, and
+    which therefore moved nothing. It is a number about private points, which no guarantee covers:
+    for who runs the training, not for publication.
+    """
+
+    model: nn.Module
+    events: list[Event] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    updates: Counter[Kind] = field(default_factory=Counter)
+    non_finite: int = 0
+
+
+@dataclass
+class State:
+    """All that the next phase depends on: the run so far, optimizers and generators."""
+
+    run: Run
+    optimizers: dict[Kind, torch.optim.Optimizer]
+    generators: dict[Stream, Random]
+
+    @classmethod
+    def begin(
+        cls, model: nn.Module, *, seed: int, secure: bool, optimizer: Literal["adam", "sgd"]
+    ) -> State:
+        """Before the first phase; the options are those of :func:`crtlib.training.loop.train`."""
+        learning = list(trainable(model).values())
+        kinds: tuple[Kind, ...] = ("public", "private")
+        optimizers: dict[Kind, torch.optim.Optimizer] = {
+            kind: OPTIMIZERS[optimizer](learning, lr=1.0) for kind in kinds
+        }
+        return cls(Run(model), optimizers, streams(seed, device_of(model), secure=secure))
+
+    def set_rates(self, rates: Mapping[Kind, float]) -> None:
+        """The learning rate of each kind of update."""
+        for kind, rate in rates.items():
+            for group in self.optimizers[kind].param_groups:
+                group["lr"] = rate
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is; training moves nothing. Raises ValueError for a model on several."""
+    devices = sorted({str(p.device) for p in model.parameters()})
+    if len(devices) != 1:
+        raise ValueError(f"model: is on {' and '.join(devices)}: must be on one device")
+    return torch.device(devices[0])
+
+
+def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[Stream, Random]:
+    """Independent generators from one seed (also from other uses of the same seed): of the order
+    of public batches, of Poisson samples, of noise. ``secure``: the last two from the operating
+    system. Batches are drawn on the CPU, so they are the same wherever the model is."""
+    made: dict[Stream, Random] = {}
+    for k, name in enumerate(STREAMS):
+        where = device if name == "noise" else torch.device("cpu")
+        made[name] = torch.Generator(where).manual_seed(_seed(seed, k))
+        if secure and name != "public order":
+            made[name] = noise.SECURE
+    return made
+
+
+def _seed(seed: int, stream: int) -> int:
+    return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def identity(
+    model: nn.Module,
+    phases: Sequence[Phase],
+    parts: Mapping[str, Points],
+    flags: Mapping[str, Flags],
+    options: Mapping[str, Any],
+) -> str:
+    """A hash of all that decides a run: phases, data, options, the model before training."""
+    constants = [[type(p).__name__, asdict(p)] for p in phases]  # type: ignore[call-overload]
+    shape = getattr(model, "config", model)  # a transformer's heads show in its config alone
+    where = device_of(model).type
+    digest = hashlib.sha256(repr([str(shape), constants, dict(options), where]).encode())
+    for name, tensor in model.state_dict().items():
+        # As bytes, because NumPy has no bfloat16.
+        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        digest.update(name.encode() + flat.numpy().tobytes())
+    for name, rows in [*parts.items(), *flags.items()]:
+        digest.update(f"{name} {len(rows)}".encode())
+        for row in rows:
+            digest.update(np.asarray(row, dtype=np.int64).tobytes() + b".")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file, for the owner alone, that lets the run of ``identity`` go on bit for bit."""
+
+    path: Path
+    identity: str
+
+    def save(self, state: State, done: int) -> None:
+        """Replace the file, atomically: ``done`` phases are over."""
+        run = state.run
+        content = {
+            "identity": self.identity,
+            "done": done,
+            "model": run.model.state_dict(),
+            "optimizers": [o.state_dict() for o in state.optimizers.values()],
+            "generators": [
+                g.get_state() if isinstance(g, torch.Generator) else None
+                for g in state.generators.values()
+            ],
+            "events": [{"type": type(e).__name__, **asdict(e)} for e in run.events],
+            "history": run.history,
+            "updates": dict(run.updates),
+            "seconds": run.seconds,
+            "non_finite": run.non_finite,
+        }
+        with files.replacing(self.path, mode=0o600) as part:
+            torch.save(content, part)
+
+    def restore(self, state: State, phases: Sequence[Phase]) -> int:
+        """Load the file into ``state``, if there is one; the number of phases that are over.
+
+        Raises ValueError for a damaged file, one that is no checkpoint, or that of another run.
+        """
+        if not self.path.exists():
+            return 0
+        saved = self._read()
+        run = state.run
+        run.model.load_state_dict(saved["model"])
+        for optimizer, content in zip(state.optimizers.values(), saved["optimizers"], strict=True):
+            optimizer.load_state_dict(content)
+        for generator, content in zip(state.generators.values(), saved["generators"], strict=True):
+            if isinstance(generator, torch.Generator):
+                generator.set_state(content)
+        kinds = {type(e).__name__: type(e) for e in (p.event() for p in phases) if e is not None}
+        run.events = [kinds[e.pop("type")](**e) for e in saved["events"]]
+        run.history, run.seconds = saved["history"], saved["seconds"]
+        run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
+        return int(saved["done"])
+
+    def _read(self) -> dict[str, Any]:
+        name = f"checkpoint={os.fspath(self.path)!r}"
+        try:
+            saved = torch.load(self.path, weights_only=True, map_location="cpu")
+        except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):
+            raise ValueError(f"{name}: is damaged; remove it to start anew") from None
+        if not isinstance(saved, dict) or saved.keys() != set(CONTENT):
+            raise ValueError(
+                f"{name}: is no checkpoint of this version of crtlib; name another file"
+            )
+        if saved["identity"] != self.identity:
+            raise ValueError(
+                f"{name}: belongs to another run (phases, data, seed or device differ)"
+            )
+        return saved

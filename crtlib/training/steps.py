@@ -1,0 +1,101 @@
+"""The two kinds of update: an ordinary gradient, and "clip, noise, divide" (Abadi et al. 2016).
+
+Every phase takes its steps here, so there is one place where private points turn into a released
+gradient, whatever a phase does to its batches before.
+
+>>> import torch
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> batch = [(torch.tensor([[1, 2, 3]]), torch.tensor([3]))]
+>>> options = {"clip_norm": 0.1, "noise_multiplier": 0.0, "normaliser": 1.0}
+>>> private_step(model, batch, **options, noise=torch.Generator())  # no gradient overflowed
+0
+>>> norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+>>> bool(abs(norm - 0.1) < 1e-6)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from crtlib.training import clipping
+from crtlib.training.bookkeeping import trainable
+from crtlib.training.noise import Random, add_noise
+
+Kind = Literal["public", "private"]
+Batch = list[tuple[Tensor, ...]]
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
+phase that reads flags, ``(tokens, lengths, flags (B, L))``."""
+
+
+class Update(NamedTuple):
+    """One update that waits in ``.grad``: its kind, and how many examples were left out of it
+    because the norm of their gradient was no finite number."""
+
+    kind: Kind
+    non_finite: int = 0
+
+
+def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> int:
+    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; the number of targets.
+
+    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``. Without a target the gradient
+    is zero, and ``None`` where there is no micro-batch.
+    """
+    parameters = _cleared(model)
+    count = 0
+    for tokens, lengths in batch:
+        clipping.plain_sum(model, tokens, lengths, reduction="sum")
+        count += int((lengths - 1).sum())
+    if count > 0:
+        _divide(parameters, count)
+    return count
+
+
+def private_step(
+    model: nn.Module,
+    batch: Iterable[tuple[Tensor, ...]],
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    normaliser: float,
+    noise: Random,
+) -> int:
+    """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
+
+    ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
+    third (:func:`crtlib.training.clipping.clipped_sum`). It may be a generator: each is clipped
+    before the next is asked for, and the noise is drawn after the last. It may be empty: then
+    ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
+
+    Returns how many examples had a gradient without a finite norm; they count as zero.
+    """
+    parameters = _cleared(model)
+    non_finite = 0
+    for tokens, lengths, *targets in batch:
+        norms = clipping.clipped_sum(
+            model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
+        ).norms
+        non_finite += int((~norms.isfinite()).sum())
+    add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)
+    _divide(parameters, normaliser)
+    return non_finite
+
+
+def _cleared(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that learn, without what an earlier step left in ``.grad``."""
+    parameters = list(trainable(model).values())
+    for p in parameters:
+        p.grad = None
+    return parameters
+
+
+def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.div_(divisor)

@@ -1,0 +1,163 @@
+"""A probability for each point (weighted DP-SGD): what runs is what is accounted."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse, stats
+
+from crtlib.accounting import secrets
+from crtlib.models.build import build
+from crtlib.training import phases, schedules
+from crtlib.training.loop import train
+from tests.training.test_loop import PARTS, SPEC, flat
+
+HELD = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
+POSTERIOR = (0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204)
+
+
+def phase(**changes):
+    fields = {
+        "epoch": 1,
+        "sampling_probability": (0.5,) * len(PARTS["private"]),
+        "steps": 4,
+        "noise_multiplier": 1.0,
+        "clip_norm": 0.1,
+        "normaliser": 5.0,
+        "learning_rate": 0.01,
+    }
+    return phases.PrivatePhase(**fields | changes)
+
+
+def plan():
+    return secrets.plan(HELD, 0.01, POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear")
+
+
+@pytest.mark.parametrize("generator", [torch.Generator().manual_seed(0), "secure"])
+def test_each_point_is_sampled_with_its_own_probability(generator):
+    p = np.random.default_rng(0).uniform(0, 0.3, 300)
+    p[:2] = 0, 1
+    made = phase(sampling_probability=tuple(p), steps=2000)
+    drawn = np.zeros((made.steps, len(p)), dtype=bool)
+    for t, batch in enumerate(made.batches(torch.ones(len(p)), generator)):
+        drawn[t, batch] = True
+    event = made.event()
+    each = stats.binom(event.steps, np.array(event.sampling_probabilities))
+    counts = drawn.sum(0)
+    assert (each.ppf(1e-6) <= counts).all() and (counts <= each.ppf(1 - 1e-6)).all()
+    assert counts[0] == 0 and counts[1] == made.steps
+    sizes = drawn.sum(1)  # a Poisson-binomial, not a fixed size
+    assert abs(sizes.var() / (p * (1 - p)).sum() - 1) < 5 * np.sqrt(2 / made.steps)
+
+
+def test_the_count_of_a_group_has_the_accounted_law():
+    """What the guarantee rests on: how many of a secret's points a batch holds."""
+    p = np.random.default_rng(1).uniform(0, 0.2, 12)
+    made = phase(sampling_probability=tuple(p), steps=20_000)
+    counts = [len(b) for b in made.batches(torch.ones(12), torch.Generator().manual_seed(3))]
+    from crtlib.accounting import mixtures
+
+    law = mixtures.poisson_binomial(p)
+    seen = np.bincount(counts, minlength=len(law))[:6]
+    sd = np.sqrt(made.steps * law[:6] * (1 - law[:6]))
+    assert (np.abs(seen - made.steps * law[:6]) < 5 * sd + 1).all()
+
+
+def noise_has_the_accounted_deviation():
+    """Of a step on every point, that on the same points without noise taken away."""
+    everything = (1.0,) * len(PARTS["private"])
+    ends = []
+    for sigma in (0.0, 2.0):
+        made = phase(
+            sampling_probability=everything, steps=1, noise_multiplier=sigma, learning_rate=1.0
+        )
+        model = build(SPEC, 0)
+        before = flat(model)
+        run = train(model, [made], PARTS, seed=0, optimizer="sgd")
+        ends.append(flat(model) - before)
+    assert run.events == [made.event()] and run.updates == {"private": 1}
+    noise = (ends[1] - ends[0]) * made.normaliser
+    expected = run.events[0].noise_multiplier * made.clip_norm
+    assert abs(noise.std().item() / expected - 1) < 5 / np.sqrt(2 * len(noise))
+
+
+def test_training_adds_the_accounted_noise():
+    noise_has_the_accounted_deviation()
+
+
+def test_planted_fault_half_the_noise_is_caught(monkeypatch):
+    honest = phases.PrivatePhase.step
+
+    def step(self, model, batch, noise):
+        half = replace(self, noise_multiplier=self.noise_multiplier / 2)
+        return honest(half, model, batch, noise)
+
+    monkeypatch.setattr(phases.PrivatePhase, "step", step)
+    with pytest.raises(AssertionError):
+        noise_has_the_accounted_deviation()
+
+
+def test_the_phases_of_a_plan_keep_its_promises():
+    made = plan()
+    for epochs in (1, 3):
+        schedule = schedules.weighted(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
+        assert sum(p.steps for p in schedule) == made.steps and schedule[0].normaliser == 1
+        bound, spent = secrets.guarantees((p.event() for p in schedule), HELD, prior=0.01)
+        assert (bound <= np.array(POSTERIOR) * (1 + 1e-9)).all()
+        assert bound[made.binding[0]] == pytest.approx(POSTERIOR[1], rel=1e-8)
+        each = [g.posterior_kl for g in made.guarantees(range(4))]
+        assert bound.tolist() == pytest.approx(each, rel=1e-9)
+        less = [replace(p, noise_multiplier=p.noise_multiplier / 2) for p in schedule]
+        broken, more = secrets.guarantees((p.event() for p in less), HELD, prior=0.01)
+        assert (more > spent).all() and (broken > np.array(POSTERIOR)).any()
+
+
+def test_without_noise_nothing_is_promised_of_a_sampled_secret():
+    p = (0.0, 0.5, 0.0, 0.5)
+    bound, spent = secrets.guarantees(
+        phase(sampling_probability=p, noise_multiplier=0.0).event(), HELD, prior=0.01
+    )
+    assert bound.tolist() == [1, 1, pytest.approx(0.01), 1] and spent[0] == math.inf
+
+
+def test_refusals():
+    for bad in (-0.1, 1.5, math.nan):
+        with pytest.raises(ValueError, match=r"sampling_probability=.*: must be in"):
+            phase(sampling_probability=(0.1, bad))
+    with pytest.raises(ValueError, match=r"noise_multiplier=-1.0: must be"):
+        phase(noise_multiplier=-1.0)
+    with pytest.raises(ValueError, match="sampling_probability: 2 for 15 points"):
+        short = phase(sampling_probability=(0.1, 0.2))
+        train(build(SPEC, 0), [short], PARTS, seed=0)
+    with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
+        secrets.guarantees(phase().event(), HELD, prior=0.01)
+    with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
+        schedules.weighted(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
+
+
+def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
+    phase = phases.PrivatePhase(
+        epoch=1,
+        sampling_probability=tuple(np.linspace(0.2, 0.9, len(PARTS["private"]))),
+        steps=2,
+        noise_multiplier=1.0,
+        clip_norm=0.1,
+        normaliser=4.0,
+        learning_rate=1e-3,
+    )
+    schedule = [replace(phase, epoch=e) for e in (1, 2)]
+    whole = train(build(SPEC, 0), schedule, PARTS, seed=0)
+    file = tmp_path / "run.pt"
+
+    def dies(epoch, _):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        train(build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file, on_epoch=dies)
+    again = train(build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
+    assert again.events == whole.events and len(again.events) == 2
+    assert torch.equal(flat(again.model), flat(whole.model))
