@@ -12,7 +12,7 @@ from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies, prepare
 from crtlib.text import customersim, tokenizer, units
 from crtlib.text.records import Point, Secret
-from crtlib.training import methods
+from crtlib.training import schedules
 from crtlib.training.loop import train
 
 
@@ -21,12 +21,12 @@ def subjects():
     """An LSTM before and after it learned text of which half of the secrets were missed."""
     points = units.points(customersim.simulate(60, 0), unit="turn")
     others = units.points(customersim.simulate(120, 1), unit="turn")
-    oracle = policies.oracle()
-    prepared = prepare.prepare(points, policies.miss(oracle, 0.5, 0), oracle, dedup="none")
+    pi = policies.miss(policies.oracle, 0.5, 0)
+    prepared = prepare.prepare(points, pi(points), policies.oracle(points), dedup="none")
     bpe = tokenizer.train_bpe([p.text for p in points if not p.secrets], vocab_size=400)
     spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
     texts = sorted({p.text for p in prepared.all if p.secrets or "<MASK>" in p.text})
-    phases = methods.sgd(epochs=40, batch_size=16, learning_rate=1e-2)
+    phases = schedules.sgd(epochs=40, batch_size=16, learning_rate=1e-2)
     model = train(build(spec, 0), phases, {"public": bpe.encode(texts)}, seed=0).model
     return [
         Subject(
@@ -68,7 +68,7 @@ def test_reconstruction_is_greedy_decoding_of_the_secret_alone():
     bpe = tokenizer.train_bpe(["USR: it is"], vocab_size=270)
     spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=16, hidden=32)
     texts = ["USR: it is 4711 now", "USR: it is 4712 now"]
-    phases = methods.sgd(epochs=150, batch_size=4, learning_rate=2e-2)
+    phases = schedules.sgd(epochs=150, batch_size=4, learning_rate=2e-2)
     model = train(build(spec, 0), phases, {"public": bpe.encode(texts[:1])}, seed=0).model
     span = (Secret("id", 11, 15),)
     points = tuple(Point(str(k), "u", text, span) for k, text in enumerate(texts))
