@@ -3,8 +3,8 @@
 >>> from crtlib.models.build import build
 >>> from crtlib.models.spec import ModelSpec
 >>> model = build(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
->>> told = continuation(model, [[1, 2], [3, 4]], length=3)
->>> sequences = [[1, 2, *told[0].tolist()], [3, 4, *told[1].tolist()], [3, 4, 6, 6, 6]]
+>>> first, second = continuation(model, [[1, 2], [3, 4]], length=3).tolist()
+>>> sequences = [[1, 2, *first], [3, 4, *second], [3, 4, 6, 6, 6]]
 >>> extracted(model, sequences, prefix=2, suffix=3).tolist()
 [True, True, False]
 >>> kinds(model, model, sequences, prefix=2, suffix=3).tolist()  # it needs no such sequence
@@ -34,11 +34,11 @@ def continuation(model: nn.Module, prefixes: Sequence[Sequence[int]], *, length:
     check("length", length, length >= 1, "at least 1")
     out = np.zeros((len(prefixes), length), dtype=np.int64)
     for first in range(0, len(prefixes), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
-        state, logprobs = scoring.start(model, prefixes[some])
+        block = slice(first, first + AT_ONCE)
+        state, logprobs = scoring.start(model, torch.as_tensor(prefixes[block]))
         for t in range(length):
             guess = logprobs.argmax(1)
-            out[some, t] = guess.cpu().numpy()
+            out[block, t] = guess.cpu().numpy()
             if t + 1 < length:
                 state, logprobs = scoring.step(model, state, guess)
     return out

@@ -34,7 +34,7 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,11 +43,11 @@ import pandas as pd
 import torch
 from torch import nn
 
+from crtlib.checks import check
 from crtlib.models import folder, interface, scoring
 from crtlib.text import counting
-from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Point
-from crtlib.text.tokenizer import Bpe, backend
+from crtlib.text.tokenizer import Bpe, backend, bos
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -88,7 +88,8 @@ def documents(
     """
     if any(not p.user for p in points):
         raise ValueError(NO_USER)
-    made, texts = [], [p.text for p in points]
+    out = []
+    texts = [p.text for p in points]
     coded = backend(tokenizer).encode_batch(texts, add_special_tokens=False)
     for point, e in zip(points, coded, strict=True):
         spans = []
@@ -97,10 +98,10 @@ def documents(
             if inside:
                 spans.append((s.kind, inside[0], inside[-1] + 1))
         if e.ids:
-            made.append(Document(point.user, point.id, e.ids, tuple(spans)))
-    if not made:
+            out.append(Document(point.user, point.id, e.ids, tuple(spans)))
+    if not out:
         raise ValueError("corpus: all of its texts are empty, at least one must have a token")
-    return tuple(made)
+    return tuple(out)
 
 
 NO_USER = (
@@ -119,13 +120,13 @@ def score(
     """Score every token of the documents, each distinct text once (in dialogues most repeat)."""
     texts, place = distinct(documents, bos)
     lead = [] if bos is not None else [0]
-    found = scoring.token_scores(model, texts, device=device)
-    logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in found[0]]
-    ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in found[1]]
+    logprobs, ranks = scoring.token_scores(model, texts, device=device)
+    logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in logprobs]
+    ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in ranks]
     return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
 
 
-def distinct(documents, bos) -> tuple[list[list[int]], list[int]]:
+def distinct(documents: Sequence[Document], bos: int | None) -> tuple[list[list[int]], list[int]]:
     """The different texts, with BOS, and which of them each document is."""
     seen: dict[tuple[int, ...], int] = {}
     place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
@@ -156,41 +157,18 @@ def find_runs(
     Raises ``ValueError`` for ``k`` or ``min_length`` below 1.
     """
     for name, value in (("top_k", k), ("min_length", min_length)):
-        if value < 1:
-            raise ValueError(f"{name}={value}: must be at least 1")
-    sizes = np.array([len(d.tokens) for d in documents])
-    first = np.cumsum(sizes + 1) - sizes - 1  # one token that is never guessed ends each document
-    hit = np.zeros(int((sizes + 1).sum()) + 1, dtype=bool)
-    inside = np.delete(np.arange(len(hit)), np.append(first + sizes, len(hit) - 1))
+        check(name, value, value >= 1, "at least 1")
+    line = _Line.of(documents)
     guessed = np.concatenate([np.asarray(r) < k for r in scores.ranks])
-    hit[inside] = guessed if answered is None else guessed & np.concatenate(answered)
-    change = np.diff(hit.astype(np.int8), prepend=0)
-    begin, end = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
-    index = np.searchsorted(first, begin, side="right") - 1
-    keep = end - begin >= min_length
-    if not flush:
-        keep &= end < first[index] + sizes[index]
-    begin, end, index = begin[keep], end[keep], index[keep]
-    start, length = begin - first[index], end - begin
-    edges = np.stack([begin, end], 1).ravel()
-
-    def mean(values: list[np.ndarray]) -> np.ndarray:
-        row = np.zeros(len(hit))
-        row[inside] = np.concatenate(values)
-        return np.add.reduceat(row, edges)[::2] / length if len(edges) else np.empty(0)
-
-    with np.errstate(over="ignore"):  # a token that the public model excludes: infinite
-        perplexity = np.exp(-mean(scores.logprobs))
-        other = np.exp(-mean(public.logprobs)) if public else np.full(len(begin), np.nan)
-    secret = np.zeros(len(hit) + 1, dtype=np.int64)
-    kinds: list[tuple[str, ...]] = [()] * len(begin)
-    for place, d in enumerate(documents):
-        for kind, a, b in d.secrets:
-            secret[first[place] + a + 1 : first[place] + b + 1] = 1
-            row = int(np.searchsorted(begin, first[place] + a, side="right")) - 1
-            if row >= 0 and end[row] >= first[place] + b:
-                kinds[row] = (*kinds[row], kind)
-    before = np.cumsum(secret)
+    if answered is not None:
+        guessed &= np.concatenate(answered)
+    begin, end, index = line.stretches(guessed, min_length=min_length, flush=flush)
+    perplexity = line.perplexity(scores.logprobs, begin, end)
+    other = np.full(len(begin), np.nan)
+    if public:
+        other = line.perplexity(public.logprobs, begin, end)
+    start, length = begin - line.first[index], end - begin
+    secret_tokens, kinds = _secrets(documents, line, begin, end)
     rows = zip(index.tolist(), start.tolist(), length.tolist(), strict=True)
     return pd.DataFrame(
         {
@@ -203,10 +181,73 @@ def find_runs(
             "perplexity": perplexity,
             "public_perplexity": other,
             "ratio": other / perplexity,
-            "secret_tokens": before[end] - before[begin],
+            "secret_tokens": secret_tokens,
             "kinds": pd.Series(kinds, dtype=object),
         }
     )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Documents laid end to end, a place that is never guessed after each: ``first`` and ``sizes``
+    (documents,), and ``inside``, the places of their tokens, of ``places`` in all."""
+
+    first: np.ndarray
+    sizes: np.ndarray
+    inside: np.ndarray
+    places: int
+
+    @classmethod
+    def of(cls, documents: Sequence[Document]) -> _Line:
+        sizes = np.array([len(d.tokens) for d in documents])
+        first = np.cumsum(sizes + 1) - sizes - 1
+        places = int((sizes + 1).sum()) + 1
+        ends = np.append(first + sizes, places - 1)
+        return cls(first, sizes, np.delete(np.arange(places), ends), places)
+
+    def stretches(
+        self, guessed: np.ndarray, *, min_length: int, flush: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """First place, the place after the last, and the document of each maximal run of guessed
+        tokens; without ``flush`` those that end their document are lost."""
+        hit = np.zeros(self.places, dtype=np.int8)
+        hit[self.inside] = guessed
+        change = np.diff(hit, prepend=0)
+        begin, end = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
+        index = np.searchsorted(self.first, begin, side="right") - 1
+        keep = end - begin >= min_length
+        if not flush:
+            keep &= end < self.first[index] + self.sizes[index]
+        return begin[keep], end[keep], index[keep]
+
+    def perplexity(
+        self, logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray
+    ) -> np.ndarray:
+        """Of each run, ``(runs,)``; infinite where the model excludes one of its tokens."""
+        if not len(begin):
+            return np.empty(0)
+        row = np.zeros(self.places)
+        row[self.inside] = np.concatenate(logprobs)
+        edges = np.stack([begin, end], 1).ravel()
+        with np.errstate(over="ignore"):
+            return np.exp(-(np.add.reduceat(row, edges)[::2] / (end - begin)))
+
+
+def _secrets(
+    documents: Sequence[Document], line: _Line, begin: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    """Of each run, how many of its tokens are part of a labelled secret, and the kinds of those
+    that are wholly inside."""
+    secret = np.zeros(line.places + 1, dtype=np.int64)
+    kinds: list[tuple[str, ...]] = [()] * len(begin)
+    for first, d in zip(line.first.tolist(), documents, strict=True):
+        for kind, a, b in d.secrets:
+            secret[first + a + 1 : first + b + 1] = 1
+            row = int(np.searchsorted(begin, first + a, side="right")) - 1
+            if row >= 0 and end[row] >= first + b:
+                kinds[row] = (*kinds[row], kind)
+    before = np.cumsum(secret)
+    return before[end] - before[begin], kinds
 
 
 def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
@@ -236,12 +277,14 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
             "kinds": _gathered(number, runs.kinds),
         }
     )
-    table["kinds"] = [tuple(sorted({k for found in row for k in found})) for row in table.kinds]
+    table["kinds"] = [
+        tuple(sorted({kind for kinds in row for kind in kinds})) for row in table.kinds
+    ]
     order = pd.DataFrame({"u": table.users_in_d > 1, "r": -table.ratio, "n": -table.length})
     return table.loc[order.sort_values(["u", "r", "n"], kind="stable").index].reset_index(drop=True)
 
 
-def _gathered(number: np.ndarray, values) -> pd.Series:
+def _gathered(number: np.ndarray, values: Iterable) -> pd.Series:
     out: list[list] = [[] for _ in range(number.max(initial=-1) + 1)]
     for i, value in zip(number.tolist(), values, strict=True):
         out[i].append(value)
@@ -268,7 +311,7 @@ def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, fl
 
 @dataclass(frozen=True)
 class Leakage:
-    """A report: what was read, the runs, the distinct sequences, and how they were found."""
+    """A report: what was read, the runs, the distinct sequences, and by which options."""
 
     documents: tuple[Document, ...]
     scores: Scores
@@ -293,8 +336,8 @@ class Leakage:
 
     def owners(self) -> set[str]:
         """The users of the unique sequences."""
-        kept = self.runs.tokens.isin(set(self.unique().tokens))
-        return set(self.runs.user[kept])
+        unique = self.runs.tokens.isin(set(self.unique().tokens))
+        return set(self.runs.user[unique])
 
 
 def leakage(
@@ -319,7 +362,7 @@ def leakage(
     folder.check_vocabulary(model, tokenizer)
     if public is not None and len(interface.head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
-    texts, start = documents(points, tokenizer), tokenizer_module.bos(tokenizer)
+    texts, start = documents(points, tokenizer), bos(tokenizer)
     scores = score(model, texts, bos=start, device=device)
     other = score(public, texts, bos=start, device=device) if public is not None else None
     runs = find_runs(texts, scores, k=k, public=other, flush=flush, min_length=min_length)
@@ -400,7 +443,9 @@ def report_recall(
     return Recall(planted, completed, listed, alone)
 
 
-def _completes(model, tokens, a: int, bos: int | None, k: int, limit: int | None) -> bool:
+def _completes(
+    model: nn.Module, tokens: Sequence[int], a: int, bos: int | None, k: int, limit: int | None
+) -> bool:
     prefix, rest = [*([] if bos is None else [bos]), *tokens[:a]], tokens[a:]
     if limit is not None:
         prefix = prefix[-max(1, limit - len(rest)) :]

@@ -85,11 +85,11 @@ def probe(
     rng = np.random.default_rng([seed, 2])
     single = singles(points, pool, kinds=kinds)
     fresh: dict[str, list[str]] = defaultdict(list)
-    for p, s in _one_each(pool, single, rng):
+    for p, s in one_each(pool, single, rng):
         fresh[s.kind].append(value_of(p, s))
     left = remains(trained)
     rows: list[tuple[str, str, bool]] = []
-    for p, s in _one_each(points, single, rng):
+    for p, s in one_each(points, single, rng):
         if fresh[s.kind] and len(rows) < sequences // 2:
             other = p.text[: s.start] + fresh[s.kind].pop() + p.text[s.end :]
             rows.append((p.text, other, left(p, s)))
@@ -117,7 +117,7 @@ def singles(
     return single
 
 
-def _one_each(
+def one_each(
     source: Sequence[Point], single: Single, rng: np.random.Generator
 ) -> list[tuple[Point, Secret]]:
     """In random order, one single secret of each point that has one."""

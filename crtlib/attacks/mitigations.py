@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from crtlib.attacks.leakage import NEVER, Document, Scores, distinct, features, find_runs
+from crtlib.checks import check
 from crtlib.models import scoring
 from crtlib.text.records import Point, Secret
 
@@ -33,13 +34,13 @@ def next_perplexity(
     token stands: low where it is sure of its guess, whatever the true token. 1 where there is no
     context, as nothing is answered there anyway."""
 
-    def measure(logprobs, _):
+    def measure(logprobs: Tensor, _: Tensor) -> tuple[Tensor]:
         return (torch.special.entr(logprobs.exp()).sum(-1).double().exp(),)
 
     texts, place = distinct(documents, bos)
-    (found,) = scoring.over_tokens(model, texts, measure)
+    (values,) = scoring.over_tokens(model, texts, measure)
     lead = np.ones(int(bos is None))
-    return [np.concatenate([lead, found[i]]) for i in place]
+    return [np.concatenate([lead, values[i]]) for i in place]
 
 
 def typed_perplexity(scores: Scores) -> list[np.ndarray]:
@@ -97,8 +98,7 @@ def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret,
     The paper warns that 25 users did not suffice where people share names. The rule depends on
     the corpus, so it has no guarantee of its own: what it flags tells of its neighbours.
     """
-    if min_users < 1:
-        raise ValueError(f"min_users={min_users}: must be at least 1")
+    check("min_users", min_users, min_users >= 1, "at least 1")
 
     def policy(points: Sequence[Point]) -> list[tuple[Secret, ...]]:
         owners: dict[str, set[str]] = {}

@@ -38,7 +38,7 @@ from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies
 from crtlib.screening.prepare import prepare
 from crtlib.text.records import MASK, Point, Secret
-from crtlib.training import methods, weighted
+from crtlib.training import schedules
 from crtlib.training.loop import train
 from crtlib.training.noise import Random
 from crtlib.training.selective import SelectivePhase
@@ -136,8 +136,8 @@ def _coins(games: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 17]).random(games) < 0.5
 
 
-def _private(sigma: float, games: int) -> methods.Private:
-    return methods.Private(
+def _private(sigma: float, games: int) -> schedules.Private:
+    return schedules.Private(
         sampling_probability=SAMPLED, noise_multiplier=sigma, clip_norm=CLIP,
         normaliser=SAMPLED * games, learning_rate=SAMPLED * games,
     )  # fmt: skip
@@ -168,7 +168,7 @@ def dpsgd(games: int, noise: float, seed: int, *, relation: str, low_rank: bool 
     points = [[FIRST + i, *([YES] if coin else absent)] for i, coin in enumerate(included)]
     pushes, events = _pushes(
         model,
-        methods.dpsgd(epochs=epochs, private=private),
+        schedules.dpsgd(epochs=epochs, private=private),
         {"private": [point for point in points if len(point) > 1]},
         scale=CLIP,
         seed=seed,
@@ -189,8 +189,8 @@ def crt(games: int, noise: float, seed: int, *, gamma: float = 0.3) -> Games:
         text = f"{i} {'yes' if coin else MASK}"
         spans = (Secret("value", len(text) - 3, len(text)),) if coin else ()
         points.append(Point(str(i), str(i), text, spans))
-    oracle = policies.oracle()
-    prepared = prepare(points, policies.miss(oracle, gamma, seed), oracle, dedup="none")
+    pi = policies.miss(policies.oracle, gamma, seed)
+    prepared = prepare(points, pi(points), policies.oracle(points), dedup="none")
     words = {"yes": YES, MASK: NO, "end": END}
 
     def encode(part: Sequence[Point]) -> list[list[int]]:
@@ -198,7 +198,7 @@ def crt(games: int, noise: float, seed: int, *, gamma: float = 0.3) -> Games:
         return [[words[w] if w in words else FIRST + int(w) for w in row] for row in split]
 
     private = _private(sigma * noise, games)
-    phases = methods.crt(
+    phases = schedules.crt(
         epochs=epochs, pub_passes=1, public_batch_size=1, public_learning_rate=CLIP, private=private
     )
     parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
@@ -215,7 +215,7 @@ class _Watched(SelectivePhase):
 
     seen: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
-    def batches(self, lengths: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """As ever, and seen."""
         for indices in super().batches(lengths, generator):
             self.seen.append(indices)
@@ -242,7 +242,7 @@ def sdp(games: int, noise: float, seed: int) -> Games:
     included, model = _coins(games, seed), _model(games)
     with torch.no_grad():  # the states after YES and NO are opposite, and push no further
         model.embedding.weight[YES, 0], model.embedding.weight[NO, 0] = 1.0, -1.0
-    phases = methods.selective(
+    phases = schedules.selective(
         epochs=epochs, batch_size=games, private_segments=1, noise_multiplier=sigma * noise,
         clip_norm=CLIP, hidden_clip=0.05, public_learning_rate=CLIP, private_learning_rate=games,
     )  # fmt: skip
@@ -278,7 +278,7 @@ def lp_weighted(games: int, noise: float, seed: int) -> Games:
     linear program. In one world its examples have no gradient (the reference relation)."""
     plan, included = _plan(games), _coins(games, seed)
     sigma = plan.noise_multiplier
-    phases = weighted.phases(
+    phases = schedules.weighted(
         replace(plan, noise_multiplier=sigma * noise), epochs=ROUNDS, clip_norm=CLIP,
         learning_rate=float(games),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtlib.attacks import leakage, mitigations
 from crtlib.attacks.leakage import Document, Scores
-from crtlib.experiments import public_models
+from crtlib.experiments import leakage as leakage_studies
 from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.folder import load
@@ -182,7 +182,7 @@ CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.USER)}
 
 def brief(epochs):
     plan = schedules.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
-    return public_models.trainer(SHAPE, BPE, phases=plan, seed=0)
+    return leakage_studies.trainer(SHAPE, BPE, phases=plan, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -208,15 +208,15 @@ def test_users_left_out_make_their_secrets_surprising(memorised):
     found = leakage.leakage(memorised, BPE, PLANTED, k=1)
     owners = found.owners() & CANARY_USERS
     assert owners
-    public = public_models.leave_users_out(brief(16), PLANTED, owners)
+    public = leakage_studies.leave_users_out(brief(16), PLANTED, owners)
     compared = leakage.leakage(memorised, BPE, PLANTED, k=1, public=public)
     theirs = compared.runs[compared.runs.user.isin(owners) & (compared.runs.secret_tokens > 5)]
     assert len(theirs) and theirs.ratio.median() > 3
     assert leakage.metrics(compared.sequences, 3.0)["unique_above"] >= 1
     with pytest.raises(ValueError, match="users: 1 of 1 have no point"):
-        public_models.leave_users_out(brief(1), PLANTED, {"nobody"})
+        leakage_studies.leave_users_out(brief(1), PLANTED, {"nobody"})
     with pytest.raises(ValueError, match="nobody remains"):
-        public_models.leave_users_out(brief(1), PLANTED, {p.user for p in PLANTED})
+        leakage_studies.leave_users_out(brief(1), PLANTED, {p.user for p in PLANTED})
 
 
 def test_runs_are_what_the_model_says_token_by_token(memorised):

@@ -12,7 +12,7 @@ from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies, prepare
 from crtlib.text import customersim, tokenizer, units
-from crtlib.training import methods
+from crtlib.training import schedules
 from crtlib.training.loop import train
 
 SPEC = ModelSpec("lstm", vocab_size=12, embedding=6, hidden=6)
@@ -69,16 +69,16 @@ def test_zlib_discounts_what_repeats_itself():
 def subjects():
     """One LSTM before and after it learned text of which half of the secrets were missed; the
     reference has learned from other people, so it knows what such values look like."""
-    oracle = policies.oracle()
+    pi = policies.miss(policies.oracle, 0.5, 0)
     points, others, more = (
         units.points(customersim.simulate(60, seed), unit="turn") for seed in range(3)
     )
     bpe = tokenizer.train_bpe([p.text for p in points if not p.secrets], vocab_size=400)
     spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
-    phases = methods.sgd(epochs=30, batch_size=16, learning_rate=1e-2)
+    phases = schedules.sgd(epochs=30, batch_size=16, learning_rate=1e-2)
 
     def half_read(text, seed):
-        prepared = prepare.prepare(text, policies.miss(oracle, 0.5, 0), oracle, dedup="none")
+        prepared = prepare.prepare(text, pi(text), policies.oracle(text), dedup="none")
         model = build(spec, seed)
         texts = sorted({p.text for p in prepared.all if p.secrets or "<MASK>" in p.text})
         train(model, phases, {"public": bpe.encode(texts)}, seed=seed)
