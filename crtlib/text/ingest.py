@@ -25,7 +25,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.text import card, readers, shapes
 from crtlib.text.columns import Columns, guess
 from crtlib.text.folder import Facts, Writer, facts
@@ -242,7 +242,7 @@ def _write(
                     raise ValueError(plan.fault(row, fault))
                 reasons[fault.reason] += 1
                 cells = (plan.name, str(row.number), fault.column, fault.reason)
-                rejected.writerow([harmless(cell) for cell in cells])
+                rejected.writerow([files.harmless(cell) for cell in cells])
             left = None if left is None else left - plan.rows
             if plan.bad > how.max_bad * plan.rows:
                 raise ValueError(
@@ -284,15 +284,6 @@ def _taken(
         if fault is not None:
             plan.bad += 1
             yield row, fault
-
-
-def harmless(cell: str) -> str:
-    """A cell of a CSV file that no spreadsheet takes for a formula.
-
-    >>> harmless("=1+1"), harmless("plain")
-    ("'=1+1", 'plain')
-    """
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _summary(
