@@ -83,12 +83,7 @@ def take(
     unknown kind or task, unread turns. No text is quoted.
     """
     about, tasks = labels.about(folder), {t.task: t for t in labels.tasks(folder)}
-    digest = corpora.corpus_hash(corpus)
-    if digest != about["corpus"]:
-        raise ValueError(
-            f"labels: were drawn from corpus {about['corpus'][:4]}…, this is {digest[:4]}…; "
-            "they teach, they do not judge"
-        )
+    _same_corpus(corpus, about)
     if not annotator or len(annotator) > 40:
         raise ValueError(f"--annotator: {annotator!r} must be a short name")
     work = _read(file, form, tasks, about["kinds"], trim)
@@ -123,6 +118,15 @@ def take(
     )
     _keep(Path(folder), works, about, summary, {"file": file})
     return summary
+
+
+def _same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
+    digest = corpora.corpus_hash(corpus)
+    if digest != about["corpus"]:
+        raise ValueError(
+            f"labels: were drawn from corpus {about['corpus'][:4]}…, this is {digest[:4]}…; "
+            "they teach, they do not judge"
+        )
 
 
 def _read(
