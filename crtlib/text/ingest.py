@@ -17,6 +17,7 @@ import csv
 import hashlib
 import itertools
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -312,7 +313,8 @@ def columns_line(columns: Columns, kept: Sequence[str], shape: str = "table") ->
     """The line that shows what was guessed."""
     roles = str(columns) if shape == "table" else f"{shape}, as they are"
     further = f"   kept: {', '.join(kept)}" if kept else ""
-    return f"columns   {roles}{further}"
+    indent = " " * 10
+    return textwrap.fill(f"columns   {roles}{further}", 80, subsequent_indent=indent)
 
 
 def table(summary: Summary) -> str:
