@@ -94,6 +94,15 @@ def lines(file: IO[AnyStr], path: str | os.PathLike) -> Iterator[AnyStr]:
         yield line
 
 
+def harmless(cell: str) -> str:
+    """A cell of a CSV file that no spreadsheet takes for a formula.
+
+    >>> harmless("=1+1"), harmless("plain")
+    ("'=1+1", 'plain')
+    """
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
 def check_writable(folder: str | os.PathLike) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)

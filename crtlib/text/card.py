@@ -142,18 +142,6 @@ def croissant(folder: Path, name: str, *, simulated: bool) -> dict[str, Any]:
         "encodingFormat": "application/vnd.apache.parquet",
         "includes": "data/*.parquet",
     }
-    columns = [_field(column, column) for column in ("id", "user", "extra")]
-    inner = [
-        _field(f"turns/{part}", "turns", kind, path=part)
-        for part, kind in (
-            *((p, "sc:Text") for p in ("speaker", "text")),
-            ("time", "sc:DateTime"),
-            ("labelled", "sc:Boolean"),
-            ("secrets", "sc:Text"),
-        )
-    ]
-    inner[-1]["repeated"] = True
-    turns = {"@type": "cr:Field", "@id": "threads/turns", "name": "turns", "repeated": True}
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -168,10 +156,27 @@ def croissant(folder: Path, name: str, *, simulated: bool) -> dict[str, Any]:
                 "@type": "cr:RecordSet",
                 "@id": "threads",
                 "name": "threads",
-                "field": [*columns, turns | {"subField": inner}],
+                "field": _fields(),
             }
         ],
     }
+
+
+def _fields() -> list[dict[str, Any]]:
+    """The columns; those of a turn are sub-fields of ``turns``."""
+    columns = [_field(column, column) for column in ("id", "user", "extra")]
+    inner = [
+        _field(f"turns/{part}", "turns", kind, path=part)
+        for part, kind in (
+            *((p, "sc:Text") for p in ("speaker", "text")),
+            ("time", "sc:DateTime"),
+            ("labelled", "sc:Boolean"),
+            ("secrets", "sc:Text"),
+        )
+    ]
+    inner[-1]["repeated"] = True
+    turns = {"@type": "cr:Field", "@id": "threads/turns", "name": "turns", "repeated": True}
+    return [*columns, turns | {"subField": inner}]
 
 
 def _field(name: str, column: str, kind: str = "sc:Text", *, path: str = "") -> dict[str, Any]:

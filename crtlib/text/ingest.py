@@ -17,6 +17,7 @@ import csv
 import hashlib
 import itertools
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +26,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.text import card, readers, shapes
 from crtlib.text.columns import Columns, guess
 from crtlib.text.folder import Facts, Writer, facts
@@ -242,7 +243,7 @@ def _write(
                     raise ValueError(plan.fault(row, fault))
                 reasons[fault.reason] += 1
                 cells = (plan.name, str(row.number), fault.column, fault.reason)
-                rejected.writerow([harmless(cell) for cell in cells])
+                rejected.writerow([files.harmless(cell) for cell in cells])
             left = None if left is None else left - plan.rows
             if plan.bad > how.max_bad * plan.rows:
                 raise ValueError(
@@ -286,15 +287,6 @@ def _taken(
             yield row, fault
 
 
-def harmless(cell: str) -> str:
-    """A cell of a CSV file that no spreadsheet takes for a formula.
-
-    >>> harmless("=1+1"), harmless("plain")
-    ("'=1+1", 'plain')
-    """
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-
 def _summary(
     out: str | os.PathLike,
     plans: list[_Source],
@@ -321,7 +313,8 @@ def columns_line(columns: Columns, kept: Sequence[str], shape: str = "table") ->
     """The line that shows what was guessed."""
     roles = str(columns) if shape == "table" else f"{shape}, as they are"
     further = f"   kept: {', '.join(kept)}" if kept else ""
-    return f"columns   {roles}{further}"
+    indent = " " * 10
+    return textwrap.fill(f"columns   {roles}{further}", 80, subsequent_indent=indent)
 
 
 def table(summary: Summary) -> str:

@@ -30,9 +30,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def parsed(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue, ...]:
-    """Parse each line; a line that cannot be read raises ``ValueError`` with file and number."""
-    dialogues: list[Dialogue] = []
+def stream(path: Path, parse: Callable[[Any], Dialogue | None]) -> Iterator[Dialogue]:
+    """Parse line after line; one that cannot be read raises ``ValueError`` with file and number."""
     seen: dict[str, int] = {}
     number = 0
     for number, line in _lines(path):
@@ -49,12 +48,16 @@ def parsed(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogu
         first = seen.setdefault(one.id, number)
         if first != number:
             raise ValueError(
-                f"{path}, line {number}: id {one.id!r} was used on line {first}, ids must be unique"
+                f"{path}, line {number}: its id was used on line {first}, ids must be unique"
             )
-        dialogues.append(one)
+        yield one
     if not number:
         raise ValueError(f"{path}: is empty, at least one dialogue is needed")
-    return tuple(dialogues)
+
+
+def parsed(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue, ...]:
+    """All dialogues of a file; see ``stream``."""
+    return tuple(stream(path, parse))
 
 
 def field(record: Any, where: str, key: str, kind: type) -> Any:

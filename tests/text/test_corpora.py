@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib import __main__ as cli
@@ -33,6 +33,7 @@ dialogues = st.lists(st.lists(turns(), min_size=1, max_size=3), min_size=1, max_
 )
 
 
+@settings(deadline=None)  # a busy machine is no defect
 @given(dialogues, st.sampled_from(["c.jsonl", "c.jsonl.gz"]))
 def test_round_trip(tmp_path_factory, made, name):
     path = tmp_path_factory.mktemp("corpus") / name
@@ -92,7 +93,7 @@ def bad_turn(**changes):
             bad_turn(secrets=[{"kind": "k", "start": s, "end": 6} for s in (2, 5)]),
             "must not overlap",
         ),
-        (bad(), "id 'd0' was used on line 1"),
+        (bad(), "its id was used on line 1, ids must be unique"),
     ],
 )
 def test_bad_line_is_named(tmp_path, line, message):

@@ -1,0 +1,395 @@
+"""Labels that people made, checked against the text they were made for, and kept.
+
+>>> text = "Jos\u00e9 \U0001f600 is Ann"
+>>> [fit(text, [Span("name", s, s + 3, "Ann")])[0] for s in (10, 11)]
+['code points', 'UTF-16']
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crtlib import files, outputs
+from crtlib.text import corpora, label_forms, labels
+from crtlib.text.folder import TURN
+from crtlib.text.label_forms import Answer, Span, Task
+from crtlib.text.records import Secret
+
+LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import took: ``read`` of ``tasks`` turns, in all and in the judging part, secrets by
+    kind, and what was mended. ``agreement`` of two readers: F1 of spans, Cohen's kappa of turns."""
+
+    labels: str
+    annotator: str
+    tasks: int
+    read: int
+    judged: int
+    judge: int
+    secrets: Mapping[str, int]
+    users_with_a_secret: int
+    drawn: str
+    offsets: str
+    merged: int
+    inside_words: int
+    f1: float | None = None
+    kappa: float | None = None
+
+    def json(self) -> dict[str, Any]:
+        """As one JSON object, schema ``crtlib/label/1``."""
+        return {"schema": "crtlib/label/1", "ok": True, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One reader's work: the secrets of each task he read."""
+
+    secrets: dict[str, tuple[Secret, ...]]
+    offsets: str
+    merged: int
+    inside_words: int
+
+
+def take(
+    corpus: str | os.PathLike,
+    file: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    form: str = "auto",
+    annotator: str = "a",
+    second: str | os.PathLike | None = None,
+    trim: bool = False,
+    partial: bool = False,
+) -> Imported:
+    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
+
+    ``second`` is another reader's file, kept as annotator "b" (or "b2" where that is taken) and
+    compared. ``trim`` cuts white space off the ends of spans. ``partial`` accepts unread turns in
+    the judging part; the labels then count as "given". Raises ``ValueError`` naming file and task:
+    a changed text, a span outside it or with another value, overlapping spans of two kinds, an
+    unknown kind or task, unread turns. No text is quoted.
+    """
+    about, tasks = labels.about(folder), {t.task: t for t in labels.tasks(folder)}
+    _same_corpus(corpus, about)
+    if not annotator or len(annotator) > 40:
+        raise ValueError(f"--annotator: {annotator!r} must be a short name")
+    work = _read(file, form, tasks, about["kinds"], trim)
+    judge = [t for t in tasks.values() if t.part == "judge"]
+    unread = sum(t.task not in work.secrets for t in judge)
+    if unread and not partial:
+        raise ValueError(
+            f"{Path(file).name}: {unread:,} of {len(judge):,} tasks to judge are unread; leaving "
+            "out the hard ones spoils the rate; --partial takes them as given"
+        )
+    works = {annotator: work}
+    f1 = kappa = None
+    if second is not None:
+        other = _read(second, "auto", tasks, about["kinds"], trim)
+        works["b" if annotator != "b" else "b2"] = other
+        f1, kappa = agreement(work.secrets, other.secrets)
+    summary = Imported(
+        labels=os.fspath(folder),
+        annotator=annotator,
+        tasks=len(tasks),
+        read=len(work.secrets),
+        judged=len(judge) - unread,
+        judge=len(judge),
+        secrets=dict(Counter(s.kind for some in work.secrets.values() for s in some)),
+        users_with_a_secret=sum(bool(work.secrets.get(t.task)) for t in judge),
+        drawn="given" if unread else "at_random",
+        offsets=work.offsets,
+        merged=work.merged,
+        inside_words=work.inside_words,
+        f1=f1,
+        kappa=kappa,
+    )
+    _keep(Path(folder), works, about, summary, {"file": file})
+    return summary
+
+
+def _same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
+    digest = corpora.corpus_hash(corpus)
+    if digest != about["corpus"]:
+        raise ValueError(
+            f"labels: were drawn from corpus {about['corpus'][:4]}…, this is {digest[:4]}…; "
+            "they teach, they do not judge"
+        )
+
+
+def _read(
+    path: str | os.PathLike, form: str, tasks: Mapping[str, Task], kinds: Sequence[str], trim: bool
+) -> _Work:
+    name = Path(path).name
+    answers = [a for a in label_forms.read(path, form) if a.done]
+    seen: set[str] = set()
+    for a in answers:
+        where = f"{name}, task {a.number}"
+        if a.task not in tasks:
+            raise ValueError(f"{where}: is none of the tasks in this folder")
+        if a.task in seen:
+            raise ValueError(f"{where}: was there before; a task has one answer")
+        seen.add(a.task)
+        if a.text is not None and not _same(a.text, tasks[a.task].text):
+            raise ValueError(f"{where}: its text was changed; labels refer to the original")
+    way = _way(name, answers, tasks)
+    secrets: dict[str, tuple[Secret, ...]] = {}
+    merged = inside = 0
+    for a in answers:
+        where, text = f"{name}, task {a.number}", tasks[a.task].text
+        spans = _checked(where, text, _placed(where, text, a, way), kinds, trim)
+        secrets[a.task], count = _disjoint(where, spans)
+        merged += count
+        inside += sum(_inside(text, s.start) or _inside(text, s.end) for s in secrets[a.task])
+    return _Work(secrets, way, merged, inside)
+
+
+def _plain(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _same(given: str, text: str) -> bool:
+    """Whether a tool gave the text back, but for line ends and a spreadsheet's apostrophe."""
+    return _plain(given) in (_plain(text), _plain(files.harmless(text)))
+
+
+# Offsets: tools count code points, UTF-16 units, or code points after CRLF became LF.
+
+
+def _utf16(text: str) -> Callable[[int], int]:
+    starts, unit = {}, 0
+    for k, c in enumerate(text):
+        starts[unit] = k
+        unit += 2 if ord(c) > 0xFFFF else 1
+    starts[unit] = len(text)
+    return lambda offset: starts.get(offset, -1)
+
+
+def _crlf(text: str) -> Callable[[int], int]:
+    places = [k for k, c in enumerate(text) if not (c == "\r" and text[k + 1 : k + 2] == "\n")]
+    places.append(len(text))
+    return lambda offset: places[offset] if 0 <= offset < len(places) else -1
+
+
+WAYS: dict[str, Callable[[str], Callable[[int], int]]] = {
+    "code points": lambda _: lambda offset: offset,
+    "UTF-16": _utf16,
+    "without CR": _crlf,
+}
+
+
+def fit(text: str, spans: Sequence[Span]) -> list[str]:
+    """The ways to count in which the values of all spans stand where they should."""
+    return [
+        name
+        for name, way in WAYS.items()
+        if all(_stands(text, s, way(text)) for s in spans if s.start is not None)
+    ]
+
+
+def _ends(text: str, s: Span, place: Callable[[int], int]) -> tuple[int, int]:
+    """Where a span begins and ends in ``text``; it never ends between CR and LF."""
+    start, end = place(s.start or 0), place(s.end or 0)
+    return start, end - (end > 0 and text[end - 1 : end + 1] == "\r\n")
+
+
+def _stands(text: str, s: Span, place: Callable[[int], int]) -> bool:
+    start, end = _ends(text, s, place)
+    if not 0 <= start < end <= len(text):
+        return False
+    return s.value is None or _plain(text[start:end]) == _plain(s.value)
+
+
+def _way(name: str, answers: Sequence[Answer], tasks: Mapping[str, Task]) -> str:
+    """One way to count that fits all spans of a file; the first that does."""
+    left = list(WAYS)
+    if any(
+        a.text is not None and "\r\n" in tasks[a.task].text and "\r\n" not in a.text
+        for a in answers
+    ):
+        left = ["without CR", "code points", "UTF-16"]
+    first = left[0]
+    for a in answers:
+        fits = fit(tasks[a.task].text, a.spans)
+        left = [way for way in left if way in fits]
+        if not left:
+            text = tasks[a.task].text
+            place = WAYS[first](text)
+            ends = [_ends(text, s, place) for s in a.spans if s.start is not None]
+            outside = any(not 0 <= x < y <= len(text) for x, y in ends)
+            what = "a span is empty or outside its text" if outside else "a span has another value"
+            raise ValueError(f"{name}, task {a.number}: {what}")
+    return left[0]
+
+
+def _placed(where: str, text: str, a: Answer, way: str) -> list[Secret]:
+    place = WAYS[way](text)
+    spans: list[Secret] = []
+    values = [s for s in a.spans if s.start is None]
+    for s in a.spans:
+        if s.start is not None and s.end is not None:
+            spans.append(Secret(s.kind, *_ends(text, s, place)))
+    for s in sorted(values, key=lambda s: -len(s.value or "")):  # longest first, every occurrence
+        found = _occurrences(text, s.value or "")
+        if not found:
+            raise ValueError(f"{where}: a value of its secrets does not stand in its text")
+        taken = [(x.start, x.end) for x in spans]
+        spans += [
+            Secret(s.kind, start, end)
+            for start, end in found
+            if not any(b > start and end > a_ for a_, b in taken)
+        ]
+    return spans
+
+
+def _occurrences(text: str, value: str) -> list[tuple[int, int]]:
+    places, start = [], text.find(value)
+    while start >= 0:
+        places.append((start, start + len(value)))
+        start = text.find(value, start + len(value))
+    return places
+
+
+def _checked(
+    where: str, text: str, spans: Sequence[Secret], kinds: Sequence[str], trim: bool
+) -> list[Secret]:
+    result = []
+    for s in spans:
+        if s.kind not in kinds:
+            near = difflib.get_close_matches(s.kind, kinds, 1, 0)
+            raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
+        start, end = s.start, s.end
+        if trim:
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            end = start + len(text[start:end].rstrip())
+        if start < end:
+            result.append(Secret(s.kind, start, end))
+        elif not trim:
+            raise ValueError(f"{where}: a span is empty or outside its text")
+    return sorted(result, key=lambda s: (s.start, s.end))
+
+
+def _disjoint(where: str, spans: Sequence[Secret]) -> tuple[tuple[Secret, ...], int]:
+    """Overlaps of one kind merged and counted, of two refused."""
+    result: list[Secret] = []
+    merged = 0
+    for s in spans:
+        if result and s.start < result[-1].end:
+            if s.kind != result[-1].kind:
+                raise ValueError(f"{where}: two spans of different kinds overlap")
+            result[-1] = Secret(s.kind, result[-1].start, max(s.end, result[-1].end))
+            merged += 1
+        else:
+            result.append(s)
+    return tuple(result), merged
+
+
+def _inside(text: str, at: int) -> bool:
+    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
+
+
+def agreement(
+    first: Mapping[str, Sequence[Secret]], second: Mapping[str, Sequence[Secret]]
+) -> tuple[float, float]:
+    """F1 of spans and Cohen's kappa of turns, over the tasks that both read; nan where none.
+
+    >>> a = {"1": (Secret("name", 0, 3),), "2": ()}
+    >>> agreement(a, a)
+    (1.0, 1.0)
+    """
+    both = [task for task in first if task in second]
+    ours = {(t, s) for t in both for s in first[t]}
+    theirs = {(t, s) for t in both for s in second[t]}
+    f1 = 2 * len(ours & theirs) / (len(ours) + len(theirs)) if ours or theirs else 1.0
+    n = len(both)
+    if not n:
+        return float("nan"), float("nan")
+    flags = [(bool(first[t]), bool(second[t])) for t in both]
+    observed = sum(a == b for a, b in flags) / n
+    p, q = sum(a for a, _ in flags) / n, sum(b for _, b in flags) / n
+    chance = p * q + (1 - p) * (1 - q)
+    return f1, 1.0 if chance == 1 else (observed - chance) / (1 - chance)
+
+
+def _keep(
+    folder: Path,
+    works: Mapping[str, _Work],
+    about: dict[str, Any],
+    summary: Imported,
+    inputs: outputs.Inputs,
+) -> None:
+    """Put the labels beside the tasks; another reader's stay."""
+    rows = [row for row in _rows(folder) if row["annotator"] not in works]
+    for annotator, work in works.items():
+        for task, secrets in work.secrets.items():
+            spans = [asdict(s) for s in secrets]
+            rows.append({"task": task, "annotator": annotator, "secrets": spans})
+    readers = about.get("readers", {}) | {
+        name: {"read": len(work.secrets), "secrets": sum(map(len, work.secrets.values()))}
+        for name, work in works.items()
+    }
+    scores = {"f1": summary.f1, "kappa": summary.kappa} if summary.f1 is not None else None
+    about = about | {"readers": readers, "drawn": summary.drawn, "first": summary.annotator}
+    about |= {"agreement": scores} if scores else {}
+    options = {"annotator": summary.annotator}
+    recipe: dict[str, Any] = {"command": "label import", "options": options, "inputs": inputs}
+    with outputs.staged(folder, add=True, **recipe) as part:
+        pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
+        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "labels.parquet"
+    return pq.read_table(path).to_pylist() if path.is_file() else []
+
+
+def read(
+    folder: str | os.PathLike, *, part: str | None = None, annotator: str | None = None
+) -> list[tuple[Task, tuple[Secret, ...]]]:
+    """The turns that were read, of one ``part`` or both, and their secrets; by default those of
+    the reader who was imported last as the first."""
+    about = labels.about(folder)
+    if "first" not in about:
+        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
+    outputs.demand(folder, names=["labels.parquet"])
+    who = annotator or about["first"]
+    spans = {
+        row["task"]: tuple(Secret(**s) for s in row["secrets"])
+        for row in _rows(Path(folder))
+        if row["annotator"] == who
+    }
+    tasks = labels.tasks(folder)
+    return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
+
+
+def table(summary: Imported) -> str:
+    """What ``crtlib label import`` prints."""
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(summary.secrets.items()))
+    lines = [
+        f"read {summary.read:,} of {summary.tasks:,} turns · to judge "
+        f"{summary.judged:,} of {summary.judge:,} · with a secret {summary.users_with_a_secret:,}",
+        f"secrets {sum(summary.secrets.values()):,}{': ' if kinds else ''}{kinds}",
+    ]
+    if summary.f1 is not None:
+        lines.append(f"agreement: F1 of spans {summary.f1:.2f}, kappa of turns {summary.kappa:.2f}")
+    if summary.offsets != "code points":
+        lines.append(f"note: the tool counts {summary.offsets}; offsets were converted")
+    if summary.merged:
+        lines.append(f"note: {summary.merged:,} overlaps of one kind were merged")
+    if summary.inside_words:
+        lines.append(f"warning: {summary.inside_words:,} spans end inside a word")
+    if summary.drawn == "given":
+        lines.append("note: not all drawn turns were read; these labels count as given")
+    return "\n".join(lines)

@@ -1,0 +1,303 @@
+"""Turns drawn to be read by people, and what they found: ``crtlib label`` as functions.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text import corpora, jsonl
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(corpora.load("customersim", limit=60), home / "c.jsonl")
+>>> summary = sample(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["csv"])
+>>> summary.judge, summary.teach, len(tasks(home / "labels"))
+(20, 5, 25)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets as operating_system
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crtlib import intervals, outputs
+from crtlib.text import corpora, folder, label_forms
+from crtlib.text.label_forms import Task
+from crtlib.text.records import Dialogue, Point, Secret
+
+KINDS = ("name", "address", "phone", "id", "other")
+RATE = 0.25
+"""Share of turns with a secret that is assumed where nothing is known."""
+SECONDS = 9.5
+"""What a person takes to read one turn: the sum that is printed is for planning only."""
+Flags = Callable[[Sequence[Point]], Sequence[Sequence[Secret]]]
+"""A policy: points, here a turn's own text without its speaker, to spans."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was drawn: turns to judge on and to teach with, from how many ``users`` (or threads)."""
+
+    out: str
+    corpus: str
+    by: str
+    seed: int
+    kinds: tuple[str, ...]
+    users: int
+    judge: int
+    teach: int
+    secrets: int
+    rate: float
+    files: tuple[str, ...]
+
+    def json(self) -> dict[str, Any]:
+        """As one JSON object, schema ``crtlib/label/1``."""
+        return {"schema": "crtlib/label/1", "ok": True, **asdict(self)}
+
+
+def _check(
+    secrets: int, turns: int | None, rate: float | None, teach: int, by: str, context: int
+) -> None:
+    for name, value, allowed, rule in (
+        ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
+        ("turns", turns, turns is None or turns >= 1, "at least 1"),
+        ("rate", rate, rate is None or 0 < rate <= 1, "in (0, 1]"),
+        ("teach", teach, teach >= 0, "at least 0"),
+        ("by", by, by in ("user", "dialogue"), "user or dialogue"),
+        ("context", context, 0 <= context <= 20, "in [0, 20]"),
+    ):
+        if not allowed:
+            raise ValueError(f"--{name}: {value!r} must be {rule}")
+
+
+def sample(
+    corpus: str | os.PathLike,
+    out: str | os.PathLike,
+    *,
+    secrets: int = 400,
+    turns: int | None = None,
+    rate: float | None = None,
+    teach: int = 0,
+    by: str = "user",
+    policy: Flags | None = None,
+    cautious: Flags | None = None,
+    kinds: Sequence[str] = KINDS,
+    context: int = 2,
+    forms: Sequence[str] = ("page",),
+    seed: int | None = None,
+    force: bool = False,
+) -> Sample:
+    """Draw turns of ``corpus`` (a folder or JSONL) and write them to ``out`` for people to read.
+
+    To judge: users (or threads) uniformly without replacement, one turn of each, uniformly; never
+    prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of
+    turns that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To
+    teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
+    prefilled by ``policy``. ``forms`` are of ``label_forms.FORMS``. Raises ``ValueError`` for an
+    option outside its range, and where ``out`` may not be written.
+    """
+    _check(secrets, turns, rate, teach, by, context)
+    label_forms.check(kinds, forms)
+    out = outputs.check_folder(out, inputs=[corpus], force=force)
+    seed = operating_system.randbits(31) if seed is None else seed
+    rng = np.random.default_rng(seed)
+    whose, digest = _one_each(corpus, by, rng)
+    order = rng.permutation(len(whose))
+    if rate is None:
+        first = [whose[k] for k in order[:2000]]
+        rate = _share(_texts(corpus, first, 0), policy) if policy else RATE
+    wanted = turns or math.ceil(secrets / rate)
+    judged, others = order[:wanted], order[wanted:]
+    tasks = [
+        *_tasks(corpus, [whose[k] for k in judged], "judge", context),
+        *_teaching(corpus, [whose[k] for k in others], teach, context, policy, cautious),
+    ]
+    about = {
+        "schema": "crtlib/tasks/1",
+        "corpus": digest,
+        "labels": _hash(tasks),
+        **{"seed": seed, "by": by, "kinds": list(kinds), "users": len(whose)},
+        "judge": len(judged),
+        "teach": len(tasks) - len(judged),
+    }
+    options = {"by": by, "seed": seed, "kinds": list(kinds), "context": context, "teach": teach}
+    with outputs.staged(
+        out, command="label sample", options=options, inputs={"corpus": digest}, force=force
+    ) as part:
+        _write_tasks(part, tasks, about)
+        flags = _prefilled(tasks, policy)
+        names = [label_forms.write(form, part, tasks, flags, about) for form in forms]
+    return Sample(
+        *(os.fspath(out), digest, by, seed, tuple(kinds), len(whose), len(judged)),
+        *(len(tasks) - len(judged), secrets, rate, tuple(n for some in names for n in some)),
+    )
+
+
+Place = tuple[str, int]
+"""Thread and number of a turn."""
+
+
+def _one_each(corpus: str | os.PathLike, by: str, rng: np.random.Generator) -> tuple[list, str]:
+    """One turn of each user (or thread), uniform among his, in one pass; and the corpus hash."""
+    chosen: dict[str, Place] = {}
+    seen: dict[str, int] = {}
+    digest = hashlib.sha256()
+    for d in corpora.dialogues(corpus):
+        digest.update(folder.jsonl.canonical(d))
+        who = d.user if by == "user" else d.id
+        turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
+        if not turns:
+            continue
+        seen[who] = seen.get(who, 0) + len(turns)
+        if rng.random() * seen[who] < len(turns):  # this thread's share of his turns so far
+            chosen[who] = (d.id, turns[int(rng.random() * len(turns))])
+    if not chosen:
+        raise ValueError(f"{corpus}: holds no turn with text")
+    return list(chosen.values()), digest.hexdigest()
+
+
+def _texts(corpus: str | os.PathLike, places: Sequence[Place], context: int) -> list[Task]:
+    """The turns at ``places``, in that order, with their surroundings."""
+    wanted: dict[str, list[int]] = {}
+    for thread, turn in places:
+        wanted.setdefault(thread, []).append(turn)
+    found: dict[Place, Task] = {}
+    for d in corpora.dialogues(corpus):
+        for turn in wanted.get(d.id, ()):
+            before = _said(d, max(0, turn - context), turn)
+            after = _said(d, turn + 1, turn + 1 + context)
+            text = d.turns[turn].text
+            found[d.id, turn] = Task("", d.id, d.user, turn, "", text, before, after)
+    return [found[place] for place in places]
+
+
+def _said(d: Dialogue, start: int, end: int) -> str:
+    return "\n".join(f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns[start:end])
+
+
+def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
+    points = [Point(f"{t.id}/{t.turn}", t.user, t.text) for t in tasks]
+    return [tuple(spans) for spans in policy(points)]
+
+
+def _share(tasks: Sequence[Task], policy: Flags | None) -> float:
+    flagged = sum(map(bool, _flags(policy, tasks))) if policy else 0
+    return max(flagged / len(tasks), 0.01) if policy else RATE
+
+
+def _named(tasks: Iterable[Task], part: str) -> list[Task]:
+    return [
+        Task(f"{part}-{k:05d}", t.id, t.user, t.turn, part, t.text, t.before, t.after)
+        for k, t in enumerate(tasks, 1)
+    ]
+
+
+def _tasks(
+    corpus: str | os.PathLike, places: Sequence[Place], part: str, context: int
+) -> list[Task]:
+    return _named(_texts(corpus, places, context), part)
+
+
+def _teaching(
+    corpus: str | os.PathLike,
+    places: Sequence[Place],
+    teach: int,
+    context: int,
+    policy: Flags | None,
+    cautious: Flags | None,
+) -> list[Task]:
+    """Turns of people who judge nothing: half uniform, half where the policies disagree."""
+    uniform = teach if not (policy and cautious) else (teach + 1) // 2
+    pool = _texts(corpus, places[: max(20 * teach, uniform)], context)
+    drawn = pool[:uniform]
+    if policy and cautious and teach:
+        rest = pool[uniform:]
+        pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
+        differ = [_covered(a) != _covered(b) for a, b in pairs]
+        rest = [t for t, d in zip(rest, differ, strict=True) if d] + [
+            t for t, d in zip(rest, differ, strict=True) if not d
+        ]
+        drawn += rest[: teach - uniform]
+    return _named(drawn, "teach")
+
+
+def _covered(spans: Iterable[Secret]) -> set[int]:
+    return {i for s in spans for i in range(s.start, s.end)}
+
+
+def _prefilled(tasks: Sequence[Task], policy: Flags | None) -> dict[str, tuple[Secret, ...]]:
+    """The policy's spans of the teaching part; the judging part is never prefilled."""
+    some = [t for t in tasks if t.part == "teach"] if policy else []
+    return dict(zip((t.task for t in some), _flags(policy, some) if policy else (), strict=True))
+
+
+def _hash(tasks: Sequence[Task]) -> str:
+    text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+TASKS = pa.schema(
+    [
+        *((n, pa.string()) for n in ("task", "id", "user")),
+        ("turn", pa.int32()),
+        *((n, pa.string()) for n in ("part", "text", "before", "after")),
+    ]
+)
+
+
+def _write_tasks(part: Path, tasks: Sequence[Task], about: dict[str, Any]) -> None:
+    pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks], TASKS), part / "tasks.parquet")
+    (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    (part / "uses.jsonl").write_text("", encoding="utf-8")
+
+
+def tasks(labels: str | os.PathLike) -> list[Task]:
+    """The turns that were drawn into a folder, in order."""
+    outputs.demand(labels, names=["tasks.parquet", "labels.json"])
+    return [Task(**row) for row in pq.read_table(Path(labels) / "tasks.parquet").to_pylist()]
+
+
+def about(labels: str | os.PathLike) -> dict[str, Any]:
+    """What ``labels.json`` says: corpus hash, seed, kinds, counts, and after an import who read
+    what, and whether the labels were ``drawn`` "at_random" or count as "given"."""
+    outputs.demand(labels, names=["labels.json"])
+    return json.loads((Path(labels) / "labels.json").read_bytes())
+
+
+def _up(x: float) -> float:
+    """``x`` to three figures, rounded up.
+
+    >>> _up(10.5501), _up(0.91798)
+    (10.6, 0.918)
+    """
+    unit = 10.0 ** (math.floor(math.log10(x)) - 2)
+    return round(math.ceil(x / unit) * unit, 12)
+
+
+def table(summary: Sample) -> str:
+    """What ``crtlib label sample`` prints."""
+    total = summary.judge + summary.teach
+    hours = total * SECONDS / 3600
+    n = min(summary.secrets, summary.judge)
+    failures = [x for x in (0, 3, 10, 30) if x <= n]
+    bounds = [intervals.miss_rate_upper(x, n, confidence=0.975) for x in failures]
+    who = "users" if summary.by == "user" else "threads"
+    lines = [
+        f"to read   {summary.judge:,} turns of {summary.judge:,} {who} to judge, "
+        f"{summary.teach:,} to teach; about {max(1, round(hours))} hours",
+        f"if {n} {who} show a secret and the policy fails on  "
+        + "".join(f"{x:>7}" for x in failures),
+        f"{'the bound at 97.5 % is':<52}" + "".join(f"{_up(100 * b):>5.3g} %" for b in bounds),
+    ]
+    expected = summary.judge * summary.rate
+    if expected < 0.9 * summary.secrets:
+        lines.append(
+            f"note: the corpus has {summary.users:,} {who}; about {expected:.0f} of them will show "
+            f"a secret, not {summary.secrets}"
+        )
+    return "\n".join([*lines, *(f"{summary.out}/{name}" for name in summary.files)])

@@ -1,0 +1,535 @@
+"""Turns are drawn fairly, and labels come back as they were made, from every tool or not at all."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections import Counter
+from urllib.parse import unquote
+
+import pytest
+
+from crtlib.text import jsonl, label_forms, label_import, labels
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+
+TEXTS = (
+    "I am Ann Ó'Neill 😀 and Ann.",
+    "=call 555-0107\r\nnow, 😀 please",
+    "nothing here",
+    "</script><b>&amp; Bob \u2028 it's",
+)
+TRUTH = {TEXTS[0]: ["Ann Ó'Neill", "Ann"], TEXTS[1]: ["555-0107"], TEXTS[2]: [], TEXTS[3]: ["Bob"]}
+KIND = {"Ann Ó'Neill": "name", "Ann": "name", "555-0107": "phone", "Bob": "name"}
+
+
+def spans(text):
+    """The true secrets of a text: the last "Ann" is the one alone."""
+    found = []
+    for value in TRUTH[text]:
+        start = text.rfind(value) if value == "Ann" else text.find(value)
+        found.append(Secret(KIND[value], start, start + len(value)))
+    return tuple(found)
+
+
+def everybody(n=8):
+    made = []
+    for k in range(n):
+        turn = Turn("USR", TEXTS[k % len(TEXTS)])
+        made.append(Dialogue(f"d{k}", f"u{k}", (Turn("SYS", "Hello?"), turn)[1:]))
+    return Corpus("c", tuple(made))
+
+
+@pytest.fixture
+def home(tmp_path):
+    jsonl.write_jsonl(everybody(), tmp_path / "c.jsonl")
+    return tmp_path
+
+
+def draw(home, **options):
+    labels.sample(home / "c.jsonl", home / "labels", **{"turns": 8, "seed": 0} | options)
+    return labels.tasks(home / "labels")
+
+
+def take(home, path, **options):
+    return label_import.take(home / "c.jsonl", path, home / "labels", **options)
+
+
+# Drawing.
+
+
+def test_one_turn_of_each_user_uniformly_and_two_parts_of_different_people(tmp_path):
+    dialogues = [
+        Dialogue(f"d{k}", f"u{k % 50}", tuple(Turn("A", f"{k} {i}") for i in range(k % 7 + 1)))
+        for k in range(200)
+    ]
+    jsonl.write_jsonl(dialogues, tmp_path / "c.jsonl")
+    summary = labels.sample(tmp_path / "c.jsonl", tmp_path / "o", turns=20, teach=15, seed=3)
+    drawn = labels.tasks(tmp_path / "o")
+    assert (summary.users, summary.judge, summary.teach) == (50, 20, 15)
+    assert len({t.user for t in drawn}) == len(drawn) == 35
+    by_id = {d.id: d for d in dialogues}
+    assert all(by_id[t.id].turns[t.turn].text == t.text for t in drawn)
+    assert Counter(t.part for t in drawn) == {"judge": 20, "teach": 15}
+    again = labels.sample(tmp_path / "c.jsonl", tmp_path / "p", turns=20, teach=15, seed=3)
+    assert labels.tasks(tmp_path / "p") == drawn and again.corpus == summary.corpus
+    other = labels.sample(tmp_path / "c.jsonl", tmp_path / "q", turns=20, by="dialogue", seed=3)
+    assert other.users == 200
+
+
+def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
+    """Three threads of 1, 2 and 5 turns: each of the eight turns in an eighth of the draws."""
+    sizes = {"a": 1, "b": 2, "c": 5}
+    dialogues = [
+        Dialogue(d, "u", tuple(Turn("A", f"{d}{i}") for i in range(n))) for d, n in sizes.items()
+    ]
+    jsonl.write_jsonl(dialogues, tmp_path / "c.jsonl")
+    rng = labels.np.random.default_rng(0)
+    count = Counter(labels._one_each(tmp_path / "c.jsonl", "user", rng)[0][0] for _ in range(4000))
+    assert len(count) == 8 and all(400 < n < 600 for n in count.values())  # five deviations
+
+
+def test_context_is_shown_and_options_are_checked(home):
+    made = [Dialogue("d", "u", tuple(Turn("A", str(i)) for i in range(9)))]
+    jsonl.write_jsonl(made, home / "c.jsonl")
+    (task,) = draw(home, context=3)
+    near = [str(i) for i in range(9)]
+    assert task.before == "\n".join(f"A: {x}" for x in near[max(0, task.turn - 3) : task.turn])
+    assert task.after == "\n".join(f"A: {x}" for x in near[task.turn + 1 : task.turn + 4])
+    for option in (
+        {"secrets": 19},
+        {"turns": 0},
+        {"rate": 0.0},
+        {"rate": float("nan")},
+        {"teach": -1},
+        {"by": "turn"},
+        {"context": 21},
+        {"kinds": []},
+        {"kinds": ["a", "a"]},
+        {"kinds": ["<b>"]},
+        {"kinds": list("abcdefghij")},
+        {"forms": ["word"]},
+        {"forms": []},
+    ):
+        with pytest.raises(ValueError, match="--"):
+            labels.sample(home / "c.jsonl", home / "x", **option)
+    assert not (home / "x").exists()
+
+
+def flag(word):
+    def policy(points):
+        places = [[m.span() for m in re.finditer(word, p.text)] for p in points]
+        assert not any(p.text.startswith("USR: ") for p in points)
+        return [tuple(Secret("name", *s) for s in some) for some in places]
+
+    return policy
+
+
+def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp_path):
+    jsonl.write_jsonl(everybody(80), tmp_path / "c.jsonl")
+    summary = labels.sample(
+        tmp_path / "c.jsonl", tmp_path / "o", secrets=20, policy=flag("Ann"), cautious=flag("Bob"),
+        teach=20, seed=1, forms=["labelstudio", "prodigy"],
+    )  # fmt: skip
+    assert (summary.rate, summary.judge, summary.teach) == (0.25, 80, 0)
+    studio = json.loads((tmp_path / "o/labelstudio.json").read_text())
+    assert not any(t["predictions"] for t in studio if t["data"]["task"].startswith("judge"))
+
+
+def test_half_of_the_teaching_part_is_where_the_policies_disagree(tmp_path):
+    jsonl.write_jsonl(everybody(400), tmp_path / "c.jsonl")
+    labels.sample(
+        tmp_path / "c.jsonl", tmp_path / "o", turns=40, policy=flag("Ann"),
+        cautious=flag("Ann|Bob"), teach=40, seed=1, forms=["prodigy"],
+    )  # fmt: skip
+    drawn = labels.tasks(tmp_path / "o")
+    teach = [t for t in drawn if t.part == "teach"]
+    assert len(teach) == 40 and all("Bob" in t.text for t in teach[20:])
+    assert any("Bob" not in t.text for t in teach[:20])
+    lines = [json.loads(x) for x in (tmp_path / "o/prodigy.jsonl").read_text().splitlines()]
+    prefilled = {x["meta"]["task"] for x in lines if x["spans"]}
+    assert prefilled == {t.task for t in teach if "Ann" in t.text}
+
+
+def test_the_table_says_which_n_certifies_which_bound(home):
+    made = [Dialogue(f"d{k}", f"u{k}", (Turn("A", "x"),)) for k in range(2000)]
+    jsonl.write_jsonl(made, home / "c.jsonl")
+    summary = labels.sample(
+        home / "c.jsonl", home / "o", secrets=400, rate=0.305, teach=600, seed=0
+    )
+    said = labels.table(summary)
+    assert "to read   1,312 turns of 1,312 users to judge, 600 to teach; about 5 hours" in said
+    assert "0.918 %" in said and "2.18 %" in said and "4.55 %" in said and "10.6 %" in said
+    assert all(len(line) <= 80 for line in said.splitlines() if not line.startswith(str(home)))
+    few = labels.sample(home / "c.jsonl", home / "p", secrets=4000, seed=0)
+    assert "note: the corpus has 2,000 users; about 500 of them" in labels.table(few)
+
+
+def test_all_label_files_are_private(home):
+    before = os.umask(0o022)
+    try:
+        draw(home, forms=["page", "csv", "labelstudio", "doccano", "prodigy", "spacy"])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((home / "labels").stat().st_mode) == 0o700
+    files = sorted((home / "labels").iterdir())
+    assert {stat.S_IMODE(p.stat().st_mode) for p in files} == {0o600} and len(files) == 11
+
+
+# Round trips: what each tool gives back of what we gave it.
+
+
+def units(text, offset):
+    return len(text[:offset].encode("utf-16-le")) // 2
+
+
+def from_page(home, tasks, count=lambda text, offset: offset):
+    page = (home / "labels/page.html").read_text()
+    given = json.loads(re.search(r'type="application/json">(.*?)</script>', page, re.S)[1])
+    assert [t["text"] for t in given["tasks"]] == [t.text for t in tasks]
+    done = [
+        {"task": t.task, "done": True, "secrets": [vars_of(s) for s in spans(t.text)]}
+        for t in tasks
+    ]
+    export = {
+        "schema": "crtlib/labels/1",
+        "labels": given["labels"],
+        "annotator": "a",
+        "tasks": done,
+    }
+    return "export.json", json.dumps(export)
+
+
+def vars_of(s):
+    return {"kind": s.kind, "start": s.start, "end": s.end}
+
+
+def from_labelstudio(home, tasks, count=lambda text, offset: offset):
+    given = json.loads((home / "labels/labelstudio.json").read_text())
+    for t in given:
+        text = t["data"]["text"]
+        results = [
+            {
+                "type": "labels",
+                "value": {
+                    "start": count(text, s.start),
+                    "end": count(text, s.end),
+                    "text": text[s.start : s.end],
+                    "labels": [s.kind],
+                },
+            }
+            for s in spans(text)
+        ]
+        t["annotations"] = [
+            {"result": [], "was_cancelled": False},
+            {"result": results, "was_cancelled": False},
+        ]
+        t["annotations"].append({"result": [], "was_cancelled": True})
+    return "export.json", json.dumps(given)
+
+
+def lines_of(home, name):
+    return [json.loads(x) for x in (home / f"labels/{name}.jsonl").read_text().splitlines()]
+
+
+def from_doccano(home, tasks):
+    given = lines_of(home, "doccano")
+    for k, t in enumerate(given):
+        found = spans(t["text"])
+        if k % 2:
+            t["labels"] = [[s.start, s.end, s.kind] for s in found]
+            del t["label"]
+        else:
+            t["entities"] = [
+                {"id": 1, "start_offset": s.start, "end_offset": s.end, "label": s.kind}
+                for s in found
+            ]
+            del t["label"]
+            if not found:
+                t["label"] = []
+    return "export.jsonl", "\n".join(map(json.dumps, given))
+
+
+def from_prodigy(home, tasks):
+    given = lines_of(home, "prodigy")
+    for t in given:
+        t["answer"] = "accept"
+        t["spans"] = [
+            {"start": s.start, "end": s.end, "label": s.kind, "token_start": 1, "token_end": 2}
+            for s in spans(t["text"])
+        ]
+    return "export.jsonl", "\n".join(map(json.dumps, given))
+
+
+def from_spacy(home, tasks):
+    given = lines_of(home, "spacy")
+    for t in given:
+        t["entities"] = [[s.start, s.end, s.kind] for s in spans(t["text"])]
+    return "export.jsonl", "\n".join(map(json.dumps, given))
+
+
+ROUND = {
+    "page": from_page,
+    "labelstudio": from_labelstudio,
+    "doccano": from_doccano,
+    "prodigy": from_prodigy,
+    "spacy": from_spacy,
+}
+
+
+@pytest.mark.parametrize("form", ROUND)
+def test_labels_come_back_from_a_tool_as_they_were_made(home, form):
+    tasks = draw(home, forms=[form])
+    name, content = ROUND[form](home, tasks)
+    (home / name).write_text(content)
+    summary = take(home, home / name)
+    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+    assert summary.secrets == {"name": 6, "phone": 2} and summary.read == 8
+    assert summary.drawn == "at_random" and summary.users_with_a_secret == 6
+    assert "secrets 8: name 6, phone 2" in label_import.table(summary)
+    json.dumps(summary.json())
+
+
+@pytest.mark.parametrize("form", ["csv", "xlsx"])
+def test_labels_come_back_from_a_spreadsheet(home, form):
+    """There every occurrence of a value is meant, and a formula is none."""
+    if form == "xlsx":
+        openpyxl = pytest.importorskip("openpyxl", reason="the package openpyxl is not installed")
+    tasks = draw(home, forms=[form])
+    path = home / f"labels/sheet.{form}"
+    if form == "csv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file))
+    else:
+        sheet = openpyxl.load_workbook(path).active
+        rows = [["" if c is None else str(c) for c in row] for row in sheet.values]
+    assert not any(cell.startswith("=") for row in rows for cell in row)
+    for row, t in zip(rows[1:], tasks, strict=True):
+        row[5] = "\n".join(f"{KIND[v]}: {v}" for v in TRUTH[t.text])
+        row[6] = "x"
+    done = home / f"done.{form}"
+    if form == "csv":
+        with done.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
+    else:
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(done)
+    take(home, done)
+    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+
+
+def test_a_tool_that_counts_utf16_is_understood_if_its_whole_file_agrees(home):
+    tasks = draw(home, forms=["labelstudio"])
+    name, content = from_labelstudio(home, tasks, units)
+    (home / name).write_text(content)
+    assert take(home, home / name).offsets == "UTF-16"
+    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+
+
+def test_a_tool_that_drops_carriage_returns_is_understood(home):
+    tasks = draw(home, forms=["spacy"])
+    given = lines_of(home, "spacy")
+    for t in given:
+        shift = t["text"].find("\r\n")
+        t["entities"] = [
+            [s.start - (0 <= shift < s.start), s.end - (0 <= shift < s.end), s.kind]
+            for s in spans(t["text"])
+        ]
+        t["text"] = t["text"].replace("\r\n", "\n")
+    (home / "e.jsonl").write_text("\n".join(map(json.dumps, given)))
+    assert take(home, home / "e.jsonl").offsets == "without CR"
+    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+
+
+# What is refused.
+
+
+def page_of(tasks, **changes):
+    done = [{"task": t.task, "done": True, "secrets": []} for t in tasks]
+    first = next(k for k, t in enumerate(tasks) if t.text == TEXTS[0])
+    done[first] |= changes
+    return {"schema": "crtlib/labels/1", "labels": "x", "annotator": "a", "tasks": done}, first + 1
+
+
+def span(start, end, kind="name"):
+    return {"kind": kind, "start": start, "end": end}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"secrets": [span(5, 99)]}, "a span is empty or outside its text"),
+        ({"secrets": [span(-1, 3)]}, "a span is empty or outside its text"),
+        ({"secrets": [span(3, 3)]}, "a span is empty or outside its text"),
+        ({"secrets": [span(5, 8), span(6, 9, "phone")]}, "two spans of different kinds overlap"),
+        ({"secrets": [span(5, 8, "nmae")]}, r"a kind is none of name, .*; name\?"),
+        ({"task": "judge-99999"}, "is none of the tasks in this folder"),
+        ({"secrets": [{"kind": "name", "start": "5", "end": 8}]}, "is in none of the forms"),
+        ({"secrets": 5}, "is in none of the forms"),
+    ],
+)
+def test_a_label_that_does_not_fit_is_refused_by_file_and_task(home, changes, message):
+    tasks = draw(home)
+    record, number = page_of(tasks, **changes)
+    (home / "e.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=f"e.json, task {number}: {message}") as error:
+        take(home, home / "e.json")
+    assert "Ann" not in str(error.value) and "\n" not in str(error.value)
+    assert "first" not in labels.about(home / "labels")
+
+
+def test_a_changed_text_and_a_wrong_value_are_refused(home):
+    tasks = draw(home, forms=["labelstudio", "spacy"])
+    given = lines_of(home, "spacy")
+    given[2]["text"] += "!"
+    (home / "e.jsonl").write_text("\n".join(map(json.dumps, given)))
+    with pytest.raises(
+        ValueError, match="task 3: its text was changed; labels refer to the original"
+    ):
+        take(home, home / "e.jsonl")
+    name, content = from_labelstudio(home, tasks, lambda text, offset: offset + 1)
+    (home / name).write_text(content)
+    with pytest.raises(ValueError, match="a span has another value"):
+        take(home, home / name)
+
+
+def test_unread_turns_in_the_judging_part_spoil_the_rate(home):
+    tasks = draw(home)
+    record, _ = page_of(tasks, done=False)
+    (home / "e.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="1 of 8 tasks to judge are unread; leaving out the hard"):
+        take(home, home / "e.json")
+    summary = take(home, home / "e.json", partial=True)
+    assert summary.drawn == "given" == labels.about(home / "labels")["drawn"]
+    assert len(label_import.read(home / "labels")) == 7
+
+
+def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):
+    tasks = draw(home)
+    record, number = page_of(tasks, secrets=[span(4, 9), span(7, 17)])
+    (home / "e.json").write_text(json.dumps(record))
+    summary = take(home, home / "e.json", trim=True)
+    assert summary.merged == 1 and summary.inside_words == 0
+    assert label_import.read(home / "labels")[number - 1][1] == (Secret("name", 5, 16),)
+    record, number = page_of(tasks, secrets=[span(5, 7)])
+    (home / "e.json").write_text(json.dumps(record))
+    assert "1 spans end inside a word" in label_import.table(take(home, home / "e.json"))
+
+
+def test_two_readers_are_compared_and_both_kept(home):
+    tasks = draw(home, forms=["spacy", "page"])
+    for who, wrong in (("a", None), ("b", TEXTS[3])):
+        given = lines_of(home, "spacy")
+        for t in given:
+            t["entities"] = [
+                [s.start, s.end, s.kind] for s in spans(t["text"]) if t["text"] != wrong
+            ]
+        (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
+    summary = take(home, home / "a.jsonl", annotator="ada", second=home / "b.jsonl")
+    assert summary.f1 == pytest.approx(2 * 6 / (8 + 6)) and summary.kappa == pytest.approx(0.5)
+    assert len(label_import.read(home / "labels", annotator="b")) == 8
+    assert label_import.read(home / "labels")[0] in [(t, spans(t.text)) for t in tasks]
+    assert labels.about(home / "labels")["readers"]["ada"] == {"read": 8, "secrets": 8}
+    assert "agreement: F1 of spans 0.86, kappa of turns 0.50" in label_import.table(summary)
+
+
+def test_labels_of_another_corpus_do_not_judge(home):
+    draw(home)
+    jsonl.write_jsonl(everybody(9), home / "c.jsonl")
+    (home / "e.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"were drawn from corpus .*they teach, they do not judge"):
+        take(home, home / "e.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"{", b"[" * 10**5, b"[1]", b'{"task": "x"}', b"a,b\n"]
+)
+def test_a_broken_export_is_one_line(home, content):
+    draw(home)
+    (home / "e.json").write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        take(home, home / "e.json")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"must have the columns|not UTF-8"):
+        (home / "e.csv").write_bytes(content)
+        take(home, home / "e.csv")
+
+
+# The page, in a browser.
+
+CHROME = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+KEYS = """
+const press = (key, more) => document.dispatchEvent(
+  new KeyboardEvent("keydown", { key: key, bubbles: true, cancelable: true, ...more }));
+const seen = [];
+for (const t of data.tasks) {
+  if (t.text.startsWith("I am")) {
+    press("w"); press("w"); press("w"); press("W"); press("W"); press("B");
+    seen.push(points[at].slice(...chosen).join(""));
+    press("2"); press("u");
+    press("w"); press("w"); press("w"); press("W"); press("1");
+    for (let k = 0; k < 3; k++) press("w");
+    seen.push(points[at].slice(...chosen).join(""));
+    press("1"); press("j");
+  } else { press("n"); }
+}
+press("?");
+const out = document.createElement("pre");
+out.id = "result";
+out.textContent = encodeURIComponent(JSON.stringify({ ...exported(), seen: seen,
+  stored: Object.keys(localStorage), text: Object.values(localStorage).join(""),
+  help: !document.getElementById("help").hidden, marks: document.querySelectorAll("mark").length,
+  injected: document.querySelectorAll("main b").length }));
+document.body.append(out);
+"""
+
+
+@pytest.mark.skipif(CHROME is None, reason="no chromium is installed")
+def test_the_page_is_worked_by_keys_in_a_browser(home):
+    tasks = draw(home)
+    page = (home / "labels/page.html").read_text()
+    assert "http://" not in page.replace("http-equiv", "") and "https://" not in page
+    policy = f"script-src '{label_forms._csp(KEYS)}' "
+    driven = page.replace("script-src ", policy, 1).replace(
+        "</body>", f"<script>{KEYS}</script></body>"
+    )
+    (home / "driven.html").write_text(driven)
+    run = subprocess.run(
+        [
+            *(CHROME, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
+            *(f"--user-data-dir={home / 'profile'}", f"file://{home / 'driven.html'}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.stdout, run.stderr[-500:]
+    found = re.search(r'<pre id="result">(.*?)</pre>', run.stdout, re.S)
+    result = json.loads(unquote(found[1]))
+    assert result["seen"] == ["Ann Ó'Neill", "Ann"] * 2
+    assert all(t["done"] for t in result["tasks"]) and result["help"]
+    assert result["injected"] == 0
+    (key,) = result["stored"]
+    assert (
+        key == "crtlib:" + labels.about(home / "labels")["labels"] and "Ann" not in result["text"]
+    )
+    (home / "export.json").write_text(json.dumps(result))
+    summary = take(home, home / "export.json")
+    expected = [(t, spans(t.text) if t.text == TEXTS[0] else ()) for t in tasks]
+    assert label_import.read(home / "labels") == expected and summary.secrets == {"name": 4}
+
+
+def test_the_page_has_no_network_and_hashes_its_script(home):
+    draw(home)
+    page = (home / "labels/page.html").read_text()
+    script = re.search(r"<script>(.*)</script>", page, re.S)[1]
+    style = re.search(r"<style>(.*)</style>", page, re.S)[1]
+    csp = re.search(r'Policy" content="([^"]*)"', page)[1]
+    assert csp.startswith("default-src 'none'; ")
+    assert label_forms._csp(script) in csp and label_forms._csp(style) in csp
+    assert "</script><b>" not in page and "\u2028" not in page
+    assert page.count("<script") == 2
