@@ -2,23 +2,60 @@
 
 >>> page("base.html.j2").count("<style>")
 1
->>> as_json({"text": "</script>"})
-Markup('{"text":"\\\\u003c/script>"}')
+>>> str(as_json({"text": "</script>"}))
+'{"text":"\\\\u003c/script>"}'
+>>> str(bold("**<b>** ends"))
+'<strong>&lt;b&gt;</strong> ends'
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+from crtlib.reports.sentences import upwards
+
+
+def bold(text: str) -> Markup:
+    """A plain sentence as HTML: two stars around what is bold, back quotes around code."""
+    html = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", html))
+
+
+def number(value: Any) -> str:
+    """A number as a table shows it; a dash for none."""
+    if value is None or isinstance(value, jinja2.Undefined):
+        return "–"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def bound(value: Any) -> str:
+    """A number that must not be told too small, rounded up to four figures; a dash for none."""
+    return f"{upwards(value, 4).normalize():f}" if isinstance(value, float) else number(value)
+
+
+def words(name: str) -> str:
+    """A field's name as a heading."""
+    return name.replace("_", " ")
+
+
+def cell(value: Any) -> str:
+    """A value in a Markdown table: it cannot end its cell or its row."""
+    return " ".join(str(value).replace("|", "\\|").split())
+
 
 _PAGES = jinja2.Environment(
     loader=jinja2.PackageLoader("crtlib.reports"), trim_blocks=True, lstrip_blocks=True,
-    autoescape=jinja2.select_autoescape(["html.j2", "html"], default_for_string=True),
-    undefined=jinja2.StrictUndefined,
+    autoescape=jinja2.select_autoescape(["html.j2"], disabled_extensions=["md.j2"], default=True),
+    keep_trailing_newline=True,
 )  # fmt: skip
+_PAGES.filters |= {"bold": bold, "number": number, "bound": bound, "words": words, "cell": cell}
 
 
 def page(template: str, **values: Any) -> str:

@@ -1,0 +1,294 @@
+"""What a certificate says in plain words: each sentence with the condition under which it is true.
+
+A sentence is printed if and only if its condition holds, and every number is rounded up: a reader
+may be told a promise that is weaker than the true one, never a stronger.
+
+>>> times(0.50999), times(0.009181), times(1.0)
+('51.0', '0.919', '100')
+>>> counts(21.086), counts(1.201)
+('22', '1.21')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+Certificate = Mapping[str, Any]
+"""A certificate as JSON gives it (``schema/certificate.schema.json``)."""
+UNITS = {"turn": "message", "dialogue": "conversation", "user": "person"}
+NO_PROMISE = 0.995
+"""From here on a bound on right guesses is called no promise."""
+
+
+# --------------------------------------------------------------------------- numbers
+def exactly(value: float) -> Decimal:
+    """The decimal that JSON wrote."""
+    return Decimal(repr(float(value)))
+
+
+def upwards(value: float | Decimal, figures: int = 3) -> Decimal:
+    """The least decimal of so many figures that is not below ``value``."""
+    number = value if isinstance(value, Decimal) else exactly(value)
+    if not number:
+        return Decimal(0)
+    step = Decimal(1).scaleb(number.adjusted() - figures + 1)
+    return number.quantize(step, rounding=ROUND_CEILING)
+
+
+def times(chance: float) -> str:
+    """A chance as times in 100, rounded up to three figures."""
+    hundredfold = upwards(100 * exactly(chance))
+    return "100" if hundredfold >= 100 else f"{hundredfold:f}"
+
+
+def counts(number: float | Decimal) -> str:
+    """A count, rounded up: to a whole number from ten on, else to three figures."""
+    return f"{math.ceil(number):,}" if number >= 10 else f"{upwards(number):f}"
+
+
+def _plural(n: int, one: str, more: str) -> str:
+    return f"{n:,} {one if n == 1 else more}"
+
+
+def _guess(c: Certificate, who: str) -> float | None:
+    """The bound on right guesses about one kind of secret, where the certificate has it."""
+    rows = [row["at_most"] for row in c["right_guess"] if row["who"] == who]
+    return rows[0] if rows else None
+
+
+def _kind(c: Certificate) -> str:
+    return str(c["guarantee"]["kind"])
+
+
+def holds(c: Certificate) -> bool:
+    """Whether the model carries a promise at all."""
+    return bool(c["verdict"] == "holds")
+
+
+# --------------------------------------------------------------------------- texts
+def _o0(c: Certificate) -> list[str]:
+    reasons = c["void_because"] or ["The method adds no noise."]
+    return ["**This model carries no promise.** " + " ".join(reasons)]
+
+
+def _o1(c: Certificate) -> list[str]:
+    corpus, name = c["corpus"], c["model"]["name"]
+    when = (
+        f", {corpus['from']} to {corpus['to']}" if corpus.get("from") and corpus.get("to") else ""
+    )
+    turns = _plural(corpus["turns"], "message", "messages")
+    if corpus["users_are"] == "unknown":
+        return [f"Model {name} was trained on {turns}{when}. Whose they are is not known."]
+    whose = f" of {_plural(corpus['users'], 'person', 'people')}"
+    text = f"Model {name} was trained on {turns}{whose}{when}."
+    if corpus["users_are"] == "thread":
+        text += " No person was known, so each conversation counts as a person."
+    return [text]
+
+
+def _o2(c: Certificate) -> list[str]:
+    return [
+        "**One secret, drawn at random** (a person, then one of their secrets): somebody who has "
+        "the model and must say whether the secret stood in its message or was blacked out is "
+        f"right at most **{times(_guess(c, 'random') or 1.0)} times in 100**. Tossing a coin is "
+        "right 50 times."
+    ]
+
+
+def _o3(c: Certificate) -> list[str]:
+    most = times(_guess(c, "missed") or 1.0)
+    if _kind(c) == "dp":
+        return [
+            f"**Any one {UNITS[c['unit']]}**: somebody who must say whether it was in the data as "
+            f"it is or blacked out is right at most {most} times in 100."
+        ]
+    share = times(c["rates"]["trace"]["upper"])
+    return [f"**A secret that our search passed over** (at most {share} of 100): at most {most} "
+            "times in 100."]  # fmt: skip
+
+
+def _public_unknown(c: Certificate) -> bool:
+    return bool(c["rates"]["public"]["how"] == "unknown")
+
+
+def _o4(c: Certificate) -> list[str]:
+    share = "100" if _public_unknown(c) else times(c["rates"]["public"]["upper"])
+    return [f"**Without any protection**: at most {share} of 100 secrets may have been learned "
+            "word for word and may be repeated by the model."]  # fmt: skip
+
+
+def _users(c: Certificate) -> list[Mapping[str, Any]]:
+    return [row for row in c["right_guess"] if row["who"] == "user"]
+
+
+def _o5(c: Certificate) -> list[str]:
+    out = []
+    for row in _users(c):
+        k = row["copies"]
+        who = f"A person with {_plural(k, 'secret', 'secrets')}, or a secret said in " + (
+            f"{_plural(k, 'message', 'messages')}: ")  # fmt: skip
+        if row["at_most"] >= NO_PROMISE:
+            out.append(f"{who}no promise.")
+        else:
+            out.append(f"{who}at most {times(row['at_most'])} times in 100, if their secrets are "
+                       "passed over as often as others'.")  # fmt: skip
+    return out
+
+
+def _o6(c: Certificate) -> list[str]:
+    out = []
+    for row in c["value_guess"]:
+        prior, most = row["prior"], row["at_most"]
+        if _kind(c) == "secret_protection":
+            before, after = upwards(prior).normalize(), upwards(most).normalize()
+            out.append(f"A protected value that has a chance of {before:f} without the model is "
+                       f"guessed with a chance of at most {after:f}.")  # fmt: skip
+            continue
+        many = round(1 / prior)
+        what = "a passed-over secret" if _kind(c) == "bayesian_confidentiality" else "a secret"
+        bound = "no promise" if most >= 1 else f"at most {counts(exactly(most) * many)} in {many:,}"
+        out.append(f"Guessing the value of {what} that has one chance in {many:,}: {bound}.")
+    return out
+
+
+def _labelled(c: Certificate, drawn: str) -> bool:
+    return c["labels"] is not None and c["labels"]["drawn"] == drawn
+
+
+def _confidence(c: Certificate) -> str:
+    share = (100 * (1 - exactly(c["labels"]["alpha"]))).quantize(
+        Decimal("0.1"), rounding=ROUND_FLOOR
+    )
+    text = f"Both hold together with {share.normalize():f} % confidence for this text."
+    others = c["labels"]["judged"] - 1
+    if others > 0:
+        text += f" The labels had judged {_plural(others, 'other policy', 'other policies')}; "
+        text += "the bounds allow for it."
+    return text
+
+
+def _drawn_by(c: Certificate) -> str:
+    return "persons" if c["labels"]["cluster"] == "user" else "conversations"
+
+
+def _o7(c: Certificate) -> list[str]:
+    of = c["rates"]["trace"]["of"]
+    return [
+        f"These shares were measured by people who read {c['labels']['turns']:,} messages of as "
+        f"many {_drawn_by(c)} drawn at random; {of:,} had a secret. {_confidence(c)}"
+    ]
+
+
+def _o8(c: Certificate) -> list[str]:
+    of = c["rates"]["trace"]["of"]
+    return [
+        f"These shares were measured on the labels of {of:,} {_drawn_by(c)}, which we did not "
+        f"draw; we assume that they are like the rest. {_confidence(c)}"
+    ]
+
+
+def _earlier(c: Certificate) -> list[str]:
+    runs = c["spent_before"]["runs"]
+    if not holds(c):
+        return [f"{_plural(runs, 'earlier model was', 'earlier models were')} trained with "
+                "protection on the same text."]  # fmt: skip
+    return [f"The promise covers this model and {_plural(runs, 'earlier one', 'earlier ones')} on "
+            "the same text together (the engineer's page has this one alone)."]  # fmt: skip
+
+
+def _unprotected(c: Certificate) -> list[str]:
+    n = c["spent_before"]["unprotected"]
+    return [f"{_plural(n, 'model was', 'models were')} trained on it without protection; who has "
+            "one of them needs no other."]  # fmt: skip
+
+
+def _o10(c: Certificate) -> list[str]:
+    included = "This is included." if c["searched"]["charged"] else (
+        "This is not included; the true numbers are somewhat larger.")  # fmt: skip
+    return [f"{c['searched']['trials']:,} trainings were compared. {included}"]
+
+
+def _o11(c: Certificate) -> list[str]:
+    planted, copies = c["canaries"]["planted"], c["canaries"]["copies"]
+    each = _plural(copies, "copy", "copies") + (" each" if planted > 1 else "")
+    return [f"{_plural(planted, 'invented secret', 'invented secrets')}, {each}, were put into the "
+            "text for testing; the model may repeat them."]  # fmt: skip
+
+
+def _o12(c: Certificate) -> list[str]:
+    base = c["model"]["base"]["name"]
+    return [f"It started from {base}; nothing is said about what {base} had read."]
+
+
+def _evidence(c: Certificate, name: str) -> Mapping[str, Any] | None:
+    return (c.get("evidence") or {}).get(name)
+
+
+def _o13(c: Certificate) -> list[str]:
+    parts = []
+    if audit := _evidence(c, "audit"):
+        proof = "a proof of " + str(audit["epsilon"]) if audit["epsilon"] != "inf" else "no proof"
+        parts.append(f"an audit showed at least {audit['lower']} against {proof}")
+    if report := _evidence(c, "report"):
+        parts.append(f"a report found {report['completed']} passages completed, "
+                     f"{report['unique']} of one person only")  # fmt: skip
+    return [f"Attacks we ran: {'; '.join(parts)}. A failed attack proves nothing."]
+
+
+def _o14(c: Certificate) -> list[str]:
+    return [
+        f"Not promised: {'; '.join(c['not_promised'])}. Issued {c['issued'][:10]} by crtlib "
+        f"{c['software']['crtlib']}; id {c['id'][:12]}; check with `crtlib certify RUN --verify`."
+    ]
+
+
+# --------------------------------------------------------------------------- the table
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, the condition under which it is printed, and how it reads for a certificate."""
+
+    name: str
+    condition: Callable[[Certificate], bool]
+    text: Callable[[Certificate], list[str]]
+
+
+def _promised(*kinds: str) -> Callable[[Certificate], bool]:
+    return lambda c: holds(c) and _kind(c) in kinds
+
+
+def _of_promise(condition: Callable[[Certificate], bool]) -> Callable[[Certificate], bool]:
+    """The condition, for a sentence that only a model with a promise has."""
+    return lambda c: holds(c) and condition(c)
+
+
+BAYES, DP, PLAN = "bayesian_confidentiality", "dp", "secret_protection"
+SENTENCES = (
+    Sentence("O0", lambda c: not holds(c), _o0),
+    Sentence("O1", lambda c: True, _o1),
+    Sentence("O2", _promised(BAYES), _o2),
+    Sentence("O3", _promised(BAYES, DP), _o3),
+    Sentence(
+        "O4", _of_promise(lambda c: _public_unknown(c) or c["rates"]["public"]["upper"] > 0), _o4
+    ),
+    Sentence("O5", _of_promise(lambda c: bool(_users(c))), _o5),
+    Sentence("O6", _promised(BAYES, DP, PLAN), _o6),
+    Sentence("O7", _of_promise(lambda c: _labelled(c, "at_random")), _o7),
+    Sentence("O8", _of_promise(lambda c: _labelled(c, "given")), _o8),
+    Sentence("O9", lambda c: c["spent_before"]["runs"] > 0, _earlier),
+    Sentence("O9u", lambda c: c["spent_before"].get("unprotected", 0) > 0, _unprotected),
+    Sentence("O10", lambda c: c["searched"]["trials"] > 1, _o10),
+    Sentence("O11", lambda c: c["canaries"]["planted"] > 0, _o11),
+    Sentence("O12", lambda c: c["model"]["base"] is not None, _o12),
+    Sentence("O13", lambda c: bool(_evidence(c, "audit") or _evidence(c, "report")), _o13),
+    Sentence("O14", lambda c: True, _o14),
+)
+"""All sentences, in the order of the page. O9 has two parts with conditions of their own."""
+
+
+def sentences(c: Certificate) -> dict[str, list[str]]:
+    """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
+    return {s.name: s.text(c) for s in SENTENCES if s.condition(c)}

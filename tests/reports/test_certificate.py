@@ -1,0 +1,319 @@
+"""The certificate: every sentence if and only if it is true, no number rounded down, valid JSON."""
+
+import copy
+import html
+import itertools
+import json
+import re
+from decimal import Decimal
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crtlib.reports import certificate as cert
+from crtlib.reports import model_card, sentences
+from crtlib.reports.pages import bound
+
+SHA = {letter: letter * 64 for letter in "abcdef0"}
+
+
+def rate(count, of, upper, how="one_per_cluster"):
+    return {
+        "count": count,
+        "of": of,
+        "rate": count / of if of else None,
+        "upper": upper,
+        "how": how,
+    }
+
+
+PARTS = {
+    "software": {"crtlib": "0.2.0", "python": "3.11.9", "torch": "2.13.0"},
+    "verdict": "holds",
+    "void_because": [],
+    "model": {"name": "helpdesk", "sha256": SHA["a"], "parameters": 134_515_008,
+              "trained_parameters": 1_000_000, "base": {"name": "smollm2", "sha256": SHA["b"]}},
+    "corpus": {"name": "helpdesk.jsonl", "sha256": SHA["c"], "turns": 120_433, "users": 8_122,
+               "users_are": "column", "from": "2025-01-01", "to": "2026-02-28"},
+    "unit": "turn",
+    "method": {"name": "crt", "label": "CRT"},
+    "guarantee": {
+        "kind": "bayesian_confidentiality",
+        "secret": {"epsilon": 0.44, "delta": 0.009181},
+        "missed": {"epsilon": 3.0, "delta": 1e-6},
+        "relation": "replace", "accountant": "pld", "proved": True, "error_charged": 1e-9,
+        "conjectured": None, "plan": None,
+    },
+    "right_guess": [
+        {"who": "random", "copies": 1, "prior": 0.5, "at_most": 0.50999},
+        {"who": "found", "copies": 1, "prior": 0.5, "at_most": 0.5},
+        {"who": "missed", "copies": 1, "prior": 0.5, "at_most": 0.5982},
+        {"who": "user", "copies": 5, "prior": 0.5, "at_most": 0.5491},
+        {"who": "user", "copies": 20, "prior": 0.5, "at_most": 0.6999},
+    ],
+    "value_guess": [{"prior": 1e-6, "at_most": 2.1086e-5}],
+    "mechanism": {
+        "randomness": "operating_system", "floating_point": "float32",
+        "phases": [
+            {"kind": "public", "points": 900, "steps": 120},
+            {"kind": "private", "points": 46_080, "steps": 360, "noise_multiplier": 1.063,
+             "sampling_probability": 1 / 90, "clip_norm": 1.0, "nonfinite": 0},
+        ],
+    },
+    "rates": {"miss": rate(21, 400, 0.0752), "trace": rate(13, 400, 0.05494),
+              "public": rate(0, 400, 0.00918), "by_kind": {"name": {"trace": rate(3, 90, 0.091)}}},
+    "labels": {"sha256": SHA["d"], "drawn": "at_random", "cluster": "user", "turns": 1_310,
+               "secrets": 520, "judged": 1, "alpha": 0.05, "agreement": None},
+    "policies": {"pi": {"name": "tagger:T", "sha256": SHA["e"], "taught_by": None},
+                 "pi_c": {"name": "cautious", "sha256": SHA["f"], "taught_by": None}},
+    "treated_as_public": ["the number of messages"],
+    "searched": {"trials": 1, "charged": False},
+    "canaries": {"planted": 0, "copies": 0},
+    "spent_before": {"alone": {"epsilon": 0.44, "delta": 0.009181}, "unprotected": 0, "runs": 0,
+                     "entries": []},
+    "not_promised": ["facts that many people state", "text that was no secret to the search"],
+    "evidence": {"audit": None, "report": None},
+}  # fmt: skip
+
+
+def made(*changes):
+    """A sealed certificate with some fields changed: (dotted path, value)."""
+    parts = copy.deepcopy(PARTS)
+    for path, value in changes:
+        *way, last = path.split(".")
+        place = parts
+        for name in way:
+            place = place[int(name)] if name.isdigit() else place[name]
+        place[last] = value
+    value = cert.certificate(parts, issued="2026-03-01T12:00:00Z")
+    jsonschema.validate(value, cert.schema())
+    return value
+
+
+def said(*changes):
+    return sentences.sentences(made(*changes))
+
+
+VOID = (("verdict", "void"), ("void_because", ["The randomness was a seed."]))
+NONE = (
+    ("verdict", "none"), ("guarantee.kind", "none"), ("method", {"name": "sgd", "label": "SGD"}),
+    ("guarantee.secret", {"epsilon": "inf", "delta": 1}),
+    ("guarantee.missed", {"epsilon": "inf", "delta": 1}),
+)  # fmt: skip
+DP = (("guarantee.kind", "dp"), ("labels", None))
+PLAN = (
+    ("guarantee.kind", "secret_protection"), ("guarantee.plan", SHA["0"]),
+    ("guarantee.secret", {"epsilon": "inf", "delta": 1}), ("labels", None),
+    ("guarantee.missed", {"epsilon": "inf", "delta": 1}), ("right_guess", []),
+    ("value_guess", [{"prior": 0.001, "at_most": 0.05}]),
+    ("rates.public", rate(0, 0, 0.0, "policy")),
+)  # fmt: skip
+AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0}),)
+REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
+
+# Of each sentence: changes under which it must be said, and under which it must not.
+CASES = {
+    "O0": ([VOID, NONE], [(), DP, PLAN]),
+    "O1": ([(), VOID, NONE, DP, PLAN], []),
+    "O2": ([()], [VOID, NONE, DP, PLAN]),
+    "O3": ([(), DP], [VOID, NONE, PLAN]),
+    "O4": (
+        [(), (("rates.public", rate(0, 0, 0.0, "unknown")),)],
+        [VOID, NONE, PLAN, (("rates.public", rate(0, 0, 0.0, "policy")),)],
+    ),
+    "O5": ([()], [VOID, NONE, PLAN, (("right_guess", PARTS["right_guess"][:3]),)]),
+    "O6": ([(), DP, PLAN], [VOID, NONE]),
+    "O7": ([()], [VOID, NONE, DP, (("labels.drawn", "given"),)]),
+    "O8": ([(("labels.drawn", "given"),)], [(), DP, (*VOID, ("labels.drawn", "given"))]),
+    "O9": ([(("spent_before.runs", 1),), (*VOID, ("spent_before.runs", 2))], [(), VOID]),
+    "O9u": (
+        [(("spent_before.unprotected", 1),), (*NONE, ("spent_before.unprotected", 2))],
+        [(), (("spent_before.runs", 3),)],
+    ),
+    "O10": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
+    "O11": ([(("canaries", {"planted": 1, "copies": 3}),)], [(), NONE]),
+    "O12": ([(), NONE], [(("model.base", None),)]),
+    "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
+    "O14": ([(), VOID, NONE, DP, PLAN], []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_sentence_is_said_if_and_only_if_its_condition_holds(name):
+    yes, no = CASES[name]
+    assert all(name in said(*changes) for changes in yes)
+    assert not [changes for changes in no if name in said(*changes)]
+
+
+def test_every_sentence_has_its_cases():
+    assert set(CASES) == {s.name for s in sentences.SENTENCES}
+
+
+def test_the_words_of_the_worked_example():
+    words = {name: " ".join(texts) for name, texts in said().items()}
+    assert words["O1"] == ("Model helpdesk was trained on 120,433 messages of 8,122 people, "
+                           "2025-01-01 to 2026-02-28.")  # fmt: skip
+    assert "right at most **51.0 times in 100**" in words["O2"]
+    assert "(at most 5.50 of 100): at most 59.9 times in 100." in words["O3"]
+    assert "at most 0.918 of 100 secrets" in words["O4"]
+    assert "A person with 5 secrets, or a secret said in 5 messages: at most 55.0" in words["O5"]
+    assert "said in 20 messages: at most 70.0 times in 100, if their secrets" in words["O5"]
+    assert words["O6"].endswith("one chance in 1,000,000: at most 22 in 1,000,000.")
+    assert "read 1,310 messages of as many persons drawn at random; 400 had a secret" in words["O7"]
+    assert "with 95 % confidence" in words["O7"] and "judged" not in words["O7"]
+    assert words["O12"] == "It started from smollm2; nothing is said about what smollm2 had read."
+    assert list(words) == ["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O12", "O14"]
+
+
+def test_words_that_depend_on_the_case():
+    one = said(("corpus.users_are", "thread"))["O1"][0]
+    assert one.endswith("No person was known, so each conversation counts as a person.")
+    assert "people" not in said(("corpus.users_are", "unknown"))["O1"][0]
+    assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["O3"][0]
+    assert "at most 100 of 100" in said(("rates.public", rate(0, 0, 0.1, "unknown")))["O4"][0]
+    assert "20 messages: no promise." in said(("right_guess.4.at_most", 0.995))["O5"][1]
+    assert "20 messages: at most 99.5" in said(("right_guess.4.at_most", 0.99499))["O5"][1]
+    assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
+                                 "is guessed with a chance of at most 0.05."]  # fmt: skip
+    assert "had judged 2 other policies" in said(("labels.judged", 3))["O7"][0]
+    assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
+    assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
+    # A void certificate has no promise, so it must not say what its promise covers.
+    assert "promise" not in said(*VOID, ("spent_before.runs", 1))["O9"][0]
+    assert "This is included." in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
+    assert "somewhat larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
+    assert "0.4 against a proof of 3.0" in said(*AUDIT)["O13"][0]
+    assert "found" not in said(*AUDIT)["O13"][0] and "audit" not in said(*REPORT)["O13"][0]
+    assert said(*VOID)["O0"] == ["**This model carries no promise.** The randomness was a seed."]
+
+
+@given(st.floats(min_value=0, max_value=1))
+def test_a_printed_chance_is_never_below_the_true_one(chance):
+    printed = Decimal(sentences.times(chance))
+    exact = 100 * Decimal(repr(chance))
+    assert exact <= printed <= max(exact * Decimal("1.0101"), exact)
+    assert 0 <= printed <= 100
+
+
+@given(st.floats(min_value=1e-9, max_value=1e9))
+def test_a_printed_count_is_never_below_the_true_one(number):
+    printed = Decimal(sentences.counts(number).replace(",", ""))
+    assert Decimal(repr(number)) <= printed <= Decimal(repr(number)) * Decimal("1.101")
+
+
+def test_the_id_seals_everything_but_the_time():
+    value = made()
+    assert cert.certificate(PARTS, issued="2027-01-01T00:00:00Z")["id"] == value["id"]
+    assert json.loads(json.dumps(value)) == value
+    shuffled = dict(reversed(value.items()))
+    assert cert.identity(shuffled) == value["id"]
+    assert made(("guarantee.missed.epsilon", 3.01))["id"] != value["id"]
+    with pytest.raises(ValueError, match='infinite is written "inf"'):
+        made(("guarantee.secret.epsilon", float("inf")))
+
+
+@pytest.mark.parametrize("change", [
+    ("verdict", "fine"), ("model.sha256", "x"), ("guarantee.secret.epsilon", -1),
+    ("right_guess.0.at_most", 1.2), ("not_promised", []), ("labels.alpha", 0.2), ("extra", 1),
+])  # fmt: skip
+def test_the_schema_refuses_what_is_no_certificate(change):
+    with pytest.raises(jsonschema.ValidationError):
+        made(change)
+    with pytest.raises(jsonschema.ValidationError):
+        made(("verdict", "void"))  # without a reason
+
+
+def text_of(page):
+    body = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.S)
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", body)))
+
+
+def test_the_officers_page_says_the_sentences_and_no_more():
+    for changes in ((), VOID, NONE, DP, PLAN, (*AUDIT, ("canaries.planted", 2))):
+        value = made(*changes)
+        page = text_of(cert.officer(value))
+        plain = [
+            re.sub(r"[*`]", "", t) for texts in sentences.sentences(value).values() for t in texts
+        ]
+        body = page.split("What this model may give away")[2]
+        for sentence in plain:
+            assert sentence in page
+            body = body.replace(sentence, "", 1)
+        assert body.split() == ["helpdesk"], "nothing stands on it that is no sentence"
+
+
+def test_the_engineers_page_has_every_field():
+    value = made(*AUDIT)
+    profile = {"delta_at": [{"epsilon": 0.0, "add_or_remove": 0.09, "replace": 0.19}],
+               "epsilon_at": [{"delta": 1e-6, "add_or_remove": 1.34, "replace": 3.0}]}  # fmt: skip
+    page = cert.engineer(value, profile=profile, command="crtlib certify RUN")
+    text = text_of(page)
+    for path, shown in cert.fields(value):
+        rounded = {shown, bound(float(shown))} if "at_most" in path else {shown}
+        assert any(s in text for s in rounded), path
+    assert "46,080" in text and "1.063" in text and "1e-06" in text and "1.34" in text
+    assert "crtlib certify RUN" in text and page.count("<polyline") == 3
+    assert cert.engineer(made(*VOID)).count("<polyline") == 0
+    assert cert.engineer(made(*DP)).count("<polyline") == 2  # any one, and the diagonal
+
+
+def test_pages_need_no_network_and_escape_what_they_show():
+    bad = '</style><script>alert(1)</script>"'
+    value = made(("model.name", bad), ("not_promised", [bad]), ("corpus.name", bad))
+    for page in (cert.officer(value), cert.engineer(value, command=bad)):
+        assert "<script>" not in page and "&lt;script&gt;" in page
+        assert not re.search(r"https?:|//[a-z]|@import|url\(|<link|src=", page)
+
+
+def test_a_trade_off_curve_is_below_the_diagonal_and_right_at_its_ends():
+    for epsilon, delta in ((0.0, 0.0), (1.0, 1e-3), (3.0, 0.1)):
+        f = [cert.least_misses(a / 100, epsilon, delta) for a in range(101)]
+        assert f[0] == pytest.approx(1 - delta) and f[-1] <= 1e-12
+        assert all(x <= 1 - a / 100 + 1e-12 for a, x in enumerate(f))
+        assert all(a >= b for a, b in itertools.pairwise(f))
+        # No test at all beats (epsilon, delta): power <= e^epsilon * size + delta.
+        assert all(1 - x <= min(1, 2.718281828459045**epsilon * a / 100 + delta) + 1e-9
+                   for a, x in enumerate(f))  # fmt: skip
+
+
+def front(card):
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_model_card_has_its_front_matter_and_the_promises_verbatim():
+    value = made()
+    card = model_card.model_card(
+        value, settings={"epochs": 3, "policy": "a|b\nc"}, perplexity=12.3456,
+        base="HuggingFaceTB/SmolLM2-135M", adapter=True, command="crtlib train c.jsonl",
+    )  # fmt: skip
+    head = front(card)
+    assert head["library_name"] == "transformers" and head["pipeline_tag"] == "text-generation"
+    assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M"
+    assert head["base_model_relation"] == "adapter" and head["license"] == "other"
+    assert head["tags"] == ["crtlib", "differential-privacy", "confidential", "crt"]
+    metric = head["model-index"][0]["results"][0]["metrics"][0]
+    assert metric == {"type": "perplexity", "value": 12.35}
+    for name in ("O2", "O3", "O4", "O5", "O6", "O14"):
+        for sentence in sentences.sentences(value)[name]:
+            assert sentence in card
+    assert "| policy | a\\|b c |" in card and "crtlib train c.jsonl" in card
+    assert "(certificate.html)" in card and "&" not in card
+    for title in ("What it is", "How to use it", "What it was trained on", "Training",
+                  "What it may give away", "Limits", "How to repeat it"):  # fmt: skip
+        assert f"\n## {title}\n" in card
+
+
+def test_a_card_without_base_or_promise_says_so():
+    card = model_card.model_card(made(*NONE, ("model.base", None)), settings={})
+    assert "base_model" not in front(card) and "model-index" not in front(card)
+    assert "**This model carries no promise.**" in card and "times in 100" not in card
+
+
+def test_a_hostile_name_cannot_leave_the_front_matter():
+    card = model_card.model_card(
+        made(("method", {"name": "x\n---\nevil: yes", "label": "X"})), settings={}, perplexity=1.0
+    )
+    assert "evil" not in front(card) and front(card)["tags"][3] == "x\n---\nevil: yes"
