@@ -18,7 +18,6 @@ SECTIONS: dict[str, type[Settings]] = {}
 """The sections that a profile has, by name."""
 
 SIMULATED = "customersim"
-_POLICIES = {name.partition(":")[0] for name in by_name.NAMES} | {"tagger"}
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 T = TypeVar("T", bound=Settings)
@@ -43,6 +42,14 @@ def _is_corpus(name: str) -> bool:
     return own or name in corpora.known()
 
 
+def _policies() -> Iterable[str]:
+    return ("tagger", *by_name.NAMES)  # the tagger alone: one that learns from labelled dialogues
+
+
+def _is_policy(name: str) -> bool:
+    return name.partition(":")[0] in {known.partition(":")[0] for known in _policies()}
+
+
 def _is_method(name: str) -> bool:
     try:
         methods.by_name(name)
@@ -53,14 +60,7 @@ def _is_method(name: str) -> bool:
 
 MethodName = Annotated[str, Named("method", lambda: methods.METHODS, _is_method)]
 CorpusName = Annotated[str, Named("corpus", _corpora, _is_corpus)]
-PolicyName = Annotated[
-    str,
-    Named(
-        "policy",
-        lambda: ("tagger", *by_name.NAMES),
-        lambda name: name.partition(":")[0] in _POLICIES,
-    ),
-]
+PolicyName = Annotated[str, Named("policy", _policies, _is_policy)]
 Device = Annotated[
     str,
     Named(
