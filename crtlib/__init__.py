@@ -1,8 +1,65 @@
 """Confidential language modelling: screen, train, account, attack and report.
 
+The face of the library: what a first script needs, each from the room where it lives, imported
+when it is asked for.
+
 >>> import crtlib
->>> crtlib.__version__
-'0.1.0'
+>>> crtlib.load_corpus("customersim", limit=3).dialogues[0].turns[0].speaker
+'SYS'
+>>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
+>>> round(crtlib.epsilon(event, delta=1e-5), 1)
+2.6
+>>> sorted(set(dir(crtlib)) & {"train_on", "sweep", "protect", "leakage"})
+['leakage', 'protect', 'sweep', 'train_on']
 """
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.2.0"
+
+_FACE = {
+    # what is read
+    "load_corpus": "crtlib.text.corpora:load",
+    "simulate": "crtlib.text.customersim:simulate",
+    "points": "crtlib.text.units:points",
+    "Corpus": "crtlib.text.records:Corpus",
+    "Point": "crtlib.text.records:Point",
+    "Secret": "crtlib.text.records:Secret",
+    # what is hidden
+    "policy": "crtlib.screening.by_name:policy_by_name",
+    "redact": "crtlib.screening.redact:redact",
+    "prepare": "crtlib.screening.prepare:prepare",
+    # what it costs
+    "SampledGaussian": "crtlib.accounting.events:SampledGaussian",
+    "epsilon": "crtlib.accounting.ledger:epsilon",
+    "noise_multiplier": "crtlib.accounting.ledger:noise_multiplier",
+    "account": "crtlib.accounting.confidentiality:account",
+    "confidentiality": "crtlib.accounting.confidentiality:bayes_at_fixed_delta",
+    "protect": "crtlib.accounting.secrets:plan",
+    # what is done, what leaks, what is run
+    "train_on": "crtlib.experiments.own:train_on",
+    "load_model": "crtlib.models.folder:load",
+    "leakage": "crtlib.attacks.leakage:leakage",
+    "leakage_report": "crtlib.reports.leakage:make",
+    "exposure": "crtlib.attacks.exposure:canary_exposure",
+    "sweep": "crtlib.experiments.spine:sweep",
+    "Store": "crtlib.experiments.store:Store",
+    "CrtStudy": "crtlib.experiments.crt:CrtStudy",
+}
+"""Each name of the face, and where it lives."""
+
+__all__ = ["__version__", *_FACE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module 'crtlib' has no attribute {name!r}")
+    module, _, attribute = _FACE[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

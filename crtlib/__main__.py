@@ -7,18 +7,33 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from crtlib import __version__
+
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Train language models on text that holds secrets, and measure that they did not leak.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"crtlib {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -60,8 +75,8 @@ def screen(
     flagged, cautious = pi(points), pi_c(points)
     prepared = prepare.prepare(
         points,
-        lambda _: flagged,
-        lambda _: cautious,
+        flagged,
+        cautious,
         dedup=dedup,
         duplicates=duplicates,
         pattern=pattern(points, dedup_by),
@@ -184,126 +199,83 @@ def train(
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
     canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     repeatable_noise: Annotated[
         bool, typer.Option(help="Noise from the seed: for experiments, never for a release.")
     ] = False,
 ) -> None:
     """Screen and train on a corpus; write the model, its guarantee and the canary attack."""
-    import torch
+    from crtlib.experiments import own
 
-    from crtlib import files
-    from crtlib.experiments import crt, data, trials
-    from crtlib.experiments import settings as settings_studies
-    from crtlib.experiments import store as store_studies
-    from crtlib.text import jsonl
-
-    settings_studies.check(
-        epochs=epochs, neighbouring_relation=neighbouring, unit=unit, labelled=labelled
-    )
-    n = len(jsonl.read_jsonl(corpus))
-    heldout = max(1, n // 10)
-    if n < 12:
-        raise ValueError(f"{corpus}: has {n} dialogues, at least 12 are needed to hold some out")
-    if labelled > n - 2 * heldout - 10:
-        most = n - 2 * heldout - 10
-        raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    experiment = crt.calibrate(
-        crt.Experiment(
-            method=method,
-            model=model,
-            gamma=gamma,
-            seed=seed,
-            corpus=str(corpus.resolve()),
-            dialogues=n - 2 * heldout - labelled,
-            labelled=labelled,
-            heldout=heldout,
-            unit=unit,
-            policy=policy,
-            conservative=conservative,
-            epsilon=epsilon,
-            delta=delta,
-            neighbouring_relation=neighbouring,
-            epochs=epochs,
-            init=init,
-            canaries=canaries,
-        )
-    )
-    prepared = data.data(experiment)  # refuses what can be refused before anything is written
-    files.check_writable(out)  # shows now, not after hours
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    fitted = trials.fit(
-        experiment,
-        prepared=prepared,
-        checkpoint=out / "unfinished.pt",
+    trained = own.train_on(
+        corpus,
+        out=out,
+        unit=unit,
+        method=method,
+        model=model,
+        policy=policy,
+        conservative=conservative,
+        gamma=gamma,
+        epsilon=epsilon,
+        delta=delta,
+        neighbouring_relation=neighbouring,
+        epochs=epochs,
+        init=init,
+        labelled=labelled,
+        seed=seed,
+        canaries=canaries,
         device=device,
-        secure=not repeatable_noise,
+        repeatable_noise=repeatable_noise,
         progress=True,
     )
-    rows = trials.measure(experiment, fitted)
-    guarantee = fitted.guarantee(experiment)
-    said = str(guarantee) if guarantee else "no guarantee: this method adds no noise"
-    if guarantee and guarantee.delta >= 1:
-        said += (
-            "; void, as delta is 1: no labelled secret tells what the policies miss. Label some "
-            "turns, or use --conservative everything"
-        )
-    if guarantee and repeatable_noise:
-        said += "; noise and batches follow from a known seed: an experiment, not a release"
-    for name in ("guarantee.txt", "results.json"):  # of an earlier run: never beside this model
-        (out / name).unlink(missing_ok=True)
-    trials.save(fitted, out)
-    files.write_text(out / "experiment.json", json.dumps(asdict(experiment), indent=1) + "\n")
-    files.write_text(out / "guarantee.txt", said + "\n")
-    cell = {"guarantee": said, "rows": rows}
-    cell |= store_studies.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    files.write_text(out / "results.json", json.dumps(cell, indent=1) + "\n")
-    (out / "unfinished.pt").unlink(missing_ok=True)
-    for name, _, item, value in rows:
+    for name, _, item, value in trained.rows:
         if name == "exposure" or name.startswith("test_"):
             print(f"{name:>16} {item or '':>3} {value:.4g}")
-    print(said)
+    print(trained.promise)
 
 
 @app.command()
 def sweep(
-    figure: Annotated[str, typer.Argument(help="crt (Figures 2 to 5) or tuning (its search).")],
+    name: Annotated[
+        str,
+        typer.Argument(help="crt, tuning, choices, start, leakage, secrets, games or screening."),
+    ],
     profile: Annotated[str, typer.Option(help="quick, laptop or paper.")] = "quick",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
+    ] = None,
     store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
-    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seeds: Annotated[int | None, typer.Option(help="Instead of the profile's.")] = None,
-    gammas: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
-    corpora: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
-    methods: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
-    models: Annotated[str | None, typer.Option(help="As JSON, instead of the profile's.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, how long, what lacks.")
+    ] = False,
     keep_models: Annotated[bool, typer.Option(help="Keep the trained models in the store.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
 ) -> None:
-    """Run what a figure still lacks, and print the table. A killed sweep goes on where it was."""
-    from crtlib.experiments import settings as settings_studies
-    from crtlib.experiments import store as store_studies
-    from crtlib.experiments import sweeps
+    """Run what a figure or table still lacks. A killed sweep goes on where it was.
 
-    if figure not in sweeps.GRIDS:
-        raise ValueError(f"figure={figure!r}: must be one of {', '.join(sweeps.GRIDS)}")
-    asked = {"profile": profile, "workers": workers, "seeds": seeds, "gammas": gammas}
-    asked |= {"corpora": corpora, "methods": methods, "models": models, "device": device}
-    settings = settings_studies.parameters(asked, figure)
-    finished = store_studies.Store(store)
-    table = sweeps.sweep(
-        sweeps.GRIDS[figure](settings),
-        finished,
+    Example: crtlib sweep crt --profile quick --set gammas=[0.05] --dry-run
+    """
+    from crtlib.experiments import spine, sweeps, tables
+    from crtlib.experiments.store import Store
+
+    studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
+    if dry_run:
+        print(spine.plan(studies, runs).summary(workers))
+        return
+    table = spine.sweep(
+        studies,
+        runs,
         profile=profile,
         workers=workers,
         device=device,
         keep_models=keep_models,
     )
     if out:
-        store_studies.record(table, out)
-    last = table[table.metric.isin(["test_ppl_words", "exposure"])]
-    cells = ["corpus", "model", "method", "gamma"]
-    groups = last.groupby([*cells, "seed", "metric"]).value.max()
-    print(groups.unstack("metric").groupby(cells).mean().to_string())
+        tables.record(table, out)
+    print(sweeps.overview(table))
 
 
 @app.command()
@@ -518,6 +490,11 @@ def main() -> None:
     """Run the command line; user mistakes become one line and exit code 2."""
     try:
         code = app(standalone_mode=False)
+    except RuntimeError as error:
+        if type(error).__name__ != "UnfinishedError":
+            raise
+        print(f"crtlib: error: {error}", file=sys.stderr)
+        raise SystemExit(3) from None
     except Exception as error:
         # format_message marks typer's own usage errors, which it would print as a box.
         usage = getattr(error, "format_message", None)

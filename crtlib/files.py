@@ -18,7 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, AnyStr, BinaryIO, cast
 
 
 @contextlib.contextmanager
@@ -55,20 +55,47 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged."""
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
+    """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged.
+
+    A pipe or a device is refused, as it may never end.
+    """
+    check_regular(path)
     with Path(path).open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         try:
-            yield gzip.GzipFile(fileobj=raw) if packed else raw
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise ValueError(f"{path}: damaged gzip file") from None
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Refuse what is no regular file, in one line that says what it is."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, a file is needed")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: is a pipe or a device, a regular file is needed")
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+
+
+LONGEST = 64 << 20
+"""Bytes or characters of the longest line that is read: a file may be one line without an end."""
+
+
+def lines(file: IO[AnyStr], path: str | os.PathLike) -> Iterator[AnyStr]:
+    """The lines of an open file; ``ValueError`` for one longer than ``LONGEST``."""
+    number = 0
+    while line := file.readline(LONGEST):
+        number += 1
+        if len(line) == LONGEST:
+            raise ValueError(f"{path}, line {number}: is longer than {LONGEST >> 20} MiB")
+        yield line
 
 
 def check_writable(folder: str | os.PathLike) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
+    with tempfile.TemporaryFile(dir=os.fspath(folder)):
         pass

@@ -1,7 +1,8 @@
 """Intervals and bands: Clopper-Pearson, labels needed, and where chance lies.
 
->>> success_interval(0, 10)[0]
-0.0
+>>> low, high = clopper_pearson(0, 100)  # of 100 secrets none was reconstructed
+>>> low, round(high, 4), round(clopper_pearson_upper(0, 100), 4)
+(0.0, 0.0362, 0.0295)
 """
 
 from __future__ import annotations
@@ -9,35 +10,37 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import stats
 from scipy.stats import beta
 
 from crtlib.checks import check
 
 
-def miss_rate_upper(misses: int, secrets: int, *, confidence: float = 0.95) -> float:
-    """Clopper-Pearson one-sided upper bound of a miss rate, from independent labelled secrets.
+def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> float:
+    """One-sided Clopper-Pearson upper bound of a rate, after ``count`` in ``of`` independent cases.
 
-    With probability ``confidence`` over the labelled sample the true rate is at most this: 0 of
-    200 gives 0.01487, and 8e-5 (the paper's delta) takes 37,446 secrets without a miss.
+    With probability ``confidence`` over the sample the true rate is at most this. Misses of a
+    policy: 0 of 200 gives 0.01487, and 8e-5 (CRT's delta) takes 37,446 secrets without a miss.
+    No case at all (0 of 0) bounds nothing: 1. Raises ``ValueError`` for impossible counts.
+
+    >>> round(clopper_pearson_upper(0, 200), 5), clopper_pearson_upper(0, 0)
+    (0.01487, 1.0)
     """
-    if not 0 <= misses <= secrets:
-        raise ValueError(f"misses={misses}: must be in [0, {secrets}], the number of secrets")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: must be in (0, 1)")
-    if misses == secrets:
+    check("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
+    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    if count == of:
         return 1.0
-    return float(beta.ppf(confidence, misses + 1, secrets - misses))
+    return float(beta.ppf(confidence, count + 1, of - count))
 
 
-def miss_rate_upper_bound(misses: int, n: int, confidence: float = 0.95) -> float:
-    """One-sided Clopper-Pearson upper bound on a miss rate after ``misses`` in ``n`` labels.
+def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Two-sided Clopper-Pearson interval of a rate, after ``count`` in ``of`` independent cases.
 
-    >>> round(miss_rate_upper_bound(0, 200), 5)
-    0.01487
+    Each end is one-sided at (1 + ``confidence``) / 2. No case at all gives (0, 1).
     """
-    check("n", n, n >= 1, "at least 1")
-    return miss_rate_upper(misses, n, confidence=confidence)
+    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    side = (1 + confidence) / 2
+    high = clopper_pearson_upper(count, of, confidence=side)
+    return (float(beta.ppf(1 - side, count, of - count + 1)) if count else 0.0), high
 
 
 def labels_needed(rate: float, confidence: float = 0.95) -> int:
@@ -49,22 +52,6 @@ def labels_needed(rate: float, confidence: float = 0.95) -> int:
     check("rate", rate, 0 < rate < 1, "in (0, 1)")
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     return math.ceil(math.log1p(-confidence) / math.log1p(-rate))
-
-
-def success_interval(
-    successes: int, trials: int, *, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Two-sided Clopper-Pearson interval of a success probability.
-
-    For Hush: the attacker chooses among k candidates drawn with equal chance; the lower end must
-    not be above the promised reconstruction probability r.
-    """
-    if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"successes={successes}: must be in [0, trials={trials}], trials >= 1")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: must be in (0, 1)")
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="exact")
-    return float(interval.low), float(interval.high)
 
 
 @dataclass(frozen=True)

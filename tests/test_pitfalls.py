@@ -64,8 +64,8 @@ def test_2_points_come_before_redaction(chapter, some):
         pi = chapter.all_but(chapter.turns[i].id)
         for way, policy, differ in (
             (chapter.points_first, pi, 1),
-            (chapter.points_first, policies.oracle(), 0),
-            (chapter.redact_then_cut, policies.oracle(), 0),  # harmless only if nothing is missed
+            (chapter.points_first, policies.oracle, 0),
+            (chapter.redact_then_cut, policies.oracle, 0),  # harmless only if nothing is missed
         ):
             assert chapter.differing(*(way(d, policy) for d in worlds)) == differ
     wrong = [
@@ -96,8 +96,8 @@ def test_4_duplicates_and_secrets_share_one_mask(chapter):
     D = chapter.points("[7351]", "hello", "[7351]", "[7351]")
     for which in (0, 1, 2, 3):
         worlds = D, chapter.masked(D, which)
-        assert chapter.differing(*(chapter.one_mask(d, policies.oracle()) for d in worlds)) == 0
-        wrong = chapter.differing(*(chapter.two_masks(d, policies.oracle()) for d in worlds))
+        assert chapter.differing(*(chapter.one_mask(d, policies.oracle) for d in worlds)) == 0
+        wrong = chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds))
         assert (wrong > 0) == (which != 1)
 
 
@@ -106,7 +106,7 @@ def test_4_a_fixed_pattern_makes_two_masks_harmless(chapter, monkeypatch):
     fixed = dedup.pattern(D)
     monkeypatch.setattr(dedup, "pattern", lambda points: fixed)
     worlds = D, chapter.masked(D, 2)
-    assert chapter.differing(*(chapter.two_masks(d, policies.oracle()) for d in worlds)) == 0
+    assert chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds)) == 0
 
 
 def test_5_a_mask_is_private(chapter):
@@ -121,7 +121,9 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
     for i in some:
         D, neighbour = chapter.turns, chapter.masked(chapter.turns, i)
         pi = chapter.all_but(D[i].id)
-        made = [prepare(d, pi, policies.oracle(), pattern=dedup.pattern(D)) for d in (D, neighbour)]
+        made = [
+            prepare(d, pi(d), policies.oracle(d), pattern=dedup.pattern(D)) for d in (D, neighbour)
+        ]
         assert [p.text for p in made[0].public] == [p.text for p in made[1].public]
 
 
@@ -175,7 +177,7 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
 
     def differ(pi):
         return chapter.differing(
-            *(chapter.seen(prepare(d, pi, pi)) for d in (D, chapter.masked(D)))
+            *(chapter.seen(prepare(d, pi(d), pi(d))) for d in (D, chapter.masked(D)))
         )
 
     assert (differ(contextual), differ(plain)) == (1, 0)
@@ -183,7 +185,8 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
         turns = units.points(customersim.simulate(15, 3, variety), unit="turn")
         for i in [i for i, p in enumerate(turns) if p.secrets]:
             worlds = [turns[i]], chapter.masked([turns[i]])
-            ours = [chapter.seen(prepare(d, policies.regex(), policies.regex())) for d in worlds]
+            labels = map(policies.regex(), worlds)
+            ours = [chapter.seen(prepare(d, f, f)) for d, f in zip(worlds, labels, strict=True)]
             assert chapter.differing(*ours) == 0
 
 

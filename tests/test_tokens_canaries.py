@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from crtlib.experiments import data
-from crtlib.screening import by_name, policies
+from crtlib.screening import policies
 from crtlib.text import canaries, customersim, tokenizer, units
 from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
 
@@ -43,7 +43,7 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     assert other != CORPUS
     for unit in ("turn", "dialogue"):
         ours, theirs = (
-            data._tokenizer(c, unit, [p.secrets for p in points], policies.oracle(), 512)
+            data._tokenizer(c, unit, [p.secrets for p in points], policies.oracle, 512)
             for c, points in ((c, units.points(c, unit=unit)) for c in (CORPUS, other))
         )
         assert ours.json == theirs.json
@@ -95,5 +95,5 @@ def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
 def test_the_regex_policy_sees_every_canary():
     planted = canaries.insert(Corpus("c", ()), canaries.make(5, seed=0), copies=2, seed=0)
     points = units.points(planted, unit="turn")
-    flagged = by_name.policy_by_name("regex")(points)
+    flagged = policies.regex()(points)
     assert [s[0].start for s in flagged] == [p.secrets[0].start for p in points]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crtlib.accounting.ledger import describe_relation
 from crtlib.checks import check
-from crtlib.intervals import miss_rate_upper_bound
+from crtlib.intervals import clopper_pearson_upper
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class MissRate:
     @classmethod
     def measured(cls, misses: int, labelled: int, *, confidence: float = 0.95) -> MissRate:
         """The rate observed on ``labelled`` secrets, of which a policy missed ``misses``."""
-        miss_rate_upper_bound(misses, labelled, confidence)  # refuses impossible counts
+        check("labelled", labelled, labelled >= 1, "at least 1")
+        clopper_pearson_upper(misses, labelled, confidence=confidence)  # refuses impossible counts
         return cls(misses / labelled, misses, labelled, confidence)
 
     @property
@@ -45,7 +46,7 @@ class MissRate:
         """The one-sided Clopper-Pearson bound, or None where the rate is only assumed."""
         if self.misses is None or self.labelled is None:
             return None
-        return miss_rate_upper_bound(self.misses, self.labelled, self.confidence)
+        return clopper_pearson_upper(self.misses, self.labelled, confidence=self.confidence)
 
     def __str__(self) -> str:
         if self.upper_bound is None:

@@ -17,10 +17,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor, nn
 
+from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, over_seeds, register
+from crtlib.checks import check, check_choice
 from crtlib.intervals import Band
 from crtlib.models import scoring
-from crtlib.text import canaries as canaries_module
+from crtlib.text import canaries as planted
 from crtlib.text.canaries import SPACE
 from crtlib.text.tokenizer import Bpe
 
@@ -39,7 +42,9 @@ def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
     return np.log2(space) - np.log2(rank)
 
 
-def all_logprobs(model, prefix: Sequence[int], alphabet: Sequence[int], length: int) -> np.ndarray:
+def all_logprobs(
+    model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], length: int
+) -> np.ndarray:
     """Log-probability of every string over ``alphabet`` of this ``length`` after ``prefix``.
 
     Returns ``(len(alphabet) ** length,)``, in lexicographic order. A prefix trie shares the work:
@@ -50,7 +55,9 @@ def all_logprobs(model, prefix: Sequence[int], alphabet: Sequence[int], length: 
     return _expand(model, state, logprobs[:, letters], letters, length - 1).cpu().numpy()
 
 
-def _expand(model, state, scores, letters, depth) -> torch.Tensor:
+def _expand(
+    model: nn.Module, state: scoring.State, scores: Tensor, letters: Tensor, depth: int
+) -> Tensor:
     """Scores of all continuations of the states. ``scores`` (states, letters): the next letter,
     added to what came before."""
     if depth == 0:
@@ -68,7 +75,9 @@ def _expand(model, state, scores, letters, depth) -> torch.Tensor:
     return torch.cat(blocks)
 
 
-def ranks(model, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.ndarray) -> np.ndarray:
+def ranks(
+    model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.ndarray
+) -> np.ndarray:
     """Exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
     strings of its length: 1 + the number that are strictly more likely.
 
@@ -101,11 +110,11 @@ def ranks(model, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.nda
     return np.array(out)
 
 
-def canary_exposure(model, tokenizer: Bpe, secrets: Sequence[str]) -> np.ndarray:
+def canary_exposure(model: nn.Module, tokenizer: Bpe, secrets: Sequence[str]) -> np.ndarray:
     """Exposure in bits of each six-digit canary of :mod:`crtlib.text.canaries`, ``(n,)``."""
     digits = np.array([[int(c) for c in s] for s in secrets])
-    prefix = tokenizer.encode_prefix(canaries_module.prefix())
-    return exposure(ranks(model, prefix, tokenizer.digits, digits), SPACE)
+    before = tokenizer.encode_prefix(planted.prefix())
+    return exposure(ranks(model, before, tokenizer.digits, digits), SPACE)
 
 
 def chance_band(
@@ -122,13 +131,13 @@ def chance_band(
     Under the null each rank is uniform on 1..10**6. ``points`` is how many such numbers are drawn
     in one figure: the band is widened (Sidak) so that all lie inside with probability ``level``.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: must be in (0, 1)")
+    check("level", level, 0 < level < 1, "in (0, 1)")
+    check_choice("statistic", statistic, ("max", "mean"))
     rng = np.random.default_rng(0)
-    reduce = {"max": np.max, "mean": np.mean}[statistic]
     total = np.zeros(draws)
     for _ in range(seeds):
-        total += reduce(-np.log2(1 - rng.random((draws, canaries))), axis=1)
+        bits = -np.log2(1 - rng.random((draws, canaries)))
+        total += bits.max(axis=1) if statistic == "max" else bits.mean(axis=1)
     total = np.minimum(total / seeds, np.log2(10.0**6))
     tail = (1 - level ** (1 / points)) / 2
     low, high = np.quantile(total, [tail, 1 - tail])
@@ -141,16 +150,41 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
     the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
     """
-    cells = ["model", "method", "gamma"]
-    runs = table[table.metric == "exposure"].groupby([*cells, "seed"]).value
-    runs = runs.agg(["max", "mean"])
-    words = table[table.metric == "test_ppl_words"].set_index([*cells, "seed"]).value
+    values = table[table.metric == "exposure"].groupby([*CELL, "seed"]).value
+    runs = values.agg(["max", "mean"])
+    words = table[table.metric == "test_ppl_words"].set_index([*CELL, "seed"]).value
     runs["ppl"] = words
-    out = runs.groupby(cells).agg(["mean", "std", "count"])
-    out.columns = [f"{a}_{b}" for a, b in out.columns]
+    out = runs.groupby(CELL).agg(["mean", "std", "count"])
+    out.columns = pd.Index(["_".join(names) for names in out.columns])
     out = out.rename(columns={"max_count": "seeds"}).drop(columns=["mean_count", "ppl_count"])
-    out = out.reset_index()
-    fixed = out[out.method == "dpsgd"].drop(columns="gamma")
-    gammas = pd.DataFrame({"gamma": sorted(set(out[out.method != "dpsgd"].gamma)) or [0.0]})
-    rest = out[out.method != "dpsgd"]
-    return pd.concat([rest, fixed.merge(gammas, how="cross")]).sort_values(cells, ignore_index=True)
+    return at_every_gamma(out.reset_index())
+
+
+def luckiest(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
+    """The exposure of the luckiest canary, one row a (model, method, gamma): mean, spread, and the
+    chance band of all rows at once (:func:`crtlib.attacks.attack.over_seeds`)."""
+    rows = table[table.metric == "exposure"]
+    planted_in_each = int(rows.groupby([*CELL, "seed"]).item.nunique().max()) if len(rows) else 1
+
+    def band(seeds: int, points: int) -> Band:
+        return chance_band(canaries=planted_in_each, seeds=seeds, points=points, level=level)
+
+    return over_seeds(rows, metric="exposure", items="max", band=band)
+
+
+def _measured(subject: Subject) -> list[Row]:
+    if not subject.canaries:
+        return []
+    bits = canary_exposure(subject.model, subject.tokenizer, subject.canaries)
+    return [("exposure", k, float(x)) for k, x in enumerate(bits)]
+
+
+ATTACK = register(
+    Attack(
+        name="exposure",
+        label="Canary exposure",
+        statistic="exposure of the luckiest canary (bits)",
+        measure=_measured,
+        summary=luckiest,
+    )
+)

@@ -29,29 +29,23 @@ does not depend on the sentence: true of CustomerSim; elsewhere a run at gamma =
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Literal, Protocol
 
 import numpy as np
 import pandas as pd
 from scipy import stats
+from torch import nn
 
+from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, register
 from crtlib.intervals import Band
 from crtlib.models import scoring
 from crtlib.text import canaries
 from crtlib.text.records import Point, Secret
 from crtlib.text.tokenizer import Bpe
-
-ACCURACIES = (
-    "mia_accuracy",
-    "mia_missed_accuracy",
-    "mia_redacted_accuracy",
-    "group_accuracy",
-    "group_nll_accuracy",
-)
-"""Metrics of :func:`measure` that are one half by chance; ``NAME_null`` is their null deviation."""
 
 
 # --------------------------------------------------------------------------- what is scored
@@ -89,38 +83,64 @@ def probe(
     if sequences < 2 or sequences % 2:
         raise ValueError(f"sequences={sequences}: must be even and at least 2")
     rng = np.random.default_rng([seed, 2])
-    seen = Counter(_value(p, s) for p in (*points, *pool) for s in p.secrets)
-
-    def once(source: Sequence[Point]) -> list[tuple[Point, Secret]]:
-        """In random order: one secret a point, of the kinds asked, that no other place holds."""
-        found = []
-        for p in source:
-            own = [
-                s for s in p.secrets if seen[_value(p, s)] == 1 and (not kinds or s.kind in kinds)
-            ]
-            if own and not p.user.startswith(canaries.USER):
-                found.append((p, own[rng.integers(len(own))]))
-        return [found[i] for i in rng.permutation(len(found))]
-
+    single = singles(points, pool, kinds=kinds)
     fresh: dict[str, list[str]] = defaultdict(list)
-    for p, s in once(pool):
-        fresh[s.kind].append(_value(p, s))
-    left = {p.id: [(s.kind, _value(p, s)) for s in p.secrets] for p in trained}
-    rows = []
-    for p, s in once(points):
+    for p, s in _one_each(pool, single, rng):
+        fresh[s.kind].append(value_of(p, s))
+    left = remains(trained)
+    rows: list[tuple[str, str, bool]] = []
+    for p, s in _one_each(points, single, rng):
         if fresh[s.kind] and len(rows) < sequences // 2:
             other = p.text[: s.start] + fresh[s.kind].pop() + p.text[s.end :]
-            value = _value(p, s)  # a part of it that no mask covers counts as missed
-            missed = any(kind == s.kind and part in value for kind, part in left.get(p.id, ()))
-            rows.append((p.text, other, missed))
+            rows.append((p.text, other, left(p, s)))
     return Probe(*zip(*rows, strict=True)) if rows else Probe((), (), ())
 
 
-def _value(point: Point, s: Secret) -> str:
+def value_of(point: Point, s: Secret) -> str:
+    """The text of a secret."""
     return point.text[s.start : s.end]
 
 
-def score(model, tokenizer: Bpe, probe: Probe) -> tuple[np.ndarray, np.ndarray]:
+Single = Callable[[Point, Secret], bool]
+
+
+def singles(
+    points: Sequence[Point], pool: Sequence[Point], *, kinds: Collection[str] | None = None
+) -> Single:
+    """Which secrets stand once in all these points together, are of ``kinds``, and no canary."""
+    seen = Counter(value_of(p, s) for p in (*points, *pool) for s in p.secrets)
+
+    def single(p: Point, s: Secret) -> bool:
+        planted = p.user.startswith(canaries.USER)
+        return not planted and seen[value_of(p, s)] == 1 and (not kinds or s.kind in kinds)
+
+    return single
+
+
+def _one_each(
+    source: Sequence[Point], single: Single, rng: np.random.Generator
+) -> list[tuple[Point, Secret]]:
+    """In random order, one single secret of each point that has one."""
+    pairs = []
+    for p in source:
+        own = [s for s in p.secrets if single(p, s)]
+        if own:
+            pairs.append((p, own[rng.integers(len(own))]))
+    return [pairs[i] for i in rng.permutation(len(pairs))]
+
+
+def remains(trained: Iterable[Point]) -> Single:
+    """Whether a secret still stands in its point as the method read it, wholly or in part."""
+    left = {p.id: [(s.kind, value_of(p, s)) for s in p.secrets] for p in trained}
+
+    def missed(p: Point, s: Secret) -> bool:
+        value = value_of(p, s)
+        return any(kind == s.kind and part in value for kind, part in left.get(p.id, ()))
+
+    return missed
+
+
+def score(model: nn.Module, tokenizer: Bpe, probe: Probe) -> tuple[np.ndarray, np.ndarray]:
     """Mean negative log-likelihood a token of members and of non-members, each ``(n,)``, in nats.
 
     The texts are encoded as in training, with their end. ``np.exp`` of it is the perplexity.
@@ -142,6 +162,15 @@ def calibrated(scores: np.ndarray, reference_scores: np.ndarray) -> np.ndarray:
 
 
 # --------------------------------------------------------------------------- the attacks
+Values = float | np.ndarray
+
+
+class Statistic(Protocol):
+    """A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
+
+    def __call__(self, members: np.ndarray, nonmembers: np.ndarray, /) -> Values: ...
+
+
 def roc(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """False and true positive rates of "a score of at most t is a member", a point for each
     distinct score, from (0, 0) to (1, 1); sizes may differ."""
@@ -158,18 +187,46 @@ def roc(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.append(0, false / len(nonmembers)), np.append(0, true / len(members))
 
 
-def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> float:
+def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> Values:
     """Share of right guesses when the half of lower score is called members (A.5).
 
     Where sizes differ both sides weigh the same, and scores that tie at the threshold are told
-    apart by a coin: it is the point of the ROC curve where TPR + FPR = 1.
+    apart by a coin: it is the point of the ROC curve where TPR + FPR = 1. As every statistic here,
+    it takes sides (n,) and (m,), or many at once, (draws, n) and (draws, m), and gives (draws,).
     """
+    if np.ndim(members) == 2:
+        return _accuracies(np.asarray(members), np.asarray(nonmembers))
     false, true = roc(members, nonmembers)
     return float(np.interp(1.0, false + true, true))
 
 
-def auc(members: np.ndarray, nonmembers: np.ndarray) -> float:
+def _accuracies(members: np.ndarray, nonmembers: np.ndarray) -> np.ndarray:
+    n, m = members.shape[1], nonmembers.shape[1]
+    scores = np.concatenate([members, nonmembers], axis=1)
+    order = np.argsort(scores, axis=1)
+    member, scores = order < n, np.take_along_axis(scores, order, axis=1)
+    true, false = np.cumsum(member, axis=1) / n, np.cumsum(~member, axis=1) / m
+    last = np.ones_like(member)  # of its ties
+    last[:, :-1] = np.diff(scores, axis=1) > 0
+    seen = np.maximum.accumulate(np.where(last, np.arange(n + m), -1), axis=1)
+    after = (last & (true + false >= 1 - 1e-12)).argmax(axis=1)[:, None]
+    before = np.where(after, np.take_along_axis(seen, np.maximum(after - 1, 0), axis=1), -1)
+
+    def at(curve: np.ndarray, index: np.ndarray) -> np.ndarray:  # which begins at (0, 0)
+        values = np.take_along_axis(curve, np.maximum(index, 0), axis=1)
+        return np.where(index < 0, 0.0, values)[:, 0]
+
+    low, high = (at(true + false, index) for index in (before, after))
+    low_true, high_true = (at(true, index) for index in (before, after))
+    return low_true + (1 - low) / (high - low) * (high_true - low_true)
+
+
+def auc(members: np.ndarray, nonmembers: np.ndarray) -> Values:
     """Probability that a member scores below a non-member, ties counted half."""
+    if np.ndim(members) == 2:
+        n, m = np.shape(members)[1], np.shape(nonmembers)[1]
+        ranks = stats.rankdata(np.concatenate([members, nonmembers], axis=1), axis=1)
+        return 1 - (ranks[:, :n].sum(axis=1) - n * (n + 1) / 2) / (n * m)
     return float(np.trapezoid(*roc(members, nonmembers)[::-1]))
 
 
@@ -184,17 +241,17 @@ def tpr_at(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:
     return float(true[false <= fpr].max())
 
 
-def paired_accuracy(members: np.ndarray, nonmembers: np.ndarray) -> float:
+def paired_accuracy(members: np.ndarray, nonmembers: np.ndarray) -> Values:
     """Ours: told that one of the two sentences on a carrier is a member, how often the lower score
     is. Stronger than the median where carriers or kinds differ much; chance is 0.5 +- 0.5/sqrt(n).
     """
     lower, equal = np.less(members, nonmembers), np.equal(members, nonmembers)
-    return float(np.mean(lower + 0.5 * equal))
+    return np.mean(lower + 0.5 * equal, axis=-1)
 
 
 def group_accuracy(
     members: np.ndarray, nonmembers: np.ndarray, *, groups: int = 2000, size: int = 20, seed: int
-) -> float:
+) -> Values:
     """Group membership (A.5): ``accuracy`` of the sum of scores of ``size`` sentences, over
     ``groups`` groups, half of them of members. The paper sums perplexities, which a few rare names
     decide; sums of their logarithms see more.
@@ -210,7 +267,9 @@ def group_accuracy(
             )
     rng = np.random.default_rng(seed)
     shape = (groups // 2, size)
-    sums = [np.asarray(s)[rng.integers(len(s), size=shape)].sum(1) for s in (members, nonmembers)]
+    sums = []
+    for side in map(np.asarray, (members, nonmembers)):
+        sums.append(side.take(rng.integers(side.shape[-1], size=shape), axis=-1).sum(-1))
     return accuracy(*sums)
 
 
@@ -227,7 +286,8 @@ def ceiling(missed: float) -> float:
 
 
 # --------------------------------------------------------------------------- chance
-Statistic = Callable[[np.ndarray, np.ndarray], float]
+DRAWS_AT_ONCE = 50
+"""So many are scored together: more would leave the cache."""
 
 
 def null_sd(
@@ -243,7 +303,8 @@ def null_sd(
 
     Swaps the two sentences on a carrier (``paired``), or any two, by coin flips and scores again;
     for the group attack too it is the sentences that are swapped, not the groups, which share them.
-    For statistics that become ``1 - x`` when the sides are exchanged: the accuracies and ``auc``.
+    For a :class:`Statistic` that becomes ``1 - x`` when the sides are exchanged: the accuracies and
+    ``auc``. Raises ``ValueError`` for ``paired`` sides of different sizes.
     """
     members, nonmembers = np.asarray(members), np.asarray(nonmembers)
     if paired and len(members) != len(nonmembers):
@@ -252,15 +313,17 @@ def null_sd(
             f"not {len(members)} and {len(nonmembers)}"
         )
     rng = np.random.default_rng(seed)
+    n, both = len(members), np.concatenate([members, nonmembers])
     total = 0.0
-    for _ in range(draws):
+    for first in range(0, draws, DRAWS_AT_ONCE):
+        block = min(DRAWS_AT_ONCE, draws - first)
         if paired:
-            swap = rng.random(len(members)) < 0.5
+            swap = rng.random((block, n)) < 0.5
             sides = np.where(swap, nonmembers, members), np.where(swap, members, nonmembers)
         else:
-            shuffled = rng.permutation(np.concatenate([members, nonmembers]))
-            sides = shuffled[: len(members)], shuffled[len(members) :]
-        total += (statistic(*sides) - 0.5) ** 2
+            shuffled = np.stack([rng.permutation(both) for _ in range(block)])
+            sides = shuffled[:, :n], shuffled[:, n:]
+        total += float(np.square(np.asarray(statistic(*sides)) - 0.5).sum())
     return float(np.sqrt(total / draws))
 
 
@@ -279,6 +342,41 @@ def chance_band(sd: float, *, seeds: int = 1, points: int = 1, level: float = 0.
 
 
 # --------------------------------------------------------------------------- the table
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """A metric that is one half by chance; ``name_null`` is its null deviation.
+
+    ``of`` is applied to the mean negative log-likelihoods of a sentence; of the members, "all" are
+    asked, those whose secret was "missed", or those that were "redacted".
+    """
+
+    name: str
+    label: str
+    of: Callable[[np.ndarray], np.ndarray]
+    members: Literal["all", "missed", "redacted"]
+    group: bool = False
+
+
+MEASURED = (
+    Accuracy(name="mia_accuracy", label="one sentence", of=np.asarray, members="all"),
+    Accuracy(name="mia_missed_accuracy", label="missed", of=np.asarray, members="missed"),
+    Accuracy(name="mia_redacted_accuracy", label="redacted", of=np.asarray, members="redacted"),
+    Accuracy(
+        name="group_accuracy", label="twenty, perplexity", of=np.exp, members="all", group=True
+    ),
+    Accuracy(
+        name="group_nll_accuracy", label="twenty, nats", of=np.asarray, members="all", group=True
+    ),
+)
+ACCURACIES = tuple(each.name for each in MEASURED)
+
+
+def views(probe: Probe) -> dict[str, np.ndarray]:
+    """Masks of the members, ``(n,)`` each: "all", "missed", "redacted"."""
+    missed = np.array(probe.missed, dtype=bool)
+    return {"all": np.ones_like(missed), "missed": missed, "redacted": ~missed}
+
+
 def metrics(
     probe: Probe, members: np.ndarray, nonmembers: np.ndarray, *, seed: int
 ) -> list[tuple[str, float]]:
@@ -287,42 +385,54 @@ def metrics(
     Three views on one side's carriers and the other's: all, only those whose secret was missed,
     only the redacted ones. What has no member in its view is left out.
     """
-    missed = np.array(probe.missed, dtype=bool)
-    rows = [("n_members", float(len(missed))), ("n_missed", float(missed.sum()))]
-    group = partial(group_accuracy, seed=seed)
-    perplexities = np.exp(members), np.exp(nonmembers)
-    views = [(members[v], nonmembers[v]) for v in (np.ones_like(missed), missed, ~missed)]
-    statistics = (accuracy, accuracy, accuracy, group, group)
-    for name, scores, statistic in zip(
-        ACCURACIES, (*views, perplexities, views[0]), statistics, strict=True
-    ):
-        if len(scores[0]):
-            rows.append((name, statistic(*scores)))
-            rows.append((f"{name}_null", null_sd(*scores, statistic=statistic)))
+    masks = views(probe)
+    rows = [("n_members", float(len(members))), ("n_missed", float(masks["missed"].sum()))]
+    group = functools.partial(group_accuracy, seed=seed)
+    for each in MEASURED:
+        sides = [each.of(side[masks[each.members]]) for side in (members, nonmembers)]
+        rows += judged(each.name, *sides, statistic=group if each.group else accuracy)
     if len(members):
-        rows.append(("mia_auc", auc(members, nonmembers)))
-        rows.append(("mia_paired_accuracy", paired_accuracy(members, nonmembers)))
+        rows.append(("mia_auc", float(auc(members, nonmembers))))
+        rows.append(("mia_paired_accuracy", float(paired_accuracy(members, nonmembers))))
         rows += [(f"mia_tpr_{f}", tpr_at(f, members, nonmembers)) for f in (0.01, 0.001)]
     return rows
 
 
-def measure(model, tokenizer: Bpe, probe: Probe, *, seed: int) -> list[tuple[str, float]]:
+def judged(
+    name: str, members: np.ndarray, nonmembers: np.ndarray, *, statistic: Statistic = accuracy
+) -> list[tuple[str, float]]:
+    """A statistic and its null deviation as two metrics; none where there is no member."""
+    if not len(members):
+        return []
+    value = float(statistic(members, nonmembers))
+    return [(name, value), (f"{name}_null", null_sd(members, nonmembers, statistic=statistic))]
+
+
+def measure(
+    model: nn.Module, tokenizer: Bpe, probe: Probe, *, seed: int
+) -> list[tuple[str, float]]:
     """:func:`metrics` of one trained model; each sentence is scored once."""
     if not probe.members:
         return [("n_members", 0.0), ("n_missed", 0.0)]
     return metrics(probe, *score(model, tokenizer, probe), seed=seed)
 
 
-def summary(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
+def is_ours(metric: str) -> bool:
+    """Whether a results table's metric belongs to :func:`summary`."""
+    return metric.startswith(("mia_", "group_")) or metric in ("n_members", "n_missed")
+
+
+def summary(
+    table: pd.DataFrame, *, level: float = 0.95, ours: Callable[[str], bool] = is_ours
+) -> pd.DataFrame:
     """One row a (metric, model, method, gamma) of a results table: mean and spread over seeds.
 
     For metrics with a null deviation also the chance band, ``low`` to ``high``, which all numbers
     of that metric keep with probability ``level`` if nothing was learned, and the ``verdict``:
     below, inside, above. DP-SGD knows no gamma: its one result stands at every gamma.
     """
-    cells = ["metric", "model", "method", "gamma"]
-    names = table.metric.str
-    rows = table[names.startswith(("mia_", "group_")) | names.match("n_(members|missed)$")]
+    cells = ["metric", *CELL]
+    rows = table[table.metric.map(ours)]
     null = rows.metric.str.endswith("_null")
     out = rows[~null].groupby(cells).value.agg(["mean", "std", "count"])
     out = out.rename(columns={"count": "seeds"})
@@ -341,8 +451,25 @@ def summary(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
         ["", "above", "below"],
         "inside",
     )
-    out = out.reset_index()
-    fixed = out[out.method == "dpsgd"].drop(columns="gamma")
-    rest = out[out.method != "dpsgd"]
-    gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})
-    return pd.concat([rest, fixed.merge(gammas, how="cross")]).sort_values(cells, ignore_index=True)
+    return at_every_gamma(out.reset_index(), by=cells)
+
+
+def attacked(subject: Subject) -> Probe:
+    """The sentences on which every attack of membership asks this model."""
+    return probe(subject.points, subject.read, subject.others, seed=subject.seed)
+
+
+def _measured(subject: Subject) -> list[Row]:
+    rows = measure(subject.model, subject.tokenizer, attacked(subject), seed=subject.seed)
+    return [(metric, 0, value) for metric, value in rows]
+
+
+ATTACK = register(
+    Attack(
+        name="membership",
+        label="Membership inference",
+        statistic="accuracy (share of right guesses)",
+        measure=_measured,
+        summary=summary,
+    )
+)

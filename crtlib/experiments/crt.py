@@ -32,6 +32,7 @@ from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, 
 from crtlib.models import scoring
 from crtlib.models.build import build, fingerprint, pretrained
 from crtlib.models.spec import ModelSpec
+from crtlib.screening import by_name
 from crtlib.text import corpora, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
@@ -130,7 +131,7 @@ class CrtStudy(Study):
     @property
     def learned(self) -> bool:
         """True where a policy learned from labels: it is judged on held-out ones."""
-        return data.learned(self.policy) or data.learned(self.conservative)
+        return any(by_name.learned(name) for name in (self.policy, self.conservative))
 
     @property
     def brings_vocabulary(self) -> bool:

@@ -133,11 +133,6 @@ def is_corpus(name: str) -> bool:
     return name in corpora.known()
 
 
-def learned(policy: str) -> bool:
-    """Whether a policy of this name learned from labels, and so is judged on held-out ones."""
-    return policy.partition(":")[0] not in ("regex", "oracle", "everything")
-
-
 def lacking(corpus: str, dialogues: int = 0) -> str | None:
     """What is missing here to read so many dialogues of this corpus; None: nothing."""
     if not corpora.available(corpus):
@@ -253,11 +248,9 @@ def _prepared(
 ) -> Prepared:
     """The public and the private part, as the method reads them."""
     if study.how.reads_raw:  # raw text, all of it private
-        return prepare(points, None, everything(), dedup="none")
+        return prepare(points, None, everything(points), dedup="none")
     dedup = study.dedup if study.how.deduplicates else "none"
-    return prepare(
-        points, lambda _: flagged, lambda _: cautious, dedup=dedup, duplicates=study.duplicates
-    )
+    return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
 
 
 def _splits(study: Recipe) -> Splits:
@@ -267,11 +260,11 @@ def _splits(study: Recipe) -> Splits:
 
 def policies(study: Recipe) -> tuple[Policy, Policy]:
     """The policies pi (before the dial) and pi_c of a study."""
-    named = (study.corpus,) if is_corpus(study.corpus) else ()
+    named = study.corpus if is_corpus(study.corpus) else DEFAULT
     made = [
         _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
         if name == "tagger"
-        else by_name.policy_by_name(name, *named)
+        else by_name.policy_by_name(name, named)
         for k, name in enumerate((study.policy, study.conservative))
     ]
     return made[0], made[1]

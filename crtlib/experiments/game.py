@@ -21,7 +21,7 @@ from crtlib.accounting.secrets import Plan, plan
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, value
-from crtlib.intervals import success_interval
+from crtlib.intervals import clopper_pearson
 from crtlib.models.build import build
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
@@ -128,7 +128,7 @@ def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
     rows = []
     for (learns, noise), cell in table.groupby(["learns", "noise"]):
         won = cell[cell.metric == "success"].value
-        low, high = success_interval(int(won.sum()), len(won), confidence=confidence)
+        low, high = clopper_pearson(int(won.sum()), len(won), confidence=confidence)
         constants = {name: cell[cell.metric == name].value.iloc[0]
                 for name in ("promised", "accounted", "noise_multiplier")}  # fmt: skip
         rows.append(

@@ -183,7 +183,8 @@ def _study(
     chosen: Mapping[str, Any],
 ) -> CrtStudy:
     shape = entries(settings.shapes[model])
-    given = _known(CrtStudy, entries(settings.data[corpus])) | _known(CrtStudy, shape)
+    given = _known(CrtStudy, entries(settings.data[corpus]) | shape)
+    given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
     given |= {"epochs": shape["epochs"][method], **chosen}
     return CrtStudy(
         corpus=corpus,

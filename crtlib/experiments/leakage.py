@@ -28,8 +28,8 @@ from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.screening.policies import miss, regex
-from crtlib.screening.prepare import Prepared, prepare
+from crtlib.screening import policies
+from crtlib.screening.prepare import Dedup, Prepared, prepare
 from crtlib.screening.redact import redact
 from crtlib.text import canaries, corpora, customersim, units
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
@@ -182,14 +182,14 @@ def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
 
 def prepared(study: LeakageStudy, points: Sequence[Point]) -> Prepared:
     """The points as the method reads them: redacted and deduplicated where it does that."""
-    flags = {
-        "none": None,
-        "regex": miss(regex(), study.gamma, study.seed),
+    policy = {
+        "none": policies.none,
+        "regex": policies.miss(policies.regex(), study.gamma, study.seed),
         "rare": mitigations.rare_words(study.min_users),
     }[study.policy]
-    careful = regex() if study.how.deduplicates else None
-    scope = "all" if study.dedup else "none"
-    return prepare(points, flags, careful, dedup=scope, duplicates="drop")
+    careful = policies.regex() if study.how.deduplicates else policies.none
+    scope: Dedup = "all" if study.dedup else "none"
+    return prepare(points, policy(points), careful(points), dedup=scope, duplicates="drop")
 
 
 # --- training -------------------------------------------------------------------------------------

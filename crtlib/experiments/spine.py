@@ -96,10 +96,16 @@ def duration(seconds: float) -> str:
 
 def plan(studies: Iterable[Study], store: Store) -> Plan:
     """What a sweep of these studies would run, without running it."""
-    runs = {study.key: study for study in (one.ready() for one in studies)}
+    runs: dict[str, Study] = {}
+    lacking: dict[str, int] = {}  # what is lacking, and for how many runs
+    for study in studies:
+        if need := study.lacks():  # its corpus is not here, so nobody can say what it would read
+            lacking[need] = lacking.get(need, 0) + 1
+        else:
+            ready = study.ready()
+            runs[ready.key] = ready
     missing = {key: study for key, study in runs.items() if not store.has(key)}
-    needs = (study.lacks() for study in missing.values())
-    return Plan(runs, missing, tuple(dict.fromkeys(need for need in needs if need)))
+    return Plan(runs, missing, tuple(f"{need} ({n} runs)" for need, n in lacking.items()))
 
 
 def device_by_name(name: str) -> str:
@@ -189,9 +195,10 @@ class _Sweep:
         order = sorted(missing, key=lambda key: -missing[key].cost())
         attempts = dict.fromkeys(missing, 0)
         total = sum(study.cost() for study in missing.values())
-        shape = "{desc}: {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
-        bar = tqdm(total=total, desc="runs", bar_format=shape, disable=not progress)
-        bar.set_postfix_str(f"0/{len(missing)} runs")
+        shape = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
+        done = 0
+        bar = tqdm(total=total, bar_format=shape, disable=not progress)
+        bar.set_description_str(f"run 0 of {len(missing)}")
         waiting = order
         failed: list[str] = []
         try:
@@ -199,8 +206,9 @@ class _Sweep:
                 again: list[str] = []
                 for key, error in self._round(missing, waiting, workers, executor):
                     if error is None:
+                        done += 1
+                        bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
                         bar.update(missing[key].cost())
-                        bar.set_postfix_str(f"{_finished(bar)}/{len(missing)} runs")
                         continue
                     if not isinstance(error, _NotStarted):
                         attempts[key] += 1
@@ -294,12 +302,6 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, _KilledError):
         return "killed"
     return "memory" if isinstance(error, MemoryError) else "exception"
-
-
-def _finished(bar: Any) -> int:
-    """How many runs the bar has been told of."""
-    bar.runs = getattr(bar, "runs", 0) + 1
-    return int(bar.runs)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from crtlib.checks import ParameterError, check_choice
 from crtlib.experiments import grids, settings
 from crtlib.experiments.study import Study
+
+SHOWN = (
+    "test_ppl_words", "exposure", "unique", "longest", "valid", "test", "success", "memorised"
+)  # fmt: skip
+"""Metrics that the command line shows of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +80,29 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
         if not taken:
             raise refusals[0]
     return grids.unique(SWEEPS[name].grid(*sections))
+
+
+def pairs(texts: Iterable[str]) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a mapping.
+
+    >>> pairs(["seeds=1", "gammas=[0.05]"])
+    {'seeds': '1', 'gammas': '[0.05]'}
+    """
+    for text in texts:
+        if "=" not in text:
+            raise ParameterError(f"--set {text}: must be NAME=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def overview(table: pd.DataFrame) -> str:
+    """The last values of a sweep's table for a terminal: a row for each kind of run and metric,
+    the mean over seeds and how many there are."""
+    last = table[table.epoch == table.groupby("run").epoch.transform("max")]
+    names = ["study", "corpus", "model", "method", "gamma", "targets", "learns", "noise"]
+    groups = [n for n in names if n in last and last[n].notna().any()]
+    shown = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
+    return (
+        shown.agg(["mean", "count"])
+        .unstack("metric")
+        .to_string(na_rep="", float_format="{:.4g}".format)
+    )

@@ -1,106 +1,141 @@
 """Figures and tables of the leakage chapters, in the theme of :mod:`crtlib.figures`.
 
->>> rows = [("valid_ppl", 1, 0, 9.0), ("train_ppl", 1, 0, 8.0),
+>>> rows = [("ppl", 1, 0, 9.0), ("train_ppl", 1, 0, 8.0),
 ...         ("unique_length", 1, 0, 4.0), ("unique_perplexity", 1, 0, 2.5)]
 >>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(seed=0)
->>> [ax.get_title("left")[:3] for ax in figure_5(table.replace("valid_ppl", "ppl")).axes]
-['(a)', '(b)', '(c)']
+>>> [ax.get_title("left")[:3] for ax in figure_5(table).axes]
+['(a)', '(b)', '(c)', '']
 """
 
 from __future__ import annotations
 
-import itertools
+import html
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 from pandas.io.formats.style import Styler
 
 from crtlib.attacks.leakage import Leakage
-from crtlib.figures.theme import FAINT, METHOD_STYLE, MUTED, theme
+from crtlib.figures.theme import FAINT, METHOD_STYLE, MUTED, describe, panels, plain_ticks
 
-RAW, SAFE = METHOD_STYLE["sgd"]["color"], METHOD_STYLE["dpsgd"]["color"]
+RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
+SHADES = sns.color_palette("YlOrBr", as_cmap=True)
+"""Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
 
 
-def figure_5(table: pd.DataFrame, *, longest: int = 30, shown: int = 10) -> Figure:
+def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
-    (a) perplexity on training and validation text; (b) how long the unique sequences are, a bar
-    an epoch, darker later, lengths from ``longest`` on together; (c) their perplexities, ``shown``
-    epochs, widths proportional to how many there are. Means over seeds.
+    (a) perplexity on training and validation text; (b) how many unique sequences have at least so
+    many tokens, one line an epoch; (c) the perplexity of each of them, at ``shown`` epochs, on a
+    true axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
     """
-    seeds = table.seed.nunique()
-    part = {name: rows for name, rows in table.groupby("metric")}
+    part = {str(name): rows for name, rows in table.groupby("metric")}
     epochs = sorted(part["train_ppl"].epoch.unique())
-    with theme():
-        fig, (a, b, c) = plt.subplots(3, 1, figsize=(5.4, 8.4))
+    empty = table.iloc[:0]
+    titles = ["(a) perplexity", "(b) unique sequences by their least length",
+              "(c) perplexities of the unique sequences"]  # fmt: skip
+    with panels(titles, height=2.8, room=0.2) as (fig, (a, b, c)):
         for name, label, line in (("train_ppl", "training", "-"), ("ppl", "validation", "--")):
-            mean = part[name].groupby("epoch").value.mean()
-            a.plot(mean.index, mean, line, label=label, color=RAW if line == "-" else SAFE)
+            color = RAW if name == "train_ppl" else SAFE
+            sns.lineplot(part[name], x="epoch", y="value", errorbar=None, ax=a, color=color,
+                         linestyle=line, label=label)  # fmt: skip
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
-        a.set_title("(a) perplexity")
-        a.xaxis.set_major_locator(MaxNLocator(integer=True))
-        a.legend()
-        _lengths(b, part.get("unique_length"), epochs, seeds, longest)
-        _perplexities(c, part.get("unique_perplexity"), epochs, seeds, shown)
-        for ax in (a, c):  # 1, 2, 5, 10, and no powers of ten
-            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-            ax.yaxis.set_minor_formatter(NullFormatter())
-        plt.close(fig)
+        plain_ticks(a.yaxis, a.get_ylim())
+        _lengths(b, part.get("unique_length", empty), epochs, table.seed.nunique())
+        _perplexities(c, part.get("unique_perplexity", empty), epochs, shown)
+        for ax in (a, c):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        describe(fig, _through_training(part, epochs, table.seed.nunique()))
     return fig
 
 
-def _lengths(ax, rows: pd.DataFrame | None, epochs: Sequence[int], seeds: int, longest: int):
-    bins = np.unique(np.geomspace(1, longest, 9).round().astype(int))
-    pairs = itertools.pairwise(bins)
-    names = [f"{lo}" if hi == lo + 1 else f"{lo}–{hi - 1}" for lo, hi in pairs]
-    shades = plt.get_cmap("Oranges")(np.linspace(0.25, 1, len(epochs)))
-    width = 0.85 / len(epochs)
-    for k, epoch in enumerate(epochs):
-        values = [] if rows is None else rows.value[rows.epoch == epoch]
-        count = np.histogram(values, [*bins, np.inf])[0] / seeds
-        at = np.arange(len(bins)) + (k - (len(epochs) - 1) / 2) * width
-        ax.bar(at, count, width, color=shades[k])
-    ax.set_xticks(range(len(bins)), [*names, f"{bins[-1]}+"])
-    ax.set(xlabel="tokens of a unique sequence", ylabel="unique sequences")
-    ax.set_title(f"(b) lengths, epochs {epochs[0]} to {epochs[-1]} (darker)")
+def _shade(epochs: Sequence[int]) -> tuple[Normalize, Any]:
+    low, high = float(min(epochs)), float(max(epochs))
+    span = max(high - low, 1.0)
+    return Normalize(low - span / 3, high), SHADES
 
 
-def _perplexities(ax, rows: pd.DataFrame | None, epochs: Sequence[int], seeds: int, shown: int):
-    keep = [epochs[i] for i in np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int))]
-    edges = np.geomspace(1, 100, 31)
-    counts = [
-        np.histogram([] if rows is None else rows.value[rows.epoch == e], edges)[0] / seeds
-        for e in keep
-    ]
-    most = max(1.0, max(n.max() for n in counts))
-    for place, count in enumerate(counts):
-        wide = 0.9 * count / most
-        ax.barh(edges[:-1], wide, np.diff(edges), left=place - wide / 2, align="edge", color=RAW)
-    ax.axhline(3, color=MUTED, linestyle=":", linewidth=1.2)
-    ax.set(xlabel="epoch", ylabel="perplexity", yscale="log")
-    ax.set_xticks(range(len(keep)), keep)
-    ax.set_title("(c) perplexities of the unique sequences")
+def _lengths(ax: Axes, rows: pd.DataFrame, epochs: Sequence[int], seeds: int) -> None:
+    norm, shades = _shade(epochs)
+    if len(rows):
+        sns.ecdfplot(
+            rows.assign(weight=1 / seeds), x="value", weights="weight", hue="epoch", ax=ax,
+            stat="count", complementary=True, palette=shades, hue_norm=norm, legend=False,
+            log_scale=(True, False),
+        )  # fmt: skip
+        plain_ticks(ax.xaxis, (1, float(rows.value.max())), apart=1.6)
+    ax.set(xlabel="tokens", ylabel="unique sequences")
+    bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="epoch", aspect=14)
+    if len(epochs) > 1:
+        bar.ax.set_ylim(min(epochs), max(epochs))
+    bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _perplexities(ax: Axes, rows: pd.DataFrame, epochs: Sequence[int], shown: int) -> None:
+    chosen = [epochs[i] for i in np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int))]
+    some = rows[rows.epoch.isin(chosen)]
+    norm, shades = _shade(epochs)
+    if len(some):
+        sns.stripplot(
+            some, x="epoch", y="value", hue="epoch", palette=shades, hue_norm=norm, ax=ax,
+            native_scale=True, legend=False, size=2.6, alpha=0.5, jitter=0.3,
+            log_scale=(False, True),
+        )  # fmt: skip
+        middle = some.groupby("epoch").value.median()
+        ax.plot(middle.index, middle, "_", color="black", markersize=14, markeredgecolor="black",
+                markeredgewidth=1.6, label="median")  # fmt: skip
+        plain_ticks(ax.yaxis, ax.get_ylim(), apart=1.5)
+    ax.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
+    ax.set(xlabel="epoch", ylabel="perplexity")
+    ax.legend()
+
+
+def _through_training(part: Mapping[str, pd.DataFrame], epochs: Sequence[int], seeds: int) -> str:
+    last = {name: rows[rows.epoch == epochs[-1]].value for name, rows in part.items()}
+    unique = last.get("unique_perplexity", pd.Series(dtype=float))
+    said = (
+        f"A model through {epochs[-1]} epochs: at the end perplexity {last['train_ppl'].mean():.3g}"
+    )
+    said += f" on training and {last['ppl'].mean():.3g} on validation text, and"
+    said += f" {len(unique) / seeds:,.0f} unique sequences"
+    return said + (f", {(unique < 3).mean():.0%} of perplexity under 3." if len(unique) else ".")
 
 
 def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
-    """What a threshold costs and what it hides: accuracy on held-out text against the unique
-    sequences that are left on training text, one point a threshold, both from
-    :func:`crtlib.attacks.mitigations.harden`."""
-    with theme():
-        fig, ax = plt.subplots()
-        ax.plot(100 * heldout.accuracy, train.unique, "-o", color=RAW)
-        for x, y, t in zip(100 * heldout.accuracy, train.unique, train.threshold, strict=True):
-            label = "no threshold" if np.isinf(t) else f"{t:g}"
-            ax.annotate(label, (x, y), (-4, 5), textcoords="offset points", ha="right", fontsize=9)
-        ax.set(xlabel="top-1 accuracy on held-out text, %", ylabel="unique sequences left")
-        ax.margins(y=0.1)  # room for the uppermost label
-        ax.set_ylim(0, None)
-        plt.close(fig)
+    """What a threshold hides and what it costs: unique sequences that are left on training text,
+    and accuracy on held-out text, against the perplexity above which no answer is given. Both
+    tables are from :func:`crtlib.attacks.mitigations.harden`; without a threshold: lines across.
+    """
+    titles = ["what is left", "what it costs"]
+    with panels(titles, height=2.3, room=0.3, sharex=True) as (fig, (left, cost)):
+        for ax, values, label in (
+            (left, train["unique"], "unique sequences"),
+            (cost, 100 * heldout.accuracy, "top-1 accuracy, %"),
+        ):  # fmt: skip
+            finite = np.isfinite(train.threshold)
+            color = RAW if ax is left else SAFE
+            sns.lineplot(
+                x=train.threshold[finite], y=values[finite], ax=ax, color=color, marker="o"
+            )
+            ax.axhline(values[~finite].iloc[0], color=MUTED, linestyle="--", linewidth=1.2,
+                       label="no threshold")  # fmt: skip
+            ax.set(ylabel=label, ylim=(0, None), xlabel="")
+            ax.legend(loc="lower right")
+        cost.set(xscale="log", xlabel="no answer where the perplexity is above")
+        plain_ticks(cost.xaxis, cost.get_xlim(), apart=1.45)
+        tight = train[np.isfinite(train.threshold)].threshold.idxmin()
+        describe(fig, "Unique sequences left and accuracy against a threshold on perplexity: at "
+                 f"{train.threshold[tight]:g}, {train['unique'][tight]} are left at an accuracy of "
+                 f"{heldout.accuracy[tight]:.1%}.")  # fmt: skip
     return fig
 
 
@@ -138,8 +173,8 @@ TABLE_2 = {
 
 
 def table_2(table: pd.DataFrame) -> pd.DataFrame:
-    """Inan et al., Table 2, from the runs of :func:`crtlib.experiments.leakage.table_2`: a row a model;
-    a DP row is a snapshot, named by the start of its weights and its epsilon."""
+    """Inan et al., Table 2, from the runs of :func:`crtlib.experiments.leakage.table_2`: a row
+    a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
     start = {"random": "RanIni", "public": "PubIni"}
     kinds = zip(table.method, table.init, table.epoch, strict=True)
@@ -162,8 +197,8 @@ def _percent(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
-    """The models of :func:`crtlib.experiments.leakage.one_table` side by side; ``rows`` maps the keys of
-    the runs to their names."""
+    """The models of :func:`crtlib.experiments.leakage.one_table` side by side; ``rows`` maps
+    the keys of the runs to their names."""
     names = {
         "ppl_words": "perplexity",
         "acc_words_percent": "accuracy (%)",
@@ -190,12 +225,12 @@ def _text(values, seeds: int, std: bool) -> str:
 
 def styled(table: pd.DataFrame, caption: str) -> Styler:
     """A table for a page: no index, numbers to the right, where it comes from below it."""
-    right = {"selector": "td:not(:first-child), th:not(:first-child)", "props": "text-align:right"}
-    below = {"selector": "caption", "props": f"caption-side:bottom; color:{MUTED}"}
-    line = {"selector": "tbody tr", "props": f"border-bottom:1px solid {FAINT}"}
-    return (
-        table.style.hide(axis="index").set_caption(caption).set_table_styles([right, below, line])
-    )
+    right = ("td:not(:first-child), th:not(:first-child)", "text-align:right")
+    below = ("caption", "caption-side:bottom; color:inherit")
+    line = ("tbody tr", f"border-bottom:1px solid {FAINT}")
+    rules: Any = [{"selector": s, "props": p} for s, p in (right, below, line)]
+    shown = table.style.hide(axis="index").format(escape="html")
+    return shown.set_caption(html.escape(caption)).set_table_styles(rules)
 
 
 def sequences(report: Leakage, decode: Callable[[Sequence[int]], str], rows: int) -> pd.DataFrame:

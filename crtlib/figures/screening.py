@@ -1,35 +1,46 @@
-"""Figures of screening: Algorithm 1 on real turns, recall with its intervals, and its price.
+"""Figures of screening: a dialogue and its secrets, Algorithm 1, recall, and what labels certify.
 
 >>> from crtlib.screening import policies
 >>> from crtlib.text.records import Point
->>> from crtlib.text.records import Secret
 >>> point = Point("0", "u", "USR: I am Ada Lovelace.", (Secret("name", 10, 22),))
->>> page = figure_7([point, point], policies.oracle(), policies.oracle())
->>> page.count('class="f7-m f7-secret"'), page.count('class="f7-m f7-dedup"')
+>>> html = figure_7([point, point], policies.oracle, policies.oracle)
+>>> html.count('class="rd-m rd-secret"'), html.count('class="rd-m rd-repeat"')
 (3, 2)
->>> low, high = interval(180, 200)  # the paper's 90 % of 200
->>> f"{low:.3f} to {high:.3f}"
-'0.850 to 0.938'
+>>> html = figure_1(Dialogue("0", "u", (Turn("USR", "I am Ada.", (Secret("name", 5, 8),)),)), [()])
+>>> html.count('class="rd-m rd-missed"')  # in the panel of the imperfect policy, and in the key
+2
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.figure import Figure
 
-from crtlib.figures.theme import CORPUS_NAME, INK, theme, with_slider
-from crtlib.intervals import miss_rate_upper
+from crtlib.figures.sliders import Frame, slider
+from crtlib.figures.theme import (
+    CARD,
+    FAINT,
+    INK,
+    MUTED,
+    Style,
+    corpus_name,
+    describe,
+    page,
+    panels,
+    shared_legend,
+)
+from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
 from crtlib.screening import dedup
-from crtlib.screening.prepare import Policy, prepare
+from crtlib.screening.policy import Policy
+from crtlib.screening.prepare import prepare
 from crtlib.screening.redact import redact
-from crtlib.text.records import MASK, Point
+from crtlib.text.records import MASK, Dialogue, Point, Secret, Turn
 
 POLICY_STYLE = {
     "regex": ("regular expressions", "#B97F00", "s"),
@@ -39,52 +50,85 @@ POLICY_STYLE = {
 """Label, colour and marker of a policy."""
 
 
-def interval(caught: int, secrets: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Two-sided Clopper-Pearson interval of a recall, from independent labelled secrets."""
-    side = (1 + confidence) / 2
-    low = 1 - miss_rate_upper(secrets - caught, secrets, confidence=side)
-    return low, miss_rate_upper(caught, secrets, confidence=side)
+# --------------------------------------------------------------------------- marked text
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text; one with a ``style`` is marked, and ``title`` says what it is."""
+
+    text: str
+    style: str = ""
+    title: str = ""
 
 
-# Tints over the page's own colours, so that light and dark pages both work. On a telephone a turn
-# is a block, in which the columns that change nothing are left out.
-_STYLE = """<style>
-.f7 {display:grid; gap:.3rem .7rem; grid-template-columns:repeat(3,minmax(0,1fr)) 7.2rem;
-  font-size:.78rem; line-height:1.4; margin:0}
-.f7 b {align-self:end; border-bottom:2px solid #8a94a055; font-size:.84rem; line-height:1.25}
-.f7 p {margin:0; padding:.25rem .5rem; border-radius:7px; background:#8a94a01f;
-  line-height:1.4 !important; overflow-wrap:anywhere}
-.f7 p.f7-same {background:none; opacity:.5; text-align:center}
-.f7 p.f7-public {background:#00795a33; border-left:4px solid #00795a}
-.f7 p.f7-private {background:#0072b233; border-left:4px double #3a8fd0}
-.f7-m {color:inherit; border-radius:4px; padding:.03em .2em; box-decoration-break:clone;
-  -webkit-box-decoration-break:clone}
-.f7-secret {background:#f4a26170}
-.f7-mask {background:#8a94a04d; font:.88em ui-monospace,monospace}
-.f7-dedup {background:#e0442e33; border:1.5px dashed #e0442e; font:.88em ui-monospace,monospace}
-.f7-left {background:#e0442e40; border:1.5px solid #e0442e}
-.f7-key {font-size:.8rem; opacity:.9; margin:.7rem 0 0; line-height:1.9 !important}
-.f7-key + figcaption {font-size:.88rem; font-weight:400 !important; line-height:1.5;
-  letter-spacing:0; margin-top:.3rem; color:inherit !important; opacity:.8}
-@media (max-width:760px) {.f7 {display:block} .f7 b, .f7 p.f7-same {display:none}
-  .f7 p {margin-bottom:.25rem} .f7 p[data-line]::before {content:attr(data-line) ": "; opacity:.7}
-  .f7 p.f7-public, .f7 p.f7-private {margin-bottom:1rem}}
-</style>"""
-
-
-def _mark(style: str, text: str) -> str:
-    return f'<mark class="f7-m f7-{style}">{html.escape(text)}</mark>'
-
-
-def _marked(point: Point, secret: str, mask: str) -> str:
-    """A point as HTML: its labelled secrets in the style ``secret``, its masks in ``mask``."""
-    pieces = [(s.start, s.end, secret) for s in point.secrets]
-    pieces += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
-    out, at = "", 0
-    for start, end, style in sorted(pieces):
-        out += html.escape(point.text[at:start]) + _mark(style, point.text[start:end])
+def pieces(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
+    """``text`` cut at the marks ``(start, end, what stands there)``."""
+    out, at = [], 0
+    for start, end, piece in sorted(marks, key=lambda mark: mark[:2]):
+        out += [Piece(text[at:start]), piece]
         at = end
-    return out + html.escape(point.text[at:])
+    return [p for p in (*out, Piece(text[at:])) if p.text]
+
+
+def _secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
+    """A turn with its secrets marked, or, given ``flags``, redacted and the errors marked."""
+
+    def overlaps(a: Secret, b: Secret) -> bool:
+        return a.start < b.end and b.start < a.end
+
+    def shown(s: Secret, style: str, title: str) -> tuple[int, int, Piece]:
+        return s.start, s.end, Piece(turn.text[s.start : s.end], style, title)
+
+    if flags is None:
+        return pieces(turn.text, [shown(s, "secret", s.kind) for s in turn.secrets])
+    marks = [
+        shown(s, "missed", f"{s.kind}: a false negative")
+        for s in turn.secrets
+        if not any(overlaps(s, f) for f in flags)
+    ]
+    for f in flags:
+        right = any(overlaps(s, f) for s in turn.secrets)
+        piece = (
+            (MASK, "caught", f.kind) if right else (MASK, "wrong", "no secret: a false positive")
+        )
+        marks.append((f.start, f.end, Piece(*piece)))
+    return pieces(turn.text, marks)
+
+
+def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]], *, caption: str = "") -> str:
+    """Figure 1 of CRT as HTML: a dialogue, redacted, and redacted by an imperfect policy.
+
+    ``flagged`` holds the imperfect policy's spans in each turn's text. The dialogue is shown in
+    clear: give it simulated ones only, or ones whose customer has agreed.
+    """
+    turns = dialogue.turns
+    spans: dict[str, Sequence[Sequence[Secret] | None]] = {
+        "The dialogue and its secrets": [None] * len(turns),
+        "Redacted perfectly": [turn.secrets for turn in turns],
+        "Redacted imperfectly": flagged,
+    }
+    columns = {
+        title: [_secrets(turn, flags) for turn, flags in zip(turns, labels, strict=True)]
+        for title, labels in spans.items()
+    }
+    styles = [p.style for turn in columns["Redacted imperfectly"] for p in turn]
+    missed, wrong = styles.count("missed"), styles.count("wrong")
+    key = (
+        ("secret", "secret", "confidential"),
+        ("caught", MASK, "found"),
+        ("missed", "secret", "missed: false negative"),
+        ("wrong", MASK, "no secret: false positive"),
+    )
+    alt = "A dialogue with its secrets marked, redacted perfectly, and by a policy with errors: "
+    alt += f"{missed} missed, {wrong} masked that are no secret."
+    return page("figure_1.html.j2", turns=turns, panels=columns, key=key, caption=caption,
+                alt=alt)  # fmt: skip
+
+
+def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
+    """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
+    places = [(s.start, s.end, secret) for s in point.secrets]
+    places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
+    return pieces(point.text, [(a, b, Piece(point.text[a:b], style)) for a, b, style in places])
 
 
 def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str = "") -> str:
@@ -95,28 +139,95 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
     """
     repeated, flagged, cautious = dedup.pattern(points), pi(points), pi_c(points)
     points = [replace(p, id=str(i)) for i, p in enumerate(points)]
-    done = prepare(points, lambda _: flagged, lambda _: cautious, pattern=repeated)
-    public = {p.id for p in done.public}
-    heads = ("the dataset D", "line 1: deduplicate", "line 2: redact by π", "lines 3, 4: split")
-    cells = "".join(f"<b>{head}</b>" for head in heads)
-    same = '<p class="f7-same">unchanged</p>'
+    parts = prepare(points, flagged, cautious, pattern=repeated)
+    public = {p.id for p in parts.public}
+    rows = []
     for p, again, spans, careful in zip(points, repeated, flagged, cautious, strict=True):
-        cells += f"<p>{_marked(p, 'secret', 'mask')}</p>"
-        once = f'<p data-line="line 1">{_mark("dedup", MASK)}</p>'
-        cells += once if again else same
         left = redact(p, spans)
-        twice = f'<p data-line="line 2">{_marked(left, "left", "mask")}</p>'
-        cells += twice if (spans or left.secrets) and not again else same
-        speaks = "π<sub>c</sub> speaks" if careful else ""
-        why = "holds a mask" if again or MASK in left.text else speaks
-        side = "public" if p.id in public else "private"
-        cells += f'<p class="f7-{side}">{side}{": " * bool(why)}{why}</p>'
-    shown = (("secret", "secret", "a secret"), ("dedup", MASK, "second occurrence"))
-    shown += (("mask", MASK, "flagged by π"), ("left", "secret", "still in clear"))
-    key = " &nbsp; ".join(f"{_mark(style, text)} {said}" for style, text, said in shown)
-    caption = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    grid = f'<div class="f7">{cells}</div><p class="f7-key">{key}</p>'
-    return f"{_STYLE}<figure>{grid}{caption}</figure>"
+        changed = (spans or left.secrets) and not again
+        why = "holds a mask" if again or MASK in left.text else "speaks" if careful else ""
+        rows.append({
+            "point": _masks(p, "secret", "caught"),
+            "deduplicated": [Piece(MASK, "repeat")] if again else [],
+            "redacted": _masks(left, "missed", "caught") if changed else [],
+            "side": "public" if p.id in public else "private",
+            "why": why,
+        })  # fmt: skip
+    key = (("secret", "secret", "a secret"), ("repeat", MASK, "second occurrence"),
+           ("caught", MASK, "flagged by π"), ("missed", "secret", "still in clear"))  # fmt: skip
+    alt = f"What lines 1 to 4 of Algorithm 1 do to {len(points)} points: {len(public)} become "
+    alt += f"public, {len(points) - len(public)} private, {sum(map(bool, repeated))} are repeats."
+    return page("figure_7.html.j2", rows=rows, key=key, caption=caption, alt=alt)
+
+
+# --------------------------------------------------------------------------- charts
+def public_and_private(counts: pd.DataFrame) -> Figure:
+    """Stacked bars: what becomes of the data points, one bar for each row of ``counts``.
+
+    Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
+    """
+    parts = {
+        "public": ("public", "#00795A"),
+        "private": ("private", "#0072B2"),
+        "masked": ("nothing but <MASK>", FAINT),
+    }
+    shares = counts[list(parts)].div(counts[list(parts)].sum(axis=1), axis=0)[::-1]
+    with panels([""], height=0.56 * len(counts), room=0.95) as (fig, (ax,)):
+        left = np.zeros(len(shares))
+        for column, (label, color) in parts.items():
+            ax.barh(shares.index, shares[column], left=left, label=label, color=color, height=0.62)
+            for y, (start, width) in enumerate(zip(left, shares[column], strict=True)):
+                if width > 0.08:
+                    text, ink = f"{100 * width:.0f} %", INK if column == "masked" else CARD
+                    ax.text(start + width / 2, y, text, color=ink, ha="center", va="center")
+            left += shares[column].to_numpy()
+        ax.set(xlim=(0, 1), xticks=[])
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(left=False)
+        fig.legend(loc="outside upper left", ncols=3, columnspacing=1.2, handlelength=1.1)
+        rows = (f"{i} {row.public:.0%}" for i, row in shares[::-1].iterrows())
+        describe(fig, f"Shares of public, private and masked points; public: {', '.join(rows)}.")
+    return fig
+
+
+def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
+    """Upper 95 % bound of a miss rate against the number of labelled secrets, both logarithmic.
+
+    Marks ``labelled`` labels without a miss, and how many it takes to certify ``target``.
+    """
+    n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
+    enough = labels_needed(target)
+    with panels([""], height=2.9, room=0.7) as (fig, (ax,)):
+        styles = ((0, "-", "#00795A"), (1, "--", "#B97F00"), (10, ":", "#D55E00"))
+        for misses, style, color in styles:
+            bounds = [clopper_pearson_upper(misses, int(k)) for k in n[n > misses]]
+            label = f"{misses} missed" if misses else "no miss"
+            ax.plot(n[n > misses], bounds, style, color=color, label=label)
+        ax.axhline(target, color=MUTED, linewidth=1)
+        place: Style = {"textcoords": "offset points", "va": "top"}
+        ax.annotate(f"δ = {target:g}", (n[0], target), xytext=(0, -6), **place)
+        for k in (labelled, enough):
+            bound = clopper_pearson_upper(0, k)
+            ax.plot(k, bound, "o", color="#00795A")
+            ax.annotate(f"{k:,} labels: {bound:.2g}", (k, bound), xytext=(-8, -5), ha="right",
+                        **place)  # fmt: skip
+        ax.set(xscale="log", yscale="log", xlabel="labelled secrets", ylim=(target / 8, 1))
+        ax.set_ylabel("miss rate, 95 % upper bound")
+        ax.legend(loc="upper right")
+        describe(fig, "Upper bound of a miss rate against labelled secrets: "
+                 f"{labelled:,} without a miss certify {clopper_pearson_upper(0, labelled):.2g}; "
+                 f"{target:g} takes {enough:,}.")  # fmt: skip
+    return fig
+
+
+def _recalls(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with ``recall`` and the ends ``low`` and ``high`` of its 95 % interval."""
+    ends = [
+        clopper_pearson(int(c), int(s)) for c, s in zip(table.caught, table.secrets, strict=True)
+    ]
+    low, high = np.array(ends).reshape(-1, 2).T
+    return table.assign(recall=table.caught / table.secrets, low=low, high=high)
 
 
 def recall_bars(table: pd.DataFrame) -> Figure:
@@ -124,33 +235,30 @@ def recall_bars(table: pd.DataFrame) -> Figure:
 
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
     """
-    table = table[table.secrets > 0]
+    table = _recalls(table[table.secrets > 0])
     names = list(dict.fromkeys(table.corpus))
     kinds = {n: list(dict.fromkeys(table[table.corpus == n].kind)) for n in names}
     sizes = [len(kinds[n]) for n in names]
-    with theme():
-        fig, axes = plt.subplots(
-            len(names), 1, figsize=(5.4, 0.9 + 0.5 * len(names) + 0.36 * sum(sizes)), sharex=True,
-            height_ratios=sizes, squeeze=False,
-        )  # fmt: skip
-        for ax, name in zip(axes[:, 0], names, strict=True):
+    options: Style = {"sharex": True, "height_ratios": sizes}
+    each = 0.6 + 0.4 * sum(sizes) / len(names)
+    with panels([corpus_name(n) for n in names], height=each, **options) as (fig, axes):
+        for ax, name in zip(axes, names, strict=True):
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
                 rows = table[(table.corpus == name) & (table.policy == policy)]
-                recall = rows.caught / rows.secrets
-                ends = [interval(*map(int, r)) for r in rows[["caught", "secrets"]].to_numpy()]
-                low, high = np.array(ends).reshape(-1, 2).T
                 y = [kinds[name].index(kind) + 0.22 * (k - 1) for kind in rows.kind]
-                bars = np.array([recall - low, high - recall]).clip(0)
-                ax.errorbar(
-                    recall, y, xerr=bars, fmt=marker, color=color, label=label, elinewidth=1.2
-                )
-            ax.set_title(CORPUS_NAME.get(name, name))
+                ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
+                sns.scatterplot(x=rows.recall, y=y, ax=ax, color=color, marker=marker, s=45,
+                                label=label, legend=False)  # fmt: skip
             ax.set_yticks(range(len(kinds[name])), kinds[name])
-            ax.set_ylim(len(kinds[name]) - 0.5, -0.5)
-        axes[-1, 0].set_xlabel("recall on held-out secrets, 95 % interval")
-        axes[-1, 0].set_xlim(None, 1.02)
-        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
-        plt.close(fig)
+            ax.set(ylim=(len(kinds[name]) - 0.5, -0.5), xlabel="", ylabel="")
+        axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
+        axes[-1].set_xlim(None, 1.02)
+        shared_legend(fig)
+        whole = table.groupby("policy")[["caught", "secrets"]].sum()
+        words = {p: re.sub(r"[$\\_]", "", label) for p, (label, *_) in POLICY_STYLE.items()}
+        said = (f"{words[p]} {c / s:.2f}" for p, c, s in whole.itertuples())
+        describe(fig, f"Recall by kind of secret in {len(names)} corpora, with intervals; "
+                      f"over all kinds: {', '.join(said)}.")  # fmt: skip
     return fig
 
 
@@ -160,37 +268,33 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
     ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
     Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``.
     """
-    import plotly.graph_objects as go
-
-    sweep = sweep[sweep.secrets > 0]
-    fig, steps, every = go.Figure(), [], sorted(sweep.plain.unique())
-    start = every.index(0.9) if 0.9 in every else 0  # the paper's
-    for i, plain in enumerate(every):
+    sweep = _recalls(sweep[sweep.secrets > 0])
+    every = sorted(sweep.plain.unique())
+    frames = []
+    for plain in every:
         rows = sweep[sweep.plain == plain]
         overall = rows[rows.kind == "all"].iloc[0]
-        recall = rows.caught / rows.secrets
-        ends = [interval(*map(int, r)) for r in rows[["caught", "secrets"]].to_numpy()]
-        low, high = np.array(ends).T
-        bars = {"array": (high - recall).round(4), "arrayminus": (recall - low).round(4)}
-        fig.add_bar(
-            x=recall.round(4),
-            y=rows.kind,
-            orientation="h",
-            error_x={"type": "data", "color": INK, **bars},
-            marker_color="#0072B2",
-            visible=i == start,
-        )
-        said = f"{overall.speaks / overall.turns:.0%} of turns flagged, "
-        said += f"{overall.precision:.0%} of flags right"
-        shown = [{"visible": [j == i for j in range(len(every))]}, {"title.text": said}]
-        steps.append({"label": f"{plain:g}", "method": "update", "args": shown})
-    return with_slider(
-        fig,
-        steps,
-        active=start,
-        prefix="plain under ",
-        title={"text": steps[start]["args"][1]["title.text"], "font": {"size": 15}},
+        bars = {"array": (rows.high - rows.recall).round(4).tolist(),
+                "arrayminus": (rows.recall - rows.low).round(4).tolist()}  # fmt: skip
+        trace = {
+            "type": "bar",
+            "x": rows.recall.round(4).tolist(),
+            "y": rows.kind.tolist(),
+            "orientation": "h",
+            "error_x": {"type": "data", "color": INK, **bars},
+            "marker": {"color": "#0072B2"},
+            "showlegend": False,
+        }
+        sentence = f"{overall.speaks / overall.turns:.0%} of turns flagged, "
+        sentence += f"{overall.precision:.0%} of flags right, recall {overall.recall:.3f}."
+        frames.append(Frame(f"{plain:g}", [trace], sentence))
+    return slider(
+        frames,
+        active=every.index(0.9) if 0.9 in every else 0,  # the paper's
+        name="flag a word whose score for plain is under",
+        alt="Recall by kind of secret, with a slider for the threshold under which a word is "
+        "flagged.",
         xaxis={"title": "recall", "range": [0, 1.02]},
         yaxis={"autorange": "reversed"},
-        margin={"l": 75, "r": 15, "t": 45, "b": 10},
+        margin={"l": 75, "r": 15, "t": 10, "b": 10},
     )

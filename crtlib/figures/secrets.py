@@ -12,9 +12,13 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy import stats
 
-from crtlib.figures.theme import CARD, INK, MUTED, shared_legend, theme, with_slider
+from crtlib.figures.sliders import Frame, slider
+from crtlib.figures.theme import CARD, INK, MUTED, Style, describe, listed, panels, shared_legend
 
 RULE_STYLE = {
     "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
@@ -28,64 +32,89 @@ PANELS = (
 )
 
 
+NOISE = {0.0: "no noise", 0.5: "half the noise", 1.0: "noise as promised"}
+GAME = {"bias": "only a bias learns", "lstm": "an LSTM learns"}
+
+
 def figure_1(cells: pd.DataFrame) -> Figure:
     """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
 
-    ``cells`` is :func:`crtlib.experiments.secrets.chosen`, one row a plan and seed; an infinite ``scale``
-    is no preprocessing. Marks are means, bars one standard deviation over seeds. Losses are in
-    nats a token that is asked for.
+    ``cells`` is :func:`crtlib.experiments.secrets.chosen`, one row a plan and seed; an infinite
+    ``scale`` is no preprocessing. Lines are means, dots seeds, the band is the 95 % interval of
+    the mean without preprocessing. Losses are in nats a token that is asked for.
     """
-    with theme():
-        fig, axes = plt.subplots(2, 2, figsize=(5.8, 5.4))
-        for ax, (title, value, noisy) in zip(axes.flat, PANELS, strict=True):
-            rows = cells[cells.noisy == noisy]
-            whole = rows[~np.isfinite(rows.scale)][value]
-            mean, std = whole.mean(), np.nan_to_num(whole.std())
-            ax.axhline(mean, color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
-            ax.axhspan(mean - std, mean + std, color=MUTED, alpha=0.16, linewidth=0)
-            for k, (rule, style) in enumerate(RULE_STYLE.items()):
-                some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
-                line = some.groupby("scale")[value].agg(["mean", "std"])
-                x = line.index * 1.03 ** (2 * k - 1)  # bars of equal C side by side
-                bars = {"yerr": line["std"].fillna(0), "capsize": 2.5, "elinewidth": 1.2}
-                ax.errorbar(x, line["mean"], **bars, **style)
-            ax.set_xscale("log", base=2)
-            ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
-            ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
-            ax.set_title(title)
-        for ax in axes[1]:
+    titles = [title for title, _, _ in PANELS]
+    with panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
+        for ax, (_, value, noisy) in zip(axes, PANELS, strict=True):
+            _against_scale(ax, cells[cells.noisy == noisy], value)
+            ax.title.set_fontsize(11.3)
+        for ax in axes[2:]:
             ax.set_xlabel("constant C")
-        for ax in axes[:, 0]:
-            ax.set_ylim(0, None)
-        shared_legend(fig)
-        plt.close(fig)
+        shared_legend(fig, columns=1)
+        describe(fig, f"Weight kept, noise and losses against the constant C. {_best(cells)}")
     return fig
+
+
+def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
+    whole = rows[~np.isfinite(rows.scale)][value]
+    ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
+    if len(whole) > 1:
+        half = stats.t.ppf(0.975, len(whole) - 1) * whole.std() / np.sqrt(len(whole))
+        ax.axhspan(whole.mean() - half, whole.mean() + half, color=MUTED, alpha=0.16, linewidth=0)
+    for k, (rule, style) in enumerate(RULE_STYLE.items()):
+        some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
+        look: Style = {"color": style["color"], "marker": style["marker"], "ax": ax}
+        sns.lineplot(some, x="scale", y=value, errorbar=None, label=style["label"], legend=False,
+                     **look)  # fmt: skip
+        beside = some.assign(scale=some.scale * 1.05 ** (2 * k - 1))
+        sns.scatterplot(beside, x="scale", y=value, s=16, alpha=0.5, linewidth=0, legend=False,
+                        **look)  # fmt: skip
+    ax.set_xscale("log", base=2)
+    ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
+    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    low = min(0.0, rows[value].min()) if value in ("kept", "needed") else None
+    ax.set(xlabel="", ylabel="", ylim=(low, None))
+
+
+def _best(cells: pd.DataFrame) -> str:
+    """The lowest mean loss under noise, with and without preprocessing."""
+    noisy = cells[cells.noisy]
+    means = noisy.groupby(["targets", "scale"]).test.mean()
+    plans = means[np.isfinite(means.index.get_level_values("scale"))]
+    whole = means[~np.isfinite(means.index.get_level_values("scale"))]
+    if not len(plans) or not len(whole):
+        return ""
+    rule, scale = list(plans.index)[int(plans.argmin())]
+    label = RULE_STYLE[rule]["label"].split(",")[0]
+    best = f"{plans.min():.3g} nats ({label}, C = {scale:g})"
+    return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
 
 
 def game_figure(verdicts: pd.DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
     what is accounted; ``verdicts`` is :func:`crtlib.experiments.game.verdicts`, one row a line."""
-    names = {0.0: "no noise", 0.5: "half the noise", 1.0: "noise as promised"}
-    kinds = {"bias": "only a bias learns", "lstm": "an LSTM learns"}
     rows = verdicts.sort_values(["kind", "noise"]).reset_index(drop=True)
     y = np.arange(len(rows))
-    with theme():
-        fig, ax = plt.subplots(figsize=(5.4, 1.4 + 0.48 * len(rows)))
+    with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
         ax.hlines(y, rows.low, rows.high, color="#0072B2")
-        ax.plot(rows.rate, y, "o", color="#0072B2", label="measured, 95 % interval")
-        ax.plot(rows.promised, y, "|", color="#D55E00", markersize=16, markeredgewidth=2.5,
-                markeredgecolor="#D55E00", label="promised")  # fmt: skip
-        ax.plot(rows.accounted, y - 0.24, "D", color="#00795A", label="bound for the noise added")
-        labels = [
-            f"{kinds[kind]},\n{names.get(noise, f'{noise:g} of the noise')}"
-            for kind, noise in zip(rows.kind, rows.noise, strict=True)
-        ]
-        ax.set_yticks(y, labels)
-        ax.set(
-            xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), xlabel="chance that the secret is named"
-        )
-        fig.legend(loc="outside upper left", ncols=3, columnspacing=1.1, handlelength=1.1)
-        plt.close(fig)
+        for column, shift, look, label in (
+            ("rate", 0.0, {"color": "#0072B2", "marker": "o", "s": 45}, "measured, 95 % interval"),
+            ("promised", 0.0, {"color": "#D55E00", "marker": "|", "s": 260, "linewidth": 2.5},
+             "promised"),
+            ("accounted", -0.24, {"color": "#00795A", "marker": "D", "s": 40},
+             "bound for the noise added"),
+        ):  # fmt: skip
+            sns.scatterplot(x=rows[column], y=y + shift, ax=ax, label=label, legend=False, **look)
+        names = [f"{GAME[k]},\n{NOISE.get(n, f'{n:g} of the noise')}"
+                 for k, n in zip(rows.kind, rows.noise, strict=True)]  # fmt: skip
+        ax.set_yticks(y, names)
+        ax.set(xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), ylabel="",
+               xlabel="chance that the secret is named")  # fmt: skip
+        shared_legend(fig, columns=1)
+        whole = rows[rows.noise == 1.0]
+        rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.kind})" for r in whole.itertuples()]
+        end = f"; with the promised noise: {listed(rates)}" if rates else ""
+        describe(fig, f"How often the secret was named, by noise, against the promise{end}.")
     return fig
 
 
@@ -94,40 +123,52 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
     against the noise multiplier.
 
     Columns ``hidden``, ``noise_multiplier``, and for ``loss``, ``memorised`` and ``generalised``
-    (shares of the probes) ``_mean`` and ``_std``.
+    (shares of the probes) ``_mean`` and ``_std``. Bars are one standard deviation over seeds.
     """
     shades = plt.get_cmap("viridis")(np.linspace(0.1, 0.75, summary.hidden.nunique()))
-    with theme():
-        fig, axes = plt.subplots(2, 1, figsize=(5.4, 5.4), sharex=True)
+    with panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
         for shade, (size, rows) in zip(shades, summary.groupby("hidden"), strict=True):
             rows = rows.sort_values("noise_multiplier")
-            x = rows.noise_multiplier
             for ax, name, fill in (
-                (axes[0], "loss", shade),
-                (axes[1], "memorised", shade),
-                (axes[1], "generalised", CARD),
-            ):
-                bars = {"yerr": rows[f"{name}_std"].fillna(0), "capsize": 2.5, "elinewidth": 1.2}
+                (above, "loss", shade), (below, "memorised", shade), (below, "generalised", CARD)
+            ):  # fmt: skip
+                bars: Style = {
+                    "yerr": rows[f"{name}_std"].fillna(0),
+                    "capsize": 2.5,
+                    "elinewidth": 1.2,
+                }
                 ax.errorbar(
-                    x, rows[f"{name}_mean"], color=shade, marker="o", markerfacecolor=fill,
-                    markeredgecolor=shade, linestyle="-" if fill is shade else ":",
-                    label=f"width {size}" if ax is axes[0] else None, **bars,
+                    rows.noise_multiplier, rows[f"{name}_mean"], color=shade, marker="o",
+                    markerfacecolor=fill, markeredgecolor=shade,
+                    linestyle="-" if fill is shade else ":",
+                    label=f"width {size}" if ax is above else None, **bars,
                 )  # fmt: skip
-        axes[0].set_ylabel("validation loss (nats)")
-        axes[1].set_ylabel("share of the probes")
+        above.set_ylabel("validation loss (nats)")
+        below.set(ylabel="share of the probes", xlabel="noise multiplier σ")
         least = summary.noise_multiplier[summary.noise_multiplier > 0].min()
-        axes[1].set_xscale("symlog", linthresh=least, linscale=0.5)
+        below.set_xscale("symlog", linthresh=least, linscale=0.5)
         ticks = sorted(set(summary.noise_multiplier))
-        axes[1].set_xticks(ticks, [f"{t:g}" for t in ticks])
-        axes[1].minorticks_off()
-        axes[1].set_xlabel("noise multiplier σ")
-        look = {"color": MUTED, "marker": "o", "markeredgecolor": MUTED}
-        styles = ({"markerfacecolor": MUTED}, {"markerfacecolor": CARD, "linestyle": ":"})
-        marks = [plt.Line2D([], [], **look, **style) for style in styles]
-        axes[1].legend(marks, ["memorised", "generalised"])
-        fig.legend(loc="outside upper center", ncols=3)
-        plt.close(fig)
+        below.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        below.minorticks_off()
+        look: Style = {"color": MUTED, "marker": "o", "markeredgecolor": MUTED}
+        marks = [plt.Line2D([], [], markerfacecolor=MUTED, **look),
+                 plt.Line2D([], [], markerfacecolor=CARD, linestyle=":", **look)]  # fmt: skip
+        below.legend(marks, ["memorised", "generalised"])
+        shared_legend(fig, columns=3)
+        describe(fig, _extracted(summary))
     return fig
+
+
+def _extracted(summary: pd.DataFrame) -> str:
+    ends = summary.sort_values("noise_multiplier").groupby("hidden")
+    said = []
+    for size, rows in ends:
+        first, last = rows.iloc[0], rows.iloc[-1]
+        said.append(
+            f"width {size}: {first.memorised_mean:.0%} at σ = {first.noise_multiplier:g}, "
+            f"{last.memorised_mean:.0%} at {last.noise_multiplier:g}"
+        )
+    return f"Loss and shares of memorised probes against the noise multiplier; {'; '.join(said)}."
 
 
 def posterior_slider(table: pd.DataFrame) -> str:
@@ -135,45 +176,33 @@ def posterior_slider(table: pd.DataFrame) -> str:
 
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.
     """
-    import plotly.graph_objects as go
-
     sigmas, bounds = sorted(table.sigma.unique()), list(dict.fromkeys(table.bound))
-    middle = len(sigmas) // 2
-    fig = go.Figure()
     styles = (("#D55E00", "dash"), ("#00795A", "solid"), ("#0072B2", "dot"))
-    for i, sigma in enumerate(sigmas):
+    frames = []
+    for sigma in sigmas:
+        traces, said = [], []
         for bound, (color, dash) in zip(bounds, styles, strict=False):
             line = table[(table.sigma == sigma) & (table.bound == bound)].sort_values("prior")
-            fig.add_scatter(
-                x=line.prior.tolist(),
-                y=line.posterior.round(5).tolist(),
-                name=bound,
-                line={"color": color, "dash": dash},
-                visible=i == middle,
-            )
+            x, y = line.prior.tolist(), line.posterior.round(5).tolist()
+            look = {"color": color, "dash": dash}
+            traces.append({"type": "scatter", "x": x, "y": y, "name": bound, "line": look})
+            at = int(np.argmin(np.abs(np.log(np.array(x) / 0.01))))
+            said.append(f"{y[at]:.2g} ({bound})")
+        frames.append(
+            Frame(f"{sigma:g}", traces, f"A prior of {x[at]:.2g} becomes {listed(said)}.")
+        )
     each = sorted(table.prior.unique())
-    fig.add_scatter(x=each, y=each, name="nothing learned", line={"color": MUTED, "width": 1})
-    steps = [
-        {
-            "label": f"{sigma:g}",
-            "method": "update",
-            "args": [
-                {"visible": [j // len(bounds) == i for j in range(len(fig.data) - 1)] + [True]}
-            ],
-        }
-        for i, sigma in enumerate(sigmas)
-    ]
-    return with_slider(
-        fig,
-        steps,
-        active=middle,
-        prefix="σ = ",
-        xaxis={
-            "title": "prior p: a guess without the model",
-            "type": "log",
-            "exponentformat": "none",
-            "dtick": 1,
-        },
+    same = {"type": "scatter", "x": each, "y": each, "name": "nothing learned",
+            "line": {"color": MUTED, "width": 1}}  # fmt: skip
+    return slider(
+        frames,
+        active=len(sigmas) // 2,
+        name="σ",
+        alt="The posterior chance of a right guess against the prior, with a slider for the noise "
+        "multiplier σ.",
+        always=[same],
+        xaxis={"title": "prior p: a guess without the model", "type": "log",
+               "exponentformat": "none", "dtick": 1},
         yaxis={"title": "posterior r: with the model", "range": [0, 1.02]},
         hovermode="x unified",
-    )
+    )  # fmt: skip

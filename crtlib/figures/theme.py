@@ -1,31 +1,35 @@
-"""Figures: one theme, and one function for each figure of the papers (table -> matplotlib Figure).
+"""One theme for all figures: colours, labels, panels, and the words that stand for a figure.
 
->>> with theme():
-...     fig, ax = plt.subplots()
->>> METHOD_STYLE["crt"]["label"], MODEL_MARKER["lstm"]
-('CRT', 'o')
->>> _ = chance_band(ax, 1.94, 7.60, mean=4.23)
+>>> with panels(["LSTM"]) as (fig, (ax,)):
+...     shade_chance(ax, 1.94, 7.60, mean=4.23)
+...     describe(fig, "Nothing but the band of chance.")
+>>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt(fig)
+('CRT', 'LSTM', 'Nothing but the band of chance.')
 >>> provenance(fig, "quick, cpu, 1 seed, 2026-01-01").get_text()
 'quick, cpu, 1 seed, 2026-01-01'
->>> plt.close(fig)
+
+Every function of this room that returns a matplotlib figure has given it a plain sentence for
+those who do not see it: ``fig.get_label()``, which :func:`alt` reads. What is HTML carries the
+same sentence as ``aria-label``.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import jinja2
 import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.text import Text
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 
 INK = "#1d2733"
 """Text."""
@@ -35,26 +39,69 @@ FAINT = "#d9dee4"
 """Grid lines."""
 CARD = "#ffffff"
 """The card every figure lies on, on light and on dark pages."""
+WIDTH = 5.4
+"""Inches. A telephone shows this in about 345 px."""
+SMALL = 11.3
+"""Points of the smallest text: 10 px on a telephone."""
+ALT_LENGTH = 250
+"""Characters of the longest sentence that may stand for a figure."""
 
-# Okabe and Ito's palette, which stays apart under the common colour-vision deficiencies. The line
-# style differs as well, so that the methods are told apart in grey.
-METHOD_STYLE: dict[str, dict] = {
-    "sgd": {"label": "non-private, masked", "color": "#D55E00", "linestyle": "-"},
-    "dpsgd": {"label": "DP-SGD", "color": "#0072B2", "linestyle": "--"},
-    "crt": {"label": "CRT", "color": "#00795A", "linestyle": "-"},
-    "crt_sigma0": {"label": "CRT, σ = 0", "color": "#3A9BD6", "linestyle": "-."},
-    "dedup": {"label": "dedup only", "color": "#B97F00", "linestyle": ":"},
-    "selective": {"label": "S-DP", "color": "#B05A8B", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
-    "lp_weighted": {"label": "LP-weighted", "color": "#4B4B9B", "linestyle": (0, (3, 1))},
+
+Style = dict[str, Any]
+"""Options of a drawing function that stand together."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one method is drawn: what people read, and what tells its line from others, in colour
+    and in grey. ``dashes`` are lengths of strokes and gaps in line widths; none: a solid line."""
+
+    label: str
+    color: str
+    marker: str
+    dashes: tuple[float, ...] = ()
+
+    @property
+    def linestyle(self) -> Any:
+        """The dashes as matplotlib wants them."""
+        return (0, self.dashes) if self.dashes else "-"
+
+
+# Okabe and Ito's palette, which stays apart under the common colour-vision deficiencies. Marker
+# and dashes differ as well, so that the methods are told apart in grey.
+METHOD_STYLE: dict[str, Look] = {
+    "sgd": Look("non-private, masked", "#D55E00", "s"),
+    "dpsgd": Look("DP-SGD", "#0072B2", "D", (4, 2)),
+    "crt": Look("CRT", "#00795A", "o"),
+    "crt_sigma0": Look("CRT, σ = 0", "#3A9BD6", "^", (4, 2, 1, 2)),
+    "dedup": Look("dedup only", "#B97F00", "v", (1, 1.5)),
+    "selective": Look("S-DP", "#B05A8B", "P", (6, 1.5, 1, 1.5, 1, 1.5)),
+    "lp_weighted": Look("LP-weighted", "#4B4B9B", "X", (3, 1)),
 }
-"""Label, colour and line style of each method: ``ax.plot(x, y, **METHOD_STYLE["crt"])``."""
+"""The methods of the papers, in the order in which they are listed."""
+SPARE = (
+    ("#7A5C3E", "p", (2, 1)),
+    ("#8C2D19", "*", (5, 1, 2, 1)),
+    ("#5E7F00", "h", (1, 1)),
+    ("#00808A", "<", (8, 2)),
+    ("#6A6A6A", ">", (2, 2)),
+)
+"""Colour, marker and dashes for methods that this table does not know."""
+MODEL_NAME = {
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "gpt2": "GPT-2 (from scratch)",
+    "gpt2_public": "GPT-2 (public start)",
+}
+CORPUS_NAME = {
+    "customersim": "CustomerSim",
+    "schema_guided": "Schema-Guided Dialogue",
+    "multiwoz": "MultiWOZ 2.2",
+    "wikitext2": "WikiText-2",
+}
 
-MODEL_MARKER: dict[str, str] = {"lstm": "o", "gru": "D", "gpt2": "^", "gpt2_public": "v"}
-"""Marker of each model family."""
-
-# 5.4 inches wide: on a telephone, where a figure gets about 350 px, 11 points are still 10 px tall.
-_RC = {
-    "figure.figsize": (5.4, 3.6),
+_RC: dict[Any, Any] = {
+    "figure.figsize": (WIDTH, 3.6),
     "figure.dpi": 160,
     "figure.facecolor": CARD,
     "figure.constrained_layout.use": True,
@@ -66,15 +113,15 @@ _RC = {
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
-    "axes.titlesize": 11.5,
+    "axes.titlesize": 12,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 11,
+    "axes.labelsize": 11.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.prop_cycle": cycler(color=[style["color"] for style in METHOD_STYLE.values()]),
+    "axes.prop_cycle": cycler(color=[look.color for look in METHOD_STYLE.values()]),
     "grid.color": FAINT,
     "grid.linewidth": 0.7,
     "text.color": INK,
@@ -82,18 +129,20 @@ _RC = {
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "xtick.labelsize": 10,
-    "ytick.labelsize": 10,
-    "font.size": 10.5,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "font.size": SMALL,
     "font.family": "DejaVu Sans",
-    "legend.fontsize": 9.5,
+    "legend.fontsize": SMALL,
+    "legend.title_fontsize": SMALL,
     "legend.frameon": False,
-    "legend.handlelength": 2.4,
+    "legend.handlelength": 2.2,
     "lines.linewidth": 2,
     "lines.markersize": 6.5,
     "lines.markeredgecolor": CARD,
     "lines.markeredgewidth": 0.8,
     "mathtext.fontset": "dejavusans",
+    "svg.fonttype": "none",
 }
 
 
@@ -107,73 +156,207 @@ def theme() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def panels(
+    titles: Sequence[str],
+    *,
+    height: float = 2.9,
+    room: float = 0.9,
+    columns: int = 1,
+    **subplots: Any,
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure in the theme with one titled panel for each of ``titles``, below each other.
+
+    ``height`` is that of a row of panels, ``room`` what legend and footer take, both in inches;
+    ``subplots`` goes to matplotlib. Afterwards the figure is closed, so that a notebook shows it
+    where it is asked for, once.
+    """
+    rows = -(-len(titles) // columns)
+    size = (WIDTH, room + height * rows)
+    with theme():
+        fig, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **subplots)
+        try:
+            for ax, title in zip(axes.flat, titles, strict=False):
+                ax.set_title(title)
+            yield fig, list(axes.flat)
+        finally:
+            plt.close(fig)
+
+
 def provenance(fig: Figure, text: str) -> Text:
-    """Print a small footer below the axes: profile, device, seeds and date of the run."""
+    """Print a footer below the axes: profile, device, seeds and date of the run."""
     # The figure's x label: the layout engine keeps room for it, whatever the axes need.
-    return fig.supxlabel(text, x=0.99, ha="right", fontsize=8, color=MUTED)
+    lines = textwrap.fill(text, int(9.5 * fig.get_figwidth()))
+    return fig.supxlabel(lines, x=0.99, ha="right", fontsize=SMALL, color=MUTED)
 
 
-def chance_band(
-    ax: Axes, low: float, high: float, *, mean: float | None = None, label: str = "chance, 5–95 %"
-) -> Rectangle:
+def describe(fig: Figure, sentence: str) -> None:
+    """Give the figure the plain sentence that stands for it where it cannot be seen."""
+    fig.set_label(textwrap.shorten(sentence, ALT_LENGTH, placeholder=" …"))
+
+
+def alt(fig: Figure) -> str:
+    """The sentence that stands for a figure, at most ``ALT_LENGTH`` characters."""
+    return str(fig.get_label())
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a person lists them.
+
+    >>> listed(["LSTM", "GRU", "GPT-2"])
+    'LSTM, GRU and GPT-2'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def model_name(model: str) -> str:
+    """What people read for a model; its own name where this table has none."""
+    return MODEL_NAME.get(model, model)
+
+
+def corpus_name(corpus: str) -> str:
+    """What people read for a corpus; its own name where this table has none."""
+    return CORPUS_NAME.get(corpus, corpus)
+
+
+def method_looks(table: pd.DataFrame) -> dict[str, Look]:
+    """How to draw each method of ``table`` (column ``method``), in the order to list them.
+
+    A method that ``METHOD_STYLE`` does not know gets a spare look, under its ``method_label`` if
+    the table has that column, else under its own name.
+
+    >>> rows = pd.DataFrame({"method": ["mine", "crt"], "method_label": ["My method", "CRT"]})
+    >>> [look.label for look in method_looks(rows).values()]
+    ['CRT', 'My method']
+    """
+    present = set(table.method)
+    labels = table.drop_duplicates("method").set_index("method")
+    names = labels.method_label.dropna().to_dict() if "method_label" in table else {}
+    looks = {name: look for name, look in METHOD_STYLE.items() if name in present}
+    for k, name in enumerate(sorted(present - set(METHOD_STYLE))):
+        color, marker, dashes = SPARE[k % len(SPARE)]
+        looks[name] = Look(str(names.get(name, name)), color, marker, dashes)
+    return looks
+
+
+def by_method(ax: Axes, table: pd.DataFrame, *, x: str, y: str, **options: Any) -> None:
+    """One line for each method of ``table`` in its look; ``options`` go to seaborn's lineplot."""
+    looks = method_looks(table)
+    labels = {name: look.label for name, look in looks.items()}
+    sns.lineplot(
+        table.assign(method=table.method.map(labels)), x=x, y=y, ax=ax,
+        hue="method", style="method", hue_order=[*labels.values()], style_order=[*labels.values()],
+        palette={look.label: look.color for look in looks.values()},
+        markers={look.label: look.marker for look in looks.values()},
+        dashes={look.label: look.dashes or "" for look in looks.values()},
+        errorbar=None, legend=False, **options,
+    )  # fmt: skip
+
+
+def end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Name lines at the right edge, beside their ends ``(x, y, name, colour)``, none over another.
+
+    A figure with more than four lines is read more easily so than with a legend. Call it when the
+    limits of the axes are set.
+    """
+    fig = ax.get_figure(root=True)
+    assert fig is not None
+    rows = max(1, len({round(a.get_position().y0, 2) for a in fig.axes}))
+    inches = max(1.0, fig.get_figheight() / rows - 0.9)  # of the axes, about
+    line = SMALL * 1.22 / 72 / inches
+    into = ax.transData + ax.transAxes.inverted()
+    names = [textwrap.fill(name, 13) for _, _, name, _ in ends]
+    places = [float(into.transform((x, y))[1]) for x, y, _, _ in ends]
+    heights = [line * (1 + name.count("\n")) for name in names]
+    for (x, y, _, color), name, at in zip(ends, names, _apart(places, heights), strict=True):
+        ax.annotate(
+            name, (x, y), xytext=(1.06, at), textcoords="axes fraction", va="center",
+            color=readable(color), annotation_clip=False, linespacing=1.0,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1,
+                        "shrinkB": 3},
+        )  # fmt: skip
+
+
+def _apart(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Centres near ``places`` for boxes of these heights so that none overlaps, within [0, 1].
+
+    >>> [round(p, 2) for p in _apart([0.5, 0.5, 0.9], [0.1, 0.1, 0.1])]
+    [0.5, 0.6, 0.9]
+    """
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    out, low = list(places), -0.05
+    for i in order:
+        out[i] = max(places[i], low + heights[i] / 2)
+        low = out[i] + heights[i] / 2
+    high = 1.05
+    for i in reversed(order):
+        out[i] = min(out[i], high - heights[i] / 2)
+        high = out[i] - heights[i] / 2
+    return out
+
+
+def contrast(color: str, ground: str = CARD) -> float:
+    """WCAG's contrast of two colours: 1 (none) to 21; text needs 4.5, marks need 3."""
+
+    def light(name: str) -> float:
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(name)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((light(color), light(ground)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def readable(color: str) -> str:
+    """The colour, darkened until it can be read as text on the card.
+
+    >>> contrast("#3A9BD6") < 4.5 <= contrast(readable("#3A9BD6"))
+    True
+    """
+    r, g, b = to_rgb(color)
+    while contrast(to_hex((r, g, b))) < 4.5:
+        r, g, b = 0.96 * r, 0.96 * g, 0.96 * b
+    return to_hex((r, g, b))
+
+
+def shade_chance(
+    ax: Axes, low: float, high: float, *, mean: float | None = None, label: str = "chance"
+) -> None:
     """Shade what a model that knows nothing scores, from ``low`` to ``high`` on the y axis."""
     if mean is not None:
         ax.axhline(mean, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=0.6)
-    return ax.axhspan(low, high, color=MUTED, alpha=0.16, linewidth=0, zorder=0.5, label=label)
+    ax.axhspan(low, high, color=MUTED, alpha=0.16, linewidth=0, zorder=0.5, label=label)
 
 
-def shared_legend(fig: Figure) -> None:
+def plain_ticks(axis: Any, limits: tuple[float, float], *, apart: float = 1.35) -> None:
+    """Ticks of a logarithmic axis as people write them: 1, 2, 5 times a power of ten, none closer
+    to the next than the factor ``apart``, and no powers."""
+    low, high = limits
+    values = [m * 10.0**k for k in range(-9, 10) for m in (1, 1.5, 2, 3, 5, 7)]
+    ticks: list[float] = []
+    for value in (v for v in values if low <= v <= high):
+        if not ticks or value / ticks[-1] >= apart:
+            ticks.append(value)
+    axis.set_ticks(ticks, labels=[f"{t:,g}" for t in ticks])
+    axis.set_minor_locator(plt.NullLocator())
+
+
+def shared_legend(fig: Figure, *, columns: int = 2) -> None:
     """One legend above all panels, of what is drawn in any of them."""
-    drawn: dict = {}
+    entries: dict = {}
     for ax in fig.axes:
-        drawn |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
-    fig.legend(drawn.values(), drawn.keys(), loc="outside upper center", ncols=2)
+        entries |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if entries:
+        fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
 
 
-MODEL_NAME = {
-    "lstm": "LSTM",
-    "gpt2": "GPT-2 (from scratch)",
-    "gpt2_public": "GPT-2 (public start)",
-}
-CORPUS_NAME = {
-    "customersim": "CustomerSim",
-    "schema_guided": "Schema-Guided Dialogue",
-    "multiwoz": "MultiWOZ 2.2",
-    "wikitext2": "WikiText-2",
-}
+# --------------------------------------------------------------------------- pieces of pages
+_PAGES = jinja2.Environment(
+    loader=jinja2.PackageLoader("crtlib.figures"), autoescape=True, trim_blocks=True,
+    lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+)  # fmt: skip
 
 
-def with_slider(
-    fig: go.Figure,
-    steps: list[dict],
-    *,
-    active: int,
-    prefix: str,
-    xaxis: dict,
-    yaxis: dict,
-    **layout: object,
-) -> str:
-    """A plotly figure with a slider below, as HTML in the book's style.
-
-    ``steps`` are plotly's; ``active`` is the one at the start. Plotly's script is the one that the
-    book's pages share, so the figure works on those pages.
-    """
-    shown = {"prefix": prefix, "font": {"size": 15}}
-    style = {
-        "sliders": [{"steps": steps, "active": active, "currentvalue": shown, "pad": {"t": 55}}],
-        "xaxis": {"gridcolor": FAINT} | xaxis,
-        "yaxis": {"gridcolor": FAINT} | yaxis,
-        "hoverlabel": {"bgcolor": CARD},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": INK, "size": 14},
-        "margin": {"l": 55, "r": 15, "t": 10, "b": 10},
-        "height": 460,
-    }
-    fig.update_layout(**(style | layout))
-    return fig.to_html(
-        full_html=False,
-        include_plotlyjs="../_static/vendor/plotly.min.js",
-        config={"displayModeBar": False, "responsive": True},
-    )
+def page(template: str, **values: Any) -> str:
+    """A piece of a web page from one of this room's templates; every value is escaped."""
+    return _PAGES.get_template(template).render(**values)

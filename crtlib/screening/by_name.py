@@ -2,60 +2,99 @@
 
 >>> policy_by_name("everything").name
 'everything'
+>>> policy_by_name("regex:multiwoz+everything").name
+'regex:multiwoz+everything'
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import entry_points
 
-from crtlib.screening.policies import everything, oracle, regex
-from crtlib.screening.policy import Policy, checked
+from crtlib.screening import policies
+from crtlib.screening.policy import MAKERS, Flag, Maker, Policy, checked
 from crtlib.text import units
 from crtlib.text.records import Corpus, Secret
 
-POLICIES = {"regex": regex, "oracle": oracle, "everything": everything}
-"""The policies that need no folder, package or model."""
+GROUP = "crtlib.policies"
+"""The entry point group through which an installed package adds policies."""
 
-_LOADED = {"tagger": "FOLDER", "ner": "NAME", "flair": "NAME"}
-NAMES = (
-    *POLICIES,
-    "regex:CORPUS",
-    "presidio",
-    *(f"{kind}{c}:{what}" for kind, what in _LOADED.items() for c in ("", "_conservative")),
-)
-"""What a command line can say; NAME is that of a model on the hub, or its folder."""
+_HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
+    **dict.fromkeys(("oracle", "none", "everything"), ("policies", "")),
+    "regex": ("lists", ":CORPUS or :FILE.toml"),
+    "list": ("lists", ":FILE"),
+    "cautious": ("cautious", "[:WORDS]"),
+    **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
+    **dict.fromkeys(("ner", "ner_conservative", "flair", "flair_conservative"),
+                    ("detectors", ":MODEL")),
+    "presidio": ("detectors", "[:SPACY_MODEL]"),
+}  # fmt: skip
 
 
-def policy_by_name(name: str, corpus: str = "customersim") -> Policy:
-    """The policy called ``name``, one of ``NAMES``; ``ValueError`` with what is allowed otherwise.
+def known() -> dict[str, str]:
+    """Each name a policy can have, and what it takes: ours, registered, of installed packages.
 
-    "regex:CORPUS" looks for the shapes of that corpus' secrets, "regex" for those of ``corpus``.
-    Names that end in ``_conservative`` also flag plain text with a score under 0.9 (A.4).
+    >>> known()["list"]
+    ':FILE'
     """
-    kind, _, where = name.partition(":")
-    of, careful = kind.removesuffix("_conservative"), kind.endswith("_conservative")
-    if kind == "regex":
-        return regex(where or corpus)
-    if name in POLICIES:
-        return POLICIES[name]()
-    if name == "presidio":
-        from crtlib.screening import detectors
-
-        return checked(detectors.presidio())
-    if where and of == "tagger":
-        from crtlib.screening import tagger
-
-        made = tagger.load(where)
-        return checked(tagger.conservative(made) if careful else tagger.redacting(made))
-    if where and of in _LOADED:
-        pass
-
-        make = detectors.transformers_ner if of == "ner" else detectors.flair
-        return checked(make(where, plain=0.9 if careful else 0.0))
-    raise ValueError(f"policy={name!r}: must be one of {', '.join(NAMES)}")
+    names = {e.name: "[:...]" for e in entry_points(group=GROUP)}
+    names |= {name: takes for name, (_, takes) in _HOME.items()}
+    return names | {m.name: m.takes for m in MAKERS.values()}
 
 
-def annotate(corpus: Corpus, policy: Policy) -> Corpus:
+def policy_by_name(name: str, corpus: str | None = None) -> Policy:
+    """The policy called ``name``: parts joined by ``+``, each one of ``known()``.
+
+    ``ValueError`` says in one line what is allowed. ``regex:CORPUS`` looks for the shapes of that
+    corpus' secrets, ``regex`` alone for those of ``corpus`` where the caller names one. Names that
+    end in ``_conservative`` also flag plain text with a score under 0.9 (A.4). A ``+`` inside a
+    path is written ``%2B``, a ``%`` ``%25``.
+    """
+    parts = [_part(part, name, corpus) for part in name.split("+")]
+    return parts[0] if len(parts) == 1 else policies.union(*parts)
+
+
+def _part(part: str, name: str, corpus: str | None) -> Policy:
+    kind, _, argument = part.partition(":")
+    argument = re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], argument)
+    if part == "regex":
+        if corpus is None:
+            raise ValueError(
+                f"policy={name!r}: regex must say whose; regex:customersim or regex:FILE.toml"
+            )
+        argument = corpus
+    maker = _maker(kind)
+    if maker is None or (argument and not maker.takes) or (not argument and maker.takes[:1] == ":"):
+        allowed = ", ".join(f"{kind}{takes}" for kind, takes in known().items())
+        near = difflib.get_close_matches(kind, known(), 1)
+        hint = f"; did you mean {near[0]}{part[len(kind) :]}?" if near and near[0] != kind else ""
+        raise ValueError(f"policy={name!r}: must be one of {allowed}, joined by +{hint}")
+    return checked(maker.make(argument))
+
+
+def _maker(kind: str) -> Maker | None:
+    if kind not in MAKERS and kind in _HOME:
+        import_module(f"crtlib.screening.{_HOME[kind][0]}")
+    if kind not in MAKERS:
+        for e in entry_points(group=GROUP, name=kind):
+            return Maker(kind, "[:...]", e.load())
+    return MAKERS.get(kind)
+
+
+def learned(name: str) -> bool:
+    """Whether a part of ``name`` is taught from labels, so that only other labels may judge it.
+
+    >>> learned("regex:multiwoz+cautious"), learned("tagger")
+    (False, True)
+    """
+    makers = (_maker(part.partition(":")[0]) for part in name.split("+"))
+    return any(maker is not None and maker.learned for maker in makers)
+
+
+def annotate(corpus: Corpus, policy: Flag) -> Corpus:
     """``corpus`` with the policy's spans, turn by turn, in place of its labels."""
     labels = iter(checked(policy)(units.points(corpus, unit="turn")))
     dialogues = []

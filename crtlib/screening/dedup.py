@@ -5,8 +5,8 @@
 >>> pattern([Point(str(i), "u", text) for i, text in enumerate(texts)])
 [False, False, True, False]
 
-The pattern goes to :func:`crtlib.screening.prepare.prepare`, whose ``dedup`` says on which points it acts.
-It is computed once, on the raw points, and treated as public there.
+The pattern goes to :func:`crtlib.screening.prepare.prepare`, whose ``dedup`` says on which points
+it acts. It is computed once, on the raw points, and treated as public there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from crtlib.text.records import Point
 
@@ -72,7 +72,7 @@ def _exact(texts: list[str]) -> list[bool]:
     # Codes count up in order of first appearance: a text is new where its code is a new maximum.
     codes = pa.array(texts, pa.large_string()).dictionary_encode().indices.to_numpy()
     before = np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
-    return (codes <= before).tolist()
+    return [bool(again) for again in codes <= before]
 
 
 def _bloom(texts: list[str], error_rate: float) -> list[bool]:
@@ -124,7 +124,7 @@ def _near(
     return repeated
 
 
-def _needed(package: str):
+def _needed(package: str) -> Any:
     try:
         return import_module(package)
     except ModuleNotFoundError:

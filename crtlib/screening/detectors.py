@@ -1,62 +1,71 @@
 """Policies from packages that find names and numbers: transformers, flair, Presidio.
 
-Each scores the words of a point for its own kinds, and flags by thresholds (CRT, A.4: 0.3 for a
-tag; for the conservative policy also plain text with a score under 0.9). They read context, so
-what :mod:`crtlib.screening.tagger` says about Proposition 5 holds for them too.
+Each scores the words of a turn for its own kinds, and flags by thresholds (CRT, A.4: 0.3 for a
+tag; for the conservative policy also plain text with a score under 0.9). They get the turn's own
+words, without the speaker: to Presidio "USR" is an organisation. They read context, so what
+:mod:`crtlib.screening.tagger` says about Proposition 5 holds for them too. No model runs code of
+its own, and none is read from a pickle.
 
 >>> from crtlib.text.records import Point
 >>> def shouting(texts):  # (words, 1 + 2 kinds) for each text: plain, begins, goes on
 ...     return [np.array([[1 - w.isupper(), w.isupper(), 0.0] for w in t.split()]) for t in texts]
->>> policy = Detector("shouting", ("NAME",), shouting)
+>>> policy = detector("shouting", ("NAME",), shouting)
 >>> policy([Point("0", "u", "call ADA now")])
 [(Secret(kind='NAME', start=5, end=8),)]
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from crtlib.screening.policy import runs, words
+from crtlib.checks import check
+from crtlib.screening.policy import Floats, Policy, register, runs, words
 from crtlib.text.records import Point, Secret
 
-Tokens = Iterable[tuple[int, int, np.ndarray]]
-"""Start, end and a (1 + 2 kinds,) row of scores: plain; then, of each kind, begins and goes on."""
+Score = Callable[[Sequence[str]], list[Floats]]
+"""Texts -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
+
+Tokens = Iterable[tuple[int, int, Floats]]
+"""Start, end and a (1 + 2 kinds,) row of scores."""
+
+CAUTIOUS = 0.9
+"""Under which score for plain the conservative policy flags a word (CRT, A.4)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Detector:
+def detector(
+    name: str,
+    kinds: tuple[str, ...],
+    score: Score,
+    threshold: float = 0.3,
+    thresholds: Mapping[str, float] | None = None,
+    plain: float = 0.0,
+) -> Policy:
     """Flags words of which a kind's score reaches its threshold, or plain's is under ``plain``."""
+    thresholds = thresholds or {}
+    if unknown := sorted(set(thresholds) - set(kinds)):
+        allowed = ", ".join(kinds)
+        raise ValueError(f"thresholds: {unknown[0]!r} is no kind, must be one of {allowed}")
+    _check_thresholds(threshold, thresholds)
+    check("plain", plain, 0 <= plain <= 1, "in [0, 1]")
+    least = np.array([thresholds.get(kind, threshold) for kind in kinds])
+    flag = partial(_flag, kinds, score, least, plain)
+    return Policy(name, flag, learned=True, own_words=True)
 
-    name: str
-    kinds: tuple[str, ...]
-    score: Callable[[Sequence[str]], list[np.ndarray]]
-    threshold: float = 0.3
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    plain: float = 0.0
 
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.thresholds) - set(self.kinds))
-        if unknown:
-            allowed = ", ".join(self.kinds)
-            raise ValueError(f"thresholds: {unknown[0]!r} is no kind, must be one of {allowed}")
-        _check_thresholds(self.threshold, self.thresholds)
-        if not 0 <= self.plain <= 1:
-            raise ValueError(f"plain={self.plain}: must be in [0, 1]")
-
-    def __call__(self, points: Sequence[Point]) -> list[tuple[Secret, ...]]:
-        least = np.array([self.thresholds.get(kind, self.threshold) for kind in self.kinds])
-        labels = []
-        for point, p in zip(points, self.score([p.text for p in points]), strict=True):
-            begins, goes_on = p[:, 1::2], p[:, 2::2]
-            flagged = ((begins + goes_on) >= least).any(1) | (p[:, 0] < self.plain)
-            labels.append(runs(point.text, flagged, begins, goes_on, self.kinds))
-        return labels
+def _flag(
+    kinds: tuple[str, ...], score: Score, least: Floats, plain: float, points: Sequence[Point]
+) -> Iterator[tuple[Secret, ...]]:
+    for point, p in zip(points, score([p.text for p in points]), strict=True):
+        begins, goes_on = p[:, 1::2], p[:, 2::2]
+        flagged = ((begins + goes_on) >= least).any(1) | (p[:, 0] < plain)
+        yield runs(point.text, flagged, begins, goes_on, kinds)
 
 
 def _check_thresholds(threshold: float, thresholds: Mapping[str, float]) -> None:
@@ -73,9 +82,9 @@ def _need(package: str, install: str, policy: str) -> None:
 _PLAIN = {"O", "_", "<unk>", "<START>", "<STOP>"}  # the last two of a CRF
 
 
-def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
     """The kinds in tags such as O, B-PER, S-PER, and in which column of a row each tag counts."""
-    split = [re.fullmatch(r"(?:([BIESLU])-)?(.+)", tag, re.DOTALL).groups() for tag in tags]
+    split = [tag.split("-", 1) if re.match("[BIESLU]-.", tag) else ["", tag] for tag in tags]
     kinds = tuple(sorted({kind for _, kind in split} - _PLAIN))
     columns = np.zeros((len(tags), 1 + 2 * len(kinds)))
     for row, (prefix, kind) in zip(columns, split, strict=True):
@@ -84,7 +93,7 @@ def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
     return kinds, columns
 
 
-def _by_word(text: str, tokens: Tokens, kinds: int) -> np.ndarray:
+def _by_word(text: str, tokens: Tokens, kinds: int) -> Floats:
     """(words, 1 + 2 kinds): for each word the row of the least plain token that touches it."""
     at = words(text)
     rows = np.zeros((len(at), 1 + 2 * kinds))
@@ -107,150 +116,208 @@ def transformers_ner(
     plain: float = 0.0,
     batch: int = 32,
     device: str = "cpu",
-) -> Detector:
+) -> Policy:
     """A token-classification model of transformers: a folder, or a name on the hub.
 
-    Only weights in safetensors are read. Texts beyond the model's context are read in windows that
-    overlap, so that no word goes unseen. ``thresholds`` are by kind (``PER``); ``plain=0.9`` makes
-    the conservative policy.
+    Only weights in safetensors are read, and no code that lies beside them is run. Texts beyond
+    the model's context are read in windows that overlap, so that no word goes unseen.
+    ``thresholds`` are by kind (``PER``); ``plain=0.9`` makes the conservative policy.
     """
-    import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)
-        model = AutoModelForTokenClassification.from_pretrained(name, use_safetensors=True)
-    except (OSError, ValueError, KeyError):
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+        model = AutoModelForTokenClassification.from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False, weights_only=True
+        )
+    except Exception as error:  # whatever a hostile or damaged folder makes the libraries raise
         raise ValueError(
-            f"policy='ner:{name}': no token-classification model with safetensors and tokenizer"
+            f"policy='ner:{name}': no token-classification model with safetensors and tokenizer "
+            f"({type(error).__name__})"
         ) from None
     if not tokenizer.is_fast:
         raise ValueError(f"policy='ner:{name}': its tokenizer has no offsets, a fast one is needed")
-    model = model.to(device).eval()
     kinds, columns = _columns([model.config.id2label[k] for k in range(model.config.num_labels)])
-    most = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", 512))
+    reader = _Reader(tokenizer, model.to(device).eval(), columns, batch, device)
+    return detector(f"ner:{name}", kinds, reader.score, threshold, thresholds, plain)
 
-    def score(texts: Sequence[str]) -> list[np.ndarray]:
-        found = []
-        for k in range(0, len(texts), batch):
-            lot = list(texts[k : k + batch])
-            coded = tokenizer(
-                lot,
-                truncation=True,
-                max_length=most,
-                stride=most // 4,
-                return_overflowing_tokens=True,
-                return_offsets_mapping=True,
-                padding=True,
-                return_tensors="pt",
-            )
-            offsets = coded.pop("offset_mapping").tolist()
-            of = coded.pop("overflow_to_sample_mapping").tolist()
-            with torch.inference_mode():
-                scores = model(**coded.to(device)).logits.double().softmax(-1).cpu().numpy()
-            tokens: list[list] = [[] for _ in lot]
-            for text, window, rows in zip(of, offsets, scores @ columns, strict=True):
-                pairs = zip(window, rows, strict=True)
-                tokens[text] += [(a, b, row) for (a, b), row in pairs if a < b]
-            found += [_by_word(t, rows, len(kinds)) for t, rows in zip(lot, tokens, strict=True)]
-        return found
 
-    return Detector(f"ner:{name}", kinds, score, threshold, thresholds or {}, plain)
+class _Reader:
+    """A tokenizer and a model that score the words of texts."""
+
+    def __init__(
+        self, tokenizer: Any, model: Any, columns: Floats, batch: int, device: str
+    ) -> None:
+        self.tokenizer, self.model, self.columns = tokenizer, model, columns
+        self.batch, self.device = batch, device
+        most = getattr(model.config, "max_position_embeddings", 512)
+        self.most = min(tokenizer.model_max_length, most)
+
+    def score(self, texts: Sequence[str]) -> list[Floats]:
+        lots = [list(texts[k : k + self.batch]) for k in range(0, len(texts), self.batch)]
+        return [row for lot in lots for row in self._lot(lot)]
+
+    def _lot(self, texts: list[str]) -> list[Floats]:
+        import torch
+
+        coded = self.tokenizer(
+            texts,
+            truncation=True,
+            max_length=self.most,
+            stride=self.most // 4,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            padding=True,
+            return_tensors="pt",
+        )
+        offsets = coded.pop("offset_mapping").tolist()
+        of = coded.pop("overflow_to_sample_mapping").tolist()
+        scores = []
+        with torch.inference_mode():
+            for k in range(0, len(of), self.batch):  # a long text has many windows
+                some = {name: rows[k : k + self.batch] for name, rows in coded.items()}
+                logits = self.model(**{n: r.to(self.device) for n, r in some.items()}).logits
+                scores.append(logits.double().softmax(-1).cpu().numpy())
+        tokens: list[list[tuple[int, int, Floats]]] = [[] for _ in texts]
+        for text, window, rows in zip(of, offsets, np.concatenate(scores), strict=True):
+            pairs = zip(window, rows @ self.columns, strict=True)
+            tokens[text] += [(a, b, row) for (a, b), row in pairs if a < b]
+        kinds = (self.columns.shape[1] - 1) // 2
+        return [_by_word(t, rows, kinds) for t, rows in zip(texts, tokens, strict=True)]
 
 
 def flair(
-    name: str,
+    model: Any,
     *,
+    name: str = "",
     threshold: float = 0.3,
     thresholds: Mapping[str, float] | None = None,
     plain: float = 0.0,
     batch: int = 32,
-) -> Detector:
-    """A sequence tagger of flair: a file, or a name on the hub.
+) -> Policy:
+    """A ``SequenceTagger`` of flair, already loaded by you.
 
     The paper's policy is ``flair/ner-english-ontonotes-fast``; with ``plain=0.9``, its conservative
-    one. Flair's files are pickles, which run code when they are read: take them only from whom you
-    trust.
+    one. Flair's files are pickles, which run code when they are read, so none is read here by its
+    name: ``detectors.flair(SequenceTagger.load(...))`` where you trust who made it, and
+    ``register`` to give it a name.
     """
-    _need("flair", "pip install flair", f"flair:{name}")
-    from flair.data import Sentence
-    from flair.models import SequenceTagger
+    Sentence = importlib.import_module("flair.data").Sentence
 
-    try:
-        model = SequenceTagger.load(name)
-    except Exception as error:  # whatever flair, the hub or a pickle raise
-        raise ValueError(
-            f"policy='flair:{name}': flair cannot load it ({type(error).__name__})"
-        ) from None
     tags = model.label_dictionary.get_items()
     kinds, columns = _columns(tags)
     column = dict(zip(tags, columns, strict=True))
 
-    def score(texts: Sequence[str]) -> list[np.ndarray]:
+    def score(texts: Sequence[str]) -> list[Floats]:
         sentences = [Sentence(t) for t in texts]
         model.predict(sentences, mini_batch_size=batch, return_probabilities_for_all_classes=True)
-        found = []
+        rows = []
         for text, sentence in zip(texts, sentences, strict=True):
             tokens = []
             for token in sentence:
                 spread = token.get_tags_proba_dist(model.tag_type)
                 row = sum(s.score * column[s.value] for s in spread if s.value in column)
                 tokens.append((token.start_position, token.end_position, row))
-            found.append(_by_word(text, tokens, len(kinds)))
-        return found
+            rows.append(_by_word(text, tokens, len(kinds)))
+        return rows
 
-    return Detector(f"flair:{name}", kinds, score, threshold, thresholds or {}, plain)
+    return detector(name or "flair", kinds, score, threshold, thresholds, plain)
+
+
+SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm"))
+"""English models of spaCy, the largest first."""
+
+
+def _presidio_engine(model: str) -> Any:
+    """Presidio's engine on a spaCy model that is installed: ``model``, or the largest."""
+    spacy, analyzer = map(importlib.import_module, ("spacy", "presidio_analyzer"))
+    NlpEngineProvider = importlib.import_module("presidio_analyzer.nlp_engine").NlpEngineProvider
+
+    wanted = (model,) if model else SPACY_MODELS
+    here = [name for name in wanted if spacy.util.is_package(name)]
+    if not here:
+        policy = f"presidio:{model}" if model else "presidio"
+        raise ValueError(
+            f"policy={policy!r}: needs a language model: python -m spacy download {wanted[0]}"
+        )
+    models = [{"lang_code": "en", "model_name": here[0]}]
+    provider = NlpEngineProvider(nlp_configuration={"nlp_engine_name": "spacy", "models": models})
+    return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
 
 
 def presidio(
+    model: str = "",
     *,
     threshold: float = 0.3,
     thresholds: Mapping[str, float] | None = None,
     entities: Sequence[str] | None = None,
     engine: Any = None,
-) -> Detector:
-    """Microsoft's Presidio, in English; ``engine`` is an ``AnalyzerEngine`` of your own.
+) -> Policy:
+    """Microsoft's Presidio, in English, on a spaCy ``model`` that is installed (the largest of
+    ``SPACY_MODELS`` by default); ``engine`` is an ``AnalyzerEngine`` of your own.
 
     ``thresholds`` are by the name of the recogniser (``PhoneRecognizer``) or by entity
     (``PHONE_NUMBER``), the first before the second before ``threshold``. ``entities`` are what to
     look for, by default all that it knows.
     """
-    _need("presidio_analyzer", "pip install presidio-analyzer", "presidio")
-    from presidio_analyzer import AnalyzerEngine, RecognizerResult
+    name = f"presidio:{model}" if model else "presidio"
+    _need("presidio_analyzer", "pip install presidio-analyzer", name)
+    KEY = importlib.import_module("presidio_analyzer").RecognizerResult.RECOGNIZER_NAME_KEY
 
-    if engine is None:
-        import spacy
-
-        if not spacy.util.is_package("en_core_web_lg"):
-            raise ValueError(
-                "policy='presidio': needs its language model: python -m spacy download "
-                "en_core_web_lg"
-            )
-        engine = AnalyzerEngine()
+    engine = engine or _presidio_engine(model)
     least = dict(thresholds or {})
     _check_thresholds(threshold, least)
     kinds = tuple(sorted(entities or engine.get_supported_entities(language="en")))
-    known = {r.name for r in engine.get_recognizers(language="en")} | set(kinds)
-    unknown = sorted(set(least) - known)
-    if unknown:
-        allowed = ", ".join(sorted(known))
-        raise ValueError(f"thresholds: {unknown[0]!r} is unknown, must be one of {allowed}")
+    allowed = {r.name for r in engine.get_recognizers(language="en")} | set(kinds)
+    if unknown := sorted(set(least) - allowed):
+        listed = ", ".join(sorted(allowed))
+        raise ValueError(f"thresholds: {unknown[0]!r} is unknown, must be one of {listed}")
 
-    def score(texts: Sequence[str]) -> list[np.ndarray]:
-        found = []
-        for text in texts:
-            at = words(text)
-            rows = np.zeros((len(at), 1 + 2 * len(kinds)))
-            rows[:, 0] = 1
-            for r in engine.analyze(text=text, language="en", entities=list(kinds)):
-                by = (r.recognition_metadata or {}).get(RecognizerResult.RECOGNIZER_NAME_KEY)
-                if r.score < least.get(by, least.get(r.entity_type, threshold)):
-                    continue
-                column = 1 + 2 * kinds.index(r.entity_type)
-                inside = [k for k, (a, b) in enumerate(at) if a < r.end and r.start < b]
-                for k in inside:  # already above its threshold, whatever the score
-                    rows[k, 0], rows[k, column + (k != inside[0])] = 0, 1
-            found.append(rows)
-        return found
+    def kept(text: str) -> Iterator[tuple[int, int, int]]:
+        """Start, end and kind of what is above its threshold, whatever the score."""
+        for r in engine.analyze(text=text, language="en", entities=list(kinds)):
+            by = str((r.recognition_metadata or {}).get(KEY))
+            if r.score >= least.get(by, least.get(r.entity_type, threshold)):
+                yield r.start, r.end, kinds.index(r.entity_type)
 
-    return Detector("presidio", kinds, score)
+    def score(texts: Sequence[str]) -> list[Floats]:
+        return [_rows(text, kept(text), len(kinds)) for text in texts]
+
+    return detector(name, kinds, score)
+
+
+def _rows(text: str, found: Iterable[tuple[int, int, int]], kinds: int) -> Floats:
+    """(words, 1 + 2 kinds) of 0 and 1 for entities that are found or not."""
+    at = words(text)
+    rows = np.zeros((len(at), 1 + 2 * kinds))
+    rows[:, 0] = 1
+    ends = [end for _, end in at]
+    for start, end, kind in found:
+        first = k = int(np.searchsorted(ends, start, side="right"))
+        while k < len(at) and at[k][0] < end:
+            rows[k, 0], rows[k, 1 + 2 * kind + (k != first)] = 0, 1
+            k += 1
+    return rows
+
+
+# --------------------------------------------------------------------------- by name
+@register("ner", ":MODEL", learned=True)
+def _ner(model: str) -> Policy:
+    return transformers_ner(model)
+
+
+@register("ner_conservative", ":MODEL", learned=True)
+def _ner_conservative(model: str) -> Policy:
+    return transformers_ner(model, plain=CAUTIOUS)
+
+
+@register("flair", ":MODEL", learned=True)
+@register("flair_conservative", ":MODEL", learned=True)
+def _flair(model: str) -> Policy:
+    raise ValueError(
+        f"policy='flair:{model}': flair's files are pickles, which run code when they are read; "
+        "load it yourself, crtlib.screening.detectors.flair(SequenceTagger.load(...))"
+    )
+
+
+register("presidio", "[:SPACY_MODEL]", learned=True)(presidio)

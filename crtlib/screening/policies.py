@@ -4,23 +4,25 @@ A policy is called on points and answers with the flagged spans of each, sorted 
 
 >>> from crtlib.text.records import Point
 >>> points = [Point("0", "u", "USR: I am Ada Lovelace."), Point("1", "u", "SYS: Anything else?")]
->>> regex()(points)
+>>> regex("customersim")(points)
 [(Secret(kind='name', start=10, end=22),), ()]
->>> miss(regex(), gamma=1.0, seed=0)(points)
+>>> miss(regex("customersim"), gamma=1.0, seed=0)(points)
 [(), ()]
->>> round(miss_rate_upper(0, 200), 5)  # what 200 labels without a miss certify
-0.01487
+>>> everything(points)
+[(Secret(kind='text', start=0, end=23),), (Secret(kind='text', start=0, end=19),)]
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Literal
 
-from crtlib.screening.policy import Labels, Policy
+from crtlib.checks import check, check_choice
+from crtlib.screening.policy import Flag, Labels, Policy, checked, register
+from crtlib.screening.spans import merged
 from crtlib.text.records import Point, Secret
 
 # Each piece starts with a sign or a capital: an optional start would take exponential time.
@@ -89,27 +91,36 @@ _SHAPES = {
 }
 
 
-@dataclass(frozen=True)
-class Regex:
+SHAPES = tuple(_SHAPES)
+"""The corpora whose secrets ``regex`` knows by shape."""
+
+NAMED = {
+    "customersim": "CustomerSim",
+    "schema_guided": "Schema-Guided Dialogue",
+    "multiwoz": "MultiWOZ",
+    "wikitext2": "WikiText-2",
+}
+
+
+def _matches(pattern: re.Pattern[str], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    for p in points:
+        found = pattern.finditer(p.text)
+        yield tuple(Secret(m.lastgroup or "", *m.span(m.lastgroup or 0)) for m in found)
+
+
+def matching(name: str, pattern: re.Pattern[str], *, label: str = "") -> Policy:
     """Flags what ``pattern`` finds; the kind is the name of the group that matched.
 
-    No character class of the built-in pattern matches ``<`` or ``>``: a text that already holds
-    ``<MASK>`` is labelled around the mask as if the mask were not there (Proposition 5
-    needs labels that do not change elsewhere when one secret is masked). Where people wrote the
-    text a span may still take a neighbour along: ``tagger.label_stability`` counts how often.
+    A pattern whose character classes have no ``<`` and ``>`` labels a text that holds ``<MASK>``
+    around the mask as if the mask were not there (Proposition 5 needs labels that do not change
+    elsewhere when one secret is masked). Where people wrote the text a span may still take a
+    neighbour along: :func:`crtlib.screening.rates.rates` counts the traces.
     """
-
-    name: str
-    pattern: re.Pattern[str]
-
-    def __call__(self, points: Sequence[Point]) -> Labels:
-        find = self.pattern.finditer
-        return [
-            tuple(Secret(m.lastgroup, *m.span(m.lastgroup)) for m in find(p.text)) for p in points
-        ]
+    return Policy(name, partial(_matches, pattern), label)
 
 
-def regex(corpus: str = "customersim") -> Regex:
+@lru_cache
+def regex(corpus: str = "customersim") -> Policy:
     """The regular expressions for the kinds of a corpus, and for the digits of a canary.
 
     Made from the *shape* of the secrets (two capitalised words in a row, ten capitals or digits,
@@ -117,72 +128,58 @@ def regex(corpus: str = "customersim") -> Regex:
     where a simulator made the shapes (customersim) or where every digit is a secret (wikitext2);
     people who write as they like are another matter (schema_guided, multiwoz: see ``tagger``).
     """
-    if corpus not in _SHAPES:
-        raise ValueError(f"corpus={corpus!r}: must be one of {', '.join(_SHAPES)}")
+    check_choice("corpus", corpus, SHAPES)
     kinds = [f"(?P<{kind}>{pattern})" for kind, pattern in _SHAPES[corpus].items()]
-    return Regex("regex", re.compile("|".join([r"\bID is:? (?P<id>\d{4,})", *kinds])))
+    pattern = re.compile("|".join([r"\bID is:? (?P<id>\d{4,})", *kinds]))
+    return matching(f"regex:{corpus}", pattern, label=f"regular expressions, {NAMED[corpus]}")
 
 
-@dataclass(frozen=True)
-class Oracle:
-    """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
-
-    name: str = "oracle"
-
-    def __call__(self, points: Sequence[Point]) -> Labels:
-        return [p.secrets for p in points]
+def _labels(points: Sequence[Point]) -> Labels:
+    return [p.secrets for p in points]
 
 
-def oracle() -> Oracle:
-    """The policy that knows the labels."""
-    return Oracle()
+def _nothing(points: Sequence[Point]) -> Labels:
+    return [()] * len(points)
 
 
-@dataclass(frozen=True)
-class Everything:
-    """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
-
-    name: str = "everything"
-
-    def __call__(self, points: Sequence[Point]) -> Labels:
-        return [(Secret("text", 0, len(p.text)),) if p.text else () for p in points]
+def _whole(points: Sequence[Point]) -> Labels:
+    return [(Secret("text", 0, len(p.text)),) if p.text else () for p in points]
 
 
-def everything() -> Everything:
-    """The most conservative policy: recall 1, nothing is public."""
-    return Everything()
+oracle = Policy("oracle", _labels, "the labels themselves")
+"""Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
+
+none = Policy("none", _nothing, "nothing")
+"""Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
+
+everything = Policy("everything", _whole, total=True)
+"""Flags the whole text of every point: as ``pi_c`` it makes every point private."""
+
+register("oracle")(lambda _: oracle)
+register("none")(lambda _: none)
+register("everything")(lambda _: everything)
 
 
-@dataclass(frozen=True)
-class Miss:
-    """``policy``, of whose spans each is dropped with probability ``gamma``. See ``miss``."""
-
-    policy: Policy
-    gamma: float
-    seed: int
-    per: Literal["occurrence", "value"]
-
-    @property
-    def name(self) -> str:
-        return f"{self.policy.name} (misses {self.gamma:g} per {self.per})"
-
-    def _coin(self, point: Point, s: Secret) -> float:
-        """Uniform on [0, 1), a function of what is hashed and of nothing else."""
-        key = [str(self.seed), *([point.id] if self.per == "occurrence" else [])]
-        key.append(point.text[s.start : s.end])
-        digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
-        return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
-
-    def __call__(self, points: Sequence[Point]) -> Labels:
-        return [
-            tuple(s for s in spans if self._coin(p, s) >= self.gamma)
-            for p, spans in zip(points, self.policy(points), strict=True)
-        ]
+# --------------------------------------------------------------------------- the dial
+Per = Literal["occurrence", "value"]
 
 
-def miss(
-    policy: Policy, gamma: float, seed: int, per: Literal["occurrence", "value"] = "occurrence"
-) -> Miss:
+def _coin(seed: int, per: Per, point: Point, s: Secret) -> float:
+    """Uniform on [0, 1), a function of what is hashed and of nothing else."""
+    key = [str(seed), *([point.id] if per == "occurrence" else [])]
+    key.append(point.text[s.start : s.end])
+    digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
+
+
+def _spared(policy: Policy, gamma: float, seed: int, per: Per, points: Sequence[Point]) -> Labels:
+    return [
+        tuple(s for s in spans if _coin(seed, per, p, s) >= gamma)
+        for p, spans in zip(points, policy(points), strict=True)
+    ]
+
+
+def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Policy:
     """The dial: ``policy`` with miss rate ``gamma`` in [0, 1] on what it would have found.
 
     ``per="occurrence"`` tosses a coin for each point and value, so that a secret which stands in
@@ -192,8 +189,36 @@ def miss(
     reason equal values within one point share their coin: counting them would let the mask of
     the first change the second. What is missed at some ``gamma`` is missed at every larger one.
     """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma={gamma}: must be in [0, 1]")
-    if per not in ("occurrence", "value"):
-        raise ValueError(f"per={per!r}: must be one of occurrence, value")
-    return Miss(policy, gamma, seed, per)
+    check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
+    check_choice("per", per, ("occurrence", "value"))
+    policy = checked(policy)
+    return Policy(
+        f"{policy.name} (misses {gamma:g} per {per})",
+        partial(_spared, policy, gamma, seed, per),
+        f"{policy.label} (misses {gamma:g} per {per})",
+        learned=policy.learned,
+        taught_by=policy.taught_by,
+    )
+
+
+# --------------------------------------------------------------------------- unions
+def _united(parts: Sequence[Policy], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    for spans in zip(*(policy(points) for policy in parts), strict=True):
+        yield merged(spans)
+
+
+def union(*parts: Flag) -> Policy:
+    """Flags what any of ``parts`` flags; spans that touch or overlap become one.
+
+    A span has the kind of the first part, in the order given, that has a share in it.
+    """
+    check("parts", len(parts), bool(parts), "at least one policy")
+    policies = [checked(policy) for policy in parts]
+    return Policy(
+        "+".join(p.name for p in policies),
+        partial(_united, policies),
+        " + ".join(p.label for p in policies),
+        learned=any(p.learned for p in policies),
+        taught_by=tuple(t for p in policies for t in p.taught_by),
+        total=any(p.total for p in policies),
+    )

@@ -1,5 +1,13 @@
-"""What a policy is: points in, spans out; and a policy that is checked.
+"""What a policy is: a value with a name that answers points with spans, checked.
 
+>>> from crtlib.text.records import Point, Secret
+>>> first = Policy("first", lambda points: [[Secret("x", 0, 1)] for p in points])
+>>> first([Point("0", "u", "hi")])
+[(Secret(kind='x', start=0, end=1),)]
+>>> Policy("mute", lambda points: [])([Point("0", "u", "hi")])
+Traceback (most recent call last):
+...
+ValueError: policy='mute': 0 labels for 1 points
 >>> words("my ID: 12")
 [(0, 2), (3, 5), (5, 6), (7, 9)]
 """
@@ -7,69 +15,144 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
+from crtlib.screening.spans import around
+from crtlib.screening.teaching import Teaching
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
 Labels = list[tuple[Secret, ...]]
-"""The flagged spans of each point."""
+"""The flagged spans of each point, sorted and disjoint."""
 
-
-class Policy(Protocol):
-    """A screening policy (CRT, section 3.2: the labelling function pi, or pi_c)."""
-
-    @property
-    def name(self) -> str:
-        """How a table or a guarantee calls it."""
-        ...
-
-    def __call__(self, points: Sequence[Point]) -> Labels:
-        """The flagged spans of each point, sorted and disjoint."""
-        ...
+Flag = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
 
 
 @dataclass(frozen=True)
-class Checked:
-    """``policy``, whose mistakes become one line that names it. See ``checked``."""
+class Policy:
+    """A screening policy (CRT, section 3.2: the labelling function pi, or pi_c).
 
-    policy: Policy
+    ``flag`` maps points to spans; a call checks what it answers, and ``ValueError`` names the
+    policy where it raises, or returns labels for another number of points, or spans that are
+    unsorted, overlap or lie outside their text. No text is shown, and the exception that ``flag``
+    raised is not chained, as it may quote one.
 
-    @property
-    def name(self) -> str:
-        return getattr(self.policy, "name", None) or type(self.policy).__name__
+    ``name`` is what a command line says, ``label`` what a table shows. ``learned``: it was taught
+    from labels, so that only others may judge it and its numbers are for text like them;
+    ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
+    of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
+    there already. ``total``: it flags every character of every text.
+    """
+
+    name: str
+    flag: Flag = field(repr=False)
+    label: str = ""
+    learned: bool = False
+    taught_by: tuple[Teaching, ...] = field(default=(), repr=False)
+    own_words: bool = False
+    total: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.name)
 
     def __call__(self, points: Sequence[Point]) -> Labels:
+        """The flagged spans of each point, sorted and disjoint."""
         try:
-            labels = [tuple(spans) for spans in self.policy(points)]
+            if self.own_words:
+                labels = _by_turn(points, self.flag)
+            else:
+                labels = [tuple(spans) for spans in self.flag(points)]
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None
-        if len(labels) != len(points):
-            raise ValueError(
-                f"policy={self.name!r}: gave {len(labels)} labels for {len(points)} points"
-            )
-        for p, spans in zip(points, labels, strict=True):
-            try:
-                check_spans(p.text, spans)
-            except (ValueError, AttributeError, TypeError) as error:
-                why = str(error) if isinstance(error, ValueError) else "its spans are no Secrets"
-                raise ValueError(f"policy={self.name!r}: point {p.id!r}: {why}") from None
-        return labels
+        return check_labels(points, labels, f"policy={self.name!r}")
 
 
-def checked(policy: Policy) -> Checked:
-    """``policy``, refused with a ``ValueError`` where it raises, or returns labels for another
-    number of points or spans that are unsorted, overlap or lie outside their text.
+def _by_turn(points: Sequence[Point], flag: Flag) -> Labels:
+    """The labels of points of which ``flag`` sees one turn's own words at a time."""
+    of = [(k, a, b) for k, p in enumerate(points) for a, b in p.spoken or ((0, len(p.text)),)]
+    turns = [Point(points[k].id, points[k].user, points[k].text[a:b]) for k, a, b in of]
+    labels: list[list[Secret]] = [[] for _ in points]
+    answers = list(flag(turns))
+    if len(answers) != len(turns):
+        return [()] * (len(answers) + len(points))  # so that the check names the number
+    for (k, a, _), turn, spans in zip(of, turns, answers, strict=True):
+        cut = around(turn.text, tuple(spans))
+        labels[k] += [Secret(s.kind, s.start + a, s.end + a) for s in cut]
+    return [tuple(spans) for spans in labels]
 
-    No text is shown, and the exception that a policy raised is not chained, as it may quote one.
+
+def check_labels(
+    points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str
+) -> list[tuple[Secret, ...]]:
+    """``labels`` as tuples, or ``ValueError`` in one line that begins with ``who``."""
+    if len(labels) != len(points):
+        raise ValueError(f"{who}: {len(labels)} labels for {len(points)} points")
+    made = [tuple(spans) for spans in labels]
+    for p, spans in zip(points, made, strict=True):
+        try:
+            check_spans(p.text, spans)
+        except (ValueError, AttributeError, TypeError) as error:
+            why = str(error) if isinstance(error, ValueError) else "its spans are no Secrets"
+            raise ValueError(f"{who}: point {p.id!r}: {why}") from None
+    return made
+
+
+def checked(policy: Flag) -> Policy:
+    """``policy`` as a ``Policy``, named after its attribute ``name`` or after its type."""
+    if isinstance(policy, Policy):
+        return policy
+    return Policy(getattr(policy, "name", None) or type(policy).__name__, policy)
+
+
+# --------------------------------------------------------------------------- by name
+Make = Callable[[str], Policy]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """How a name becomes a policy. ``takes``: ``""``, ``":FILE"`` (needed), ``"[:FILE]"``."""
+
+    name: str
+    takes: str
+    make: Make
+    learned: bool = False
+
+
+MAKERS: dict[str, Maker] = {}
+"""What has been registered so far; :func:`crtlib.screening.by_name.known` knows all names."""
+
+
+def register(name: str, takes: str = "", *, learned: bool = False) -> Callable[[Make], Make]:
+    """Make a policy reachable by ``name`` on every command line and in every setting.
+
+    The function gets what follows the colon, ``""`` if nothing does, and returns the policy;
+    ``learned`` says of it what :class:`Policy` does, for those who must know before it is made. A
+    package of your own registers by being imported, or without that through the entry point group
+    ``crtlib.policies``, whose names are those of policies and whose values are such functions.
+
+    >>> @register("shouting", ":WORD")
+    ... def _(word):
+    ...     return Policy(f"shouting:{word}", lambda points: [() for p in points])
+    >>> MAKERS.pop("shouting").make("hey").name
+    'shouting:hey'
     """
-    return Checked(policy)
+    if not re.fullmatch(r"[a-z]\w*", name):
+        raise ValueError(f"name={name!r}: must be lower-case letters, digits and _")
+
+    def add(make: Make) -> Make:
+        MAKERS[name] = Maker(name, takes, make, learned)
+        return make
+
+    return add
 
 
+# --------------------------------------------------------------------------- words
 _WORDS = re.compile(rf"{re.escape(MASK)}|\w+(?:['’/@&+-]+\w+|(?<=\d)[.,:]\d\w*)*|[^\w\s]")
+
+Floats = npt.NDArray[np.float64]
 
 
 def words(text: str) -> list[tuple[int, int]]:
@@ -78,21 +161,25 @@ def words(text: str) -> list[tuple[int, int]]:
 
 
 def runs(
-    text: str, flagged: np.ndarray, begins: np.ndarray, goes_on: np.ndarray, kinds: Sequence[str]
+    text: str,
+    flagged: npt.NDArray[np.bool_],
+    begins: Floats,
+    goes_on: Floats,
+    kinds: Sequence[str],
 ) -> tuple[Secret, ...]:
     """Spans from the ``flagged`` words of a text: those next to each other are one secret, unless
     the second rather begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
     at = words(text)
     new = begins.sum(1) > goes_on.sum(1)
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for i in np.flatnonzero(flagged).tolist():
         if text[slice(*at[i])] == MASK:
             continue
-        if found and found[-1][-1] == i - 1 and not new[i]:
-            found[-1].append(i)
+        if groups and groups[-1][-1] == i - 1 and not new[i]:
+            groups[-1].append(i)
         else:
-            found.append([i])
+            groups.append([i])
     return tuple(
-        Secret(kinds[int((begins[f] + goes_on[f]).sum(0).argmax())], at[f[0]][0], at[f[-1]][1])
-        for f in found
+        Secret(kinds[int((begins[g] + goes_on[g]).sum(0).argmax())], at[g[0]][0], at[g[-1]][1])
+        for g in groups
     )

@@ -1,11 +1,10 @@
 """Algorithm 1 of CRT, lines 1 to 4: deduplicate, redact, split into public and private points.
 
->>> from crtlib.text.records import Point
->>> from crtlib.text.records import Secret
+>>> from crtlib.text.records import Point, Secret
 >>> texts = ["my id is 7", "hello", "hello", "my id is 9"]
->>> points = tuple(Point(str(i), "u", t) for i, t in enumerate(texts))
->>> digits = lambda ps: [
-...     tuple(Secret("id", i, i + 1) for i, c in enumerate(p.text) if c.isdigit()) for p in ps
+>>> points = [Point(str(i), "u", t) for i, t in enumerate(texts)]
+>>> digits = [
+...     tuple(Secret("id", i, i + 1) for i, c in enumerate(p.text) if c.isdigit()) for p in points
 ... ]
 >>> prepared = prepare(points, digits, digits, dedup="all", duplicates="mask")
 >>> [p.text for p in prepared.public], [p.text for p in prepared.private]
@@ -14,16 +13,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
-from crtlib.screening.redact import _clear, redact
+from crtlib.screening.policy import Labels, check_labels
+from crtlib.screening.redact import redact
+from crtlib.screening.spans import uncovered
 from crtlib.text.records import MASK, Point, Secret
-
-Policy = Callable[[Sequence[Point]], "list[tuple[Secret, ...]]"]
-"""A screening policy: the flagged spans of each point, sorted and disjoint."""
 
 Dedup = Literal["all", "flagged", "none"]
 Duplicates = Literal["mask", "drop"]
@@ -36,7 +35,8 @@ class Prepared:
     ``secrets`` of a prepared point are the labelled characters that are STILL in its text, with
     their spans in the new text: whole secrets that the policy missed, and what its masks left of
     others. ``missed_secrets`` counts the secrets of which anything is left, as
-    :func:`crtlib.screening.recall.recall` does, in the points that were not dropped or masked as duplicates.
+    :func:`crtlib.screening.recall.recall` does, in the points that were not dropped or masked as
+    duplicates.
     """
 
     public: tuple[Point, ...]
@@ -55,8 +55,8 @@ class Prepared:
 
 def prepare(
     points: Sequence[Point],
-    pi: Policy | None,
-    pi_c: Policy | None,
+    flags: Sequence[Sequence[Secret]] | None,
+    cautious_flags: Sequence[Sequence[Secret]] | None,
     *,
     dedup: Dedup = "all",
     duplicates: Duplicates = "mask",
@@ -64,68 +64,66 @@ def prepare(
 ) -> Prepared:
     """Algorithm 1, lines 1 to 4.
 
-    ``pi`` says what is redacted, ``pi_c`` (the conservative policy) what else is private; None
-    is the policy that flags nothing, for the baselines. A point is private where either policy
-    speaks or where its text holds ``<MASK>`` (A.6.5); every other point is public.
+    ``flags`` are the spans of ``pi`` in each raw point: what is redacted. ``cautious_flags`` are
+    those of ``pi_c`` (the conservative policy): what else is private. None is the policy that flags
+    nothing, for the baselines. A point is private where either policy speaks or where its text
+    holds ``<MASK>`` (A.6.5); every other point is public.
 
     ``dedup`` is the scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
-    alone the points on which ``pi_c`` is silent, so that harmless templates keep their
+    alone the points on which both policies are silent, so that harmless templates keep their
     frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall; ``"none"``.
 
     ``duplicates`` says what becomes of a second occurrence: ``"mask"`` replaces it by a
     ``<MASK>``-only private point (Algorithm 1), ``"drop"`` removes it (Section 4, "remove
     identical sequences"). The ``pattern`` of duplicates is computed once, on the raw points
-    (:func:`crtlib.screening.dedup.pattern`), and is treated as public: computed anew on the neighbouring
-    dataset it can differ, one secret then changes several prepared points, and Proposition 7 fails
-    on templated text (the two-line counterexample is a test). None is the exact one.
+    (:func:`crtlib.screening.dedup.pattern`), and is treated as public: computed anew on the
+    neighbouring dataset it can differ, one secret then changes several prepared points, and
+    Proposition 7 fails on templated text (the two-line counterexample is a test). None is the
+    exact one.
 
     The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
-    labels cannot depend on what deduplication did elsewhere.
+    labels cannot depend on what deduplication did elsewhere. Raises ``ValueError`` for no points,
+    and for spans that are not those of these points.
     """
-    for name, value, allowed in (
-        ("dedup", dedup, ("all", "flagged", "none")),
-        ("duplicates", duplicates, ("mask", "drop")),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
-    from crtlib.screening import policy  # which redacts with this module
-
+    check_choice("dedup", dedup, ("all", "flagged", "none"))
+    check_choice("duplicates", duplicates, ("mask", "drop"))
     points = tuple(points)
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
-    nothing: list[tuple[Secret, ...]] = [()] * len(points)
-    flagged = policy.checked(pi)(points) if pi else nothing
-    cautious = policy.checked(pi_c)(points) if pi_c else nothing
+    silent: Labels = [()] * len(points)
+    pi = silent if flags is None else check_labels(points, flags, "flags")
+    cautious = cautious_flags
+    pi_c = silent if cautious is None else check_labels(points, cautious, "cautious_flags")
+    private = [
+        bool(a or b) or MASK in p.text for p, a, b in zip(points, pi, pi_c, strict=True)
+    ]  # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
+    repeated = _repeated(points, private, dedup, pattern)
+    parts: tuple[list[Point], list[Point]] = [], []
+    spans = touched = missed = 0
+    for p, marks, apart, again in zip(points, pi, private, repeated, strict=True):
+        if again and duplicates == "drop":
+            continue
+        if again:
+            parts[1].append(replace(p, text=MASK, secrets=(), spoken=()))
+            continue
+        spans += len(marks)
+        touched += bool(marks)
+        missed += len(uncovered(p.secrets, marks))
+        parts[apart].append(redact(p, marks))
+    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": missed}
+    public, masked = (tuple(part) for part in parts)
+    return Prepared(public, masked, len(points), sum(repeated), **counts)
+
+
+def _repeated(
+    points: Sequence[Point], private: Sequence[bool], dedup: Dedup, pattern: Sequence[bool] | None
+) -> list[bool]:
+    """On which points deduplication acts."""
     if dedup == "none":
         pattern = [False] * len(points)
     repeated = list(dedup_module.pattern(points) if pattern is None else pattern)
     if len(repeated) != len(points):
         raise ValueError(f"pattern: has {len(repeated)} entries for {len(points)} points")
     if dedup == "flagged":
-        # A mask counts as flagged: it stands where, on the neighbouring dataset, a policy speaks.
-        speaks = zip(repeated, flagged, cautious, points, strict=True)
-        repeated = [r and bool(f or c or MASK in p.text) for r, f, c, p in speaks]
-
-    public: list[Point] = []
-    private: list[Point] = []
-    spans = touched = missed = 0
-    for point, marks, careful, duplicate in zip(points, flagged, cautious, repeated, strict=True):
-        if duplicate:
-            if duplicates == "mask":
-                private.append(replace(point, text=MASK, secrets=()))
-            continue
-        done = redact(point, marks)
-        spans += len(marks)
-        touched += bool(marks)
-        kept = _clear(point, marks) if point.secrets else []
-        missed += sum(any(s.start < z and a < s.end for a, z, _ in kept) for s in point.secrets)
-        (private if marks or careful or MASK in done.text else public).append(done)
-    return Prepared(
-        public=tuple(public),
-        private=tuple(private),
-        points=len(points),
-        duplicates=sum(repeated),
-        redacted_spans=spans,
-        redacted_points=touched,
-        missed_secrets=missed,
-    )
+        return [r and p for r, p in zip(repeated, private, strict=True)]
+    return repeated

@@ -4,11 +4,10 @@ The paper thresholds the scores of a named-entity tagger twice: a score of 0.3 f
 (``pi``); every tag, and every plain word with a score under 0.9, is private (``pi_c``).
 
 The label of a word depends on the words about it, so that masking one secret can change the labels
-of others. Proposition 5 needs labels that do not change (they do not for ``screen.regex``), so for
-a learned policy it holds but for the share of secrets that :func:`label_stability` measures.
+of others. Proposition 5 needs labels that do not change (they do not for ``policies.regex``), so
+for a learned policy it holds but for the traces that :func:`crtlib.screening.rates.rates` counts.
 
->>> from crtlib.text.records import Point
->>> from crtlib.text.records import Secret
+>>> from crtlib.text.records import Point, Secret
 >>> names = ["Ada", "Grace", "Alan", "Kurt", "Emmy", "Edsger"]
 >>> train = [Point(n, "u", f"USR: I am {n}.", (Secret("name", 10, 10 + len(n)),)) for n in names]
 >>> tagger = fit(train, seed=0, epochs=30)
@@ -24,9 +23,9 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -38,11 +37,15 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from crtlib import files
-from crtlib.screening.policy import runs, words
-from crtlib.text.records import Point, Secret
+from crtlib.checks import check
+from crtlib.screening.policy import Floats, Labels, Policy, register, runs, words
+from crtlib.screening.teaching import Teaching, teaching
+from crtlib.text.records import Point
 
 _BUCKETS = 2**14  # of hashed features; 0 is none
 _VERSION = 1  # of the hashed features, which a saved tagger depends on
+_LOT = 2**16  # words that are scored at once, so that a very long text fits
+_WINDOW = 2**11  # words of a longer text are taught in windows, so that its gradient fits
 
 
 @lru_cache(maxsize=2**17)
@@ -85,36 +88,36 @@ class Net(nn.Module):
             F.dropout(x, dropout), lengths, batch_first=True, enforce_sorted=False
         )
         h, _ = nn.utils.rnn.pad_packed_sequence(self.mix(packed)[0], batch_first=True)
-        return self.head(F.dropout(h, dropout))
+        scores: Tensor = self.head(F.dropout(h, dropout))
+        return scores
 
 
 @dataclass(frozen=True, eq=False)
 class Tagger:
-    """A trained tagger for the secrets of ``kinds``."""
+    """A trained tagger for the secrets of ``kinds``, and what taught it (None: not known)."""
 
     kinds: tuple[str, ...]
     net: Net
+    taught_by: Teaching | None = None
 
-    def probabilities(self, points: Sequence[Point]) -> list[np.ndarray]:
+    def probabilities(self, points: Sequence[Point]) -> list[Floats]:
         """For each point (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on.
 
         In double precision and rounded, so that the company in which a point is tagged does not
         show in its labels.
         """
         sentences = [[_features(p.text[a:b]) for a, b in words(p.text)] for p in points]
-        order = sorted((i for i, s in enumerate(sentences) if s), key=lambda i: len(sentences[i]))
-        found = [np.zeros((0, 1 + 2 * len(self.kinds)))] * len(sentences)
+        scores: list[Floats] = [np.zeros((0, 1 + 2 * len(self.kinds)))] * len(sentences)
         net = copy.deepcopy(self.net).double().eval()
         with torch.inference_mode():
-            for k in range(0, len(order), 128):
-                rows = order[k : k + 128]
+            for rows in _lots([len(s) for s in sentences]):
                 features, lengths = _padded([sentences[i] for i in rows])
-                scores = net(features, lengths).softmax(-1).round(decimals=6).numpy()
-                for i, p in zip(rows, scores, strict=True):
-                    found[i] = p[: len(sentences[i])]
-        return found
+                found = net(features, lengths).softmax(-1).round(decimals=6).numpy()
+                for i, p in zip(rows, found, strict=True):
+                    scores[i] = p[: len(sentences[i])]
+        return scores
 
-    def spans(self, points: Sequence[Point], plain: float) -> list[tuple[Secret, ...]]:
+    def spans(self, points: Sequence[Point], plain: float) -> Labels:
         """Runs of words that are plain with a probability under ``plain``, cut where one begins.
 
         Whole words; a mask is never flagged; the kind of a span is the likeliest over its words.
@@ -123,6 +126,18 @@ class Tagger:
             runs(p.text, found[:, 0] < plain, found[:, 1::2], found[:, 2::2], self.kinds)
             for p, found in zip(points, self.probabilities(points), strict=True)
         ]
+
+
+def _lots(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of about equal lengths: 128 at a time, fewer where they are long."""
+    order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: lengths[i])
+    k = 0
+    while k < len(order):
+        lot = order[k : k + 128]
+        while len(lot) > 1 and len(lot) * lengths[lot[-1]] > _LOT:
+            lot = lot[: len(lot) // 2]
+        yield lot
+        k += len(lot)
 
 
 def _tags(point: Point, kinds: Sequence[str]) -> list[int]:
@@ -158,22 +173,16 @@ def fit(
     the others, drawn anew, which is quicker and leans towards recall. Raises ``ValueError`` where
     no point holds a labelled secret.
     """
-    for name, value in (("epochs", epochs), ("plain_per_labelled", plain_per_labelled)):
-        if value < 1:
-            raise ValueError(f"{name}={value}: must be at least 1")
+    check("epochs", epochs, epochs >= 1, "at least 1")
+    check("plain_per_labelled", plain_per_labelled, plain_per_labelled >= 1, "at least 1")
     kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
-    data = [
-        ([_features(p.text[a:b]) for a, b in words(p.text)], _tags(p, kinds))
-        for p in points
-        if words(p.text)
-    ]
+    data = [window for p in points for window in _windows(p, kinds)]
     has = torch.tensor([any(tags) for _, tags in data], dtype=torch.bool)
     if not has.any():
         raise ValueError("points: none holds a labelled secret, at least one is needed")
     labelled, plain = has.nonzero()[:, 0], (~has).nonzero()[:, 0]
     some = min(len(plain), plain_per_labelled * len(labelled))
-    size = 32
-    batches = -(-(len(labelled) + some) // size)
+    batches = -(-(len(labelled) + some) // _BATCH)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = Net(1 + 2 * len(kinds))
@@ -182,77 +191,122 @@ def fit(
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
         for _ in tqdm(range(epochs), desc="tagger", unit="epoch", disable=not progress):
             rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
-            rows = rows[torch.randperm(len(rows))].tolist()
-            lots = [rows[k : k + 16 * size] for k in range(0, len(rows), 16 * size)]
-            rows = [i for lot in lots for i in sorted(lot, key=lambda i: len(data[i][1]))]
-            for k in torch.randperm(batches).tolist():  # of about equal lengths: little padding
-                batch = [data[i] for i in rows[k * size : (k + 1) * size]]
-                features, lengths = _padded([sentence for sentence, _ in batch])
-                # It is for unseen words: some lose their letters here and keep their shape.
-                forget = torch.rand(features.shape[:2]) < 0.4
-                features[..., :3].masked_fill_(forget[..., None], 0)
-                inside = torch.arange(features.shape[1]) < lengths[:, None]
-                scores = net(features, lengths, dropout=0.3)[inside]
-                loss = F.cross_entropy(scores, torch.tensor([t for _, tags in batch for t in tags]))
+            for batch in _batches(rows, data):
                 optimizer.zero_grad()
-                loss.backward()
+                _loss(net, [data[i] for i in batch]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-    return Tagger(kinds, net.eval())
+    return Tagger(kinds, net.eval(), teaching(points))
 
 
-def save(tagger: Tagger, folder: str | os.PathLike) -> None:
-    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically."""
+_BATCH = 32
+Tagged = tuple[list[tuple[int, ...]], list[int]]
+"""A sentence: the features of its words, and their tags."""
+
+
+def _windows(point: Point, kinds: Sequence[str]) -> Iterator[Tagged]:
+    """The point's words with their tags, cut where it is very long."""
+    features = [_features(point.text[a:b]) for a, b in words(point.text)]
+    tags = _tags(point, kinds)
+    for k in range(0, len(tags), _WINDOW):
+        yield features[k : k + _WINDOW], tags[k : k + _WINDOW]
+
+
+def _batches(rows: Tensor, data: Sequence[Tagged]) -> Iterator[list[int]]:
+    """The rows in random order, in batches of about equal lengths: little padding."""
+    order = rows[torch.randperm(len(rows))].tolist()
+    lots = [order[k : k + 16 * _BATCH] for k in range(0, len(order), 16 * _BATCH)]
+    order = [i for lot in lots for i in sorted(lot, key=lambda i: len(data[i][1]))]
+    for k in torch.randperm(-(-len(order) // _BATCH)).tolist():
+        yield order[k * _BATCH : (k + 1) * _BATCH]
+
+
+def _loss(net: Net, batch: Sequence[Tagged]) -> Tensor:
+    features, lengths = _padded([sentence for sentence, _ in batch])
+    # It is for unseen words: some lose their letters here and keep their shape.
+    forget = torch.rand(features.shape[:2]) < 0.4
+    features[..., :3].masked_fill_(forget[..., None], 0)
+    inside = torch.arange(features.shape[1]) < lengths[:, None]
+    scores = net(features, lengths, dropout=0.3)[inside]
+    return F.cross_entropy(scores, torch.tensor([t for _, tags in batch for t in tags]))
+
+
+def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
+    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically.
+
+    Both are private: they hold digests of the turns that taught it.
+    """
     folder = Path(folder)
     with files.replacing(folder / "tagger.safetensors") as part:
         save_file(tagger.net.state_dict(), str(part))
-    told = {"version": _VERSION, "kinds": tagger.kinds}
-    files.write_text(folder / "tagger.json", json.dumps(told) + "\n")
+    summary: dict[str, object] = {"version": _VERSION, "kinds": tagger.kinds}
+    if known := tagger.taught_by:
+        summary["taught_by"] = {
+            "turns": sorted(known.turns),
+            "words": sorted(known.words),
+            "shapes": sorted(known.shapes),
+        }
+    files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
 
 
-def load(folder: str | os.PathLike) -> Tagger:
+def load(folder: str | os.PathLike[str]) -> Tagger:
     """The tagger that :func:`save` wrote; ``ValueError`` where there is none or it is damaged."""
     folder = Path(folder)
     try:
-        told = json.loads((folder / "tagger.json").read_text(encoding="utf-8"))
-        kinds = tuple(map(str, told["kinds"]))
+        summary = json.loads((folder / "tagger.json").read_text(encoding="utf-8"))
+        kinds = tuple(map(str, summary["kinds"]))
         net = Net(1 + 2 * len(kinds))
         net.load_state_dict(load_file(str(folder / "tagger.safetensors")))
+        known = summary.get("taught_by")
+        taught = known and Teaching(
+            frozenset(map(str, known["turns"])),
+            frozenset(map(int, known["words"])),
+            frozenset(map(int, known["shapes"])),
+        )
     except OSError:
         raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors") from None
-    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError):
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError):
         raise ValueError(f"{folder}: its tagger is damaged or is no tagger") from None
-    if told.get("version") != _VERSION:
+    except SafetensorError:
+        raise ValueError(f"{folder}: its tagger.safetensors is damaged") from None
+    if summary.get("version") != _VERSION:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
-    return Tagger(kinds, net.eval())
+    return Tagger(kinds, net.eval(), taught or None)
 
 
-@dataclass(frozen=True)
-class Tagged:
+# --------------------------------------------------------------------------- its two policies
+def _flag(tagger: Tagger, plain: float, points: Sequence[Point]) -> Labels:
+    return tagger.spans(points, plain)
+
+
+def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
     """Flags what ``tagger`` calls plain with a probability under ``plain``."""
-
-    name: str
-    tagger: Tagger
-    plain: float
-
-    def __call__(self, points: Sequence[Point]) -> list[tuple[Secret, ...]]:
-        return self.tagger.spans(points, self.plain)
+    known = (tagger.taught_by,) if tagger.taught_by else ()
+    return Policy(name, partial(_flag, tagger, plain), label, learned=True, taught_by=known)
 
 
-def redacting(tagger: Tagger, threshold: float = 0.3) -> Tagged:
+def redacting(tagger: Tagger, threshold: float = 0.3) -> Policy:
     """``pi``: words whose score for the kinds together is at least ``threshold`` (A.4: 0.3)."""
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold={threshold}: must be in (0, 1]")
+    check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     # Probabilities have six decimals: a score of exactly the threshold counts.
-    return Tagged("tagger", tagger, 1 - threshold + 5e-7)
+    return _policy("tagger", "tagger", tagger, 1 - threshold + 5e-7)
 
 
-def conservative(tagger: Tagger, plain: float = 0.9) -> Tagged:
+def conservative(tagger: Tagger, plain: float = 0.9) -> Policy:
     """``pi_c``: every tag, and all plain text with a score under ``plain`` (A.4: 0.9).
 
     A plain score of more than one half leaves no room for a tag, so ``plain`` says it all; where
     it is at least 1 - ``threshold`` all that ``pi`` flags is flagged.
     """
-    if not 0.5 <= plain <= 1:
-        raise ValueError(f"plain={plain}: must be in [0.5, 1]")
-    return Tagged("tagger_conservative", tagger, plain)
+    check("plain", plain, 0.5 <= plain <= 1, "in [0.5, 1]")
+    return _policy("tagger_conservative", "tagger, cautious", tagger, plain)
+
+
+@register("tagger", ":FOLDER", learned=True)
+def _redacting(folder: str) -> Policy:
+    return redacting(load(folder))
+
+
+@register("tagger_conservative", ":FOLDER", learned=True)
+def _conservative(folder: str) -> Policy:
+    return conservative(load(folder))

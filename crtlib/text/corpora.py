@@ -1,4 +1,4 @@
-"""All corpora by name: ours, those of installed packages, the hub's, and files of one's own.
+"""All corpora by name: ours, those of installed packages, the hub's, and one's own by path.
 
 >>> load("customersim", limit=2).dialogues[1].user
 'user-14234'
@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
 # Each registers its corpora when it is imported.
 from crtlib.text import customersim, customersim_shi2021, hub, jsonl, multiwoz, wikitext
-from crtlib.text.records import Corpus
+from crtlib.text import folder as corpus_folder
+from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
 
-__all__ = ["available", "fingerprint", "known", "load", "source"]
 _OURS = (customersim, customersim_shi2021, multiwoz, wikitext, hub)
 GROUP = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``Source``."""
@@ -51,7 +52,8 @@ def _plugins() -> None:
 
 def source(name: str | os.PathLike) -> Source:
     """The corpus called ``name``: a name of ``known()``, ``hub:owner/name[/configuration]``, or
-    the path of a ``.jsonl`` or ``.jsonl.gz`` file. Raises ``ValueError`` for another."""
+    the path of a ``.jsonl`` or ``.jsonl.gz`` file or of a corpus folder. Raises ``ValueError`` for
+    another."""
     name = os.fspath(name)
     if name in SOURCES:
         return SOURCES[name]
@@ -61,31 +63,82 @@ def source(name: str | os.PathLike) -> Source:
         return _own(Path(name))
     if name in known():
         return SOURCES[name]
+    if Path(name).is_dir():
+        return _own(Path(name))
     raise ValueError(
         f"corpus={name!r}: must be one of {', '.join(known())}, hub:owner/name, or the path of "
-        "a .jsonl or .jsonl.gz file that exists"
+        "a .jsonl or .jsonl.gz file or of a corpus folder that exists"
     )
 
 
 def _own(path: Path) -> Source:
-    """A file of one's own as a corpus."""
+    """A file or a corpus folder of one's own."""
 
     def check(split: str, folder: Folder) -> None:
-        if split != "train" or folder is not None:
+        if folder is not None or (split != "train" and not path.is_dir()):
             raise ValueError(f"split={split!r}: {path} is one file, without splits or a folder")
 
-    def load(split: str, folder: Folder, _limit: int | None) -> Corpus:
+    def load(split: str, folder: Folder, limit: int | None) -> Corpus:
         check(split, folder)
+        if path.is_dir():
+            first = islice(corpus_folder.dialogues(path, split=split), limit)
+            return Corpus(path.name, tuple(first))
         return jsonl.read_jsonl(path)
 
     def available(split: str | None, folder: Folder) -> bool:
-        return split in (None, "train") and folder is None and path.is_file()
+        try:
+            check(split or "train", folder)
+            if path.is_dir():
+                corpus_folder.facts(path)
+                return split is None or any(path.glob(f"data/{split}-*.parquet"))
+        except ValueError:
+            return False
+        return path.is_file()
 
     def fingerprint(split: str, folder: Folder) -> str:
         check(split, folder)
-        return digest([path])
+        return corpus_folder.facts(path).sha256 if path.is_dir() else digest([path])
 
     return Source(str(path), path.name, load, available, fingerprint)
+
+
+OTHERS = {
+    ".csv": "a CSV file",
+    ".tsv": "a TSV file",
+    ".parquet": "a Parquet file",
+    ".mbox": "a mailbox",
+    ".eml": "an e-mail",
+    ".txt": "plain text",
+    ".ndjson": "a file of JSON lines",
+}
+
+
+def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
+    """The dialogues of a corpus folder, one after another, or of a JSONL file, plain or ``.gz``.
+
+    Raises ``ValueError`` for what is missing, unfinished, damaged, or of another form, with the
+    command that would help.
+    """
+    path = Path(path)
+    if path.is_dir():
+        yield from corpus_folder.dialogues(path, split=split)
+        return
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix in OTHERS and path.is_file():
+        what = f"is {OTHERS[suffix]}; turn it into a corpus with"
+        raise ValueError(f"{path}: {what} 'crtlib ingest {path.name} --out DIR'")
+    yield from jsonl.read_jsonl(path).dialogues
+
+
+def read(path: str | os.PathLike, *, split: str | None = None) -> Corpus:
+    """A corpus by its path, as a whole: a corpus folder, or JSONL, plain or ``.gz``."""
+    name = Path(path).name.removesuffix(".gz").removesuffix(".jsonl")
+    return Corpus(name, tuple(dialogues(path, split=split)))
+
+
+def corpus_hash(path: str | os.PathLike) -> str:
+    """The corpus hash of a folder or a JSONL file: over the text, in any form, without labels."""
+    return corpus_folder.corpus_hash(dialogues(path))
 
 
 def load(
@@ -100,8 +153,8 @@ def load(
     ``name`` is one of ``known()`` (in ``folder``, by default the corpus' own under
     ``$CRTLIB_DATA``), ``hub:owner/name`` or ``hub:owner/name/configuration`` (downloaded with the
     package ``datasets``, which must be installed; the splits there are train, validation and test),
-    or the path of a JSONL file. Splits are named as the corpus names them. Raises ``ValueError``
-    where there is no such corpus, folder or split, and says where to get it.
+    or the path of a JSONL file or of a corpus folder. Splits are named as the corpus names them.
+    Raises ``ValueError`` where there is no such corpus, folder or split, and says where to get it.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")

@@ -46,7 +46,7 @@ def address(name: str, split: str) -> str:
 def rows(files: str) -> Iterator[dict]:
     """The rows of Parquet files, local or on the hub."""
     try:
-        import datasets  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import datasets
     except ImportError:
         raise ValueError(f"{files}: needs the package datasets (pip install datasets)") from None
     try:

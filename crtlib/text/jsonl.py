@@ -25,7 +25,7 @@ from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a plain or gzipped file with their numbers from 1; blank lines are skipped."""
     with files.reading(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(files.lines(file, path), 1):
             if line.strip():
                 yield number, line
 
@@ -67,33 +67,67 @@ def field(record: Any, where: str, key: str, kind: type) -> Any:
     return record[key]
 
 
+def _whole(where: str, *strings: str) -> None:
+    """Refuse what JSON can say and UTF-8 cannot: half of a surrogate pair."""
+    try:
+        "".join(strings).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{where}: a string of it holds half a surrogate pair") from None
+
+
 def dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Messages never hold text: it may be secret."""
     name = field(record, "a dialogue", "id", str)
     user = field(record, "a dialogue", "user", str)
+    _whole("a dialogue", name, user)
     turns = []
     for i, turn in enumerate(field(record, "a dialogue", "turns", list)):
         where = f"turn {i}"
         speaker, text = (field(turn, where, key, str) for key in ("speaker", "text"))
-        found = field(turn, where, "secrets", list) if "secrets" in turn else []
+        spans = field(turn, where, "secrets", list) if "secrets" in turn else []
         secrets = tuple(
             Secret(
                 field(s, f"a secret of {where}", "kind", str),
                 field(s, f"a secret of {where}", "start", int),
                 field(s, f"a secret of {where}", "end", int),
             )
-            for s in found
+            for s in spans
         )
+        _whole(where, speaker, text, *(s.kind for s in secrets))
         try:
-            text.encode()
             turns.append(Turn(speaker, text, secrets))
-        except UnicodeEncodeError:
-            raise ValueError(f"{where}: its text holds half a surrogate pair") from None
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     if not turns:
         raise ValueError("a dialogue needs at least one turn")
     return Dialogue(name, user, tuple(turns))
+
+
+def record(d: Dialogue) -> dict[str, Any]:
+    """The JSON object of a dialogue, which ``dialogue`` reads."""
+    turns = [
+        {
+            "speaker": t.speaker,
+            "text": t.text,
+            "secrets": [{"kind": s.kind, "start": s.start, "end": s.end} for s in t.secrets],
+        }
+        for t in d.turns
+    ]
+    return {"id": d.id, "user": d.user, "turns": turns}
+
+
+def canonical(d: Dialogue) -> bytes:
+    """The line of a dialogue that the hash of a corpus is taken over: its text, not its labels.
+
+    >>> canonical(Dialogue("d", "ann", (Turn("USR", "é"),))).decode()
+    '{"id":"d","turns":[{"speaker":"USR","text":"é"}],"user":"ann"}\\n'
+    """
+    turns = [{"speaker": t.speaker, "text": t.text} for t in d.turns]
+    line = {"id": d.id, "turns": turns, "user": d.user}
+    return _CANONICAL(line).encode() + b"\n"
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _stem(path: Path) -> str:
@@ -122,17 +156,6 @@ def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: str | os.PathLike) ->
         packed = Path(path).suffix == ".gz"
         out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0, compresslevel=6) if packed else raw
         for d in dialogues:
-            turns = [
-                {
-                    "speaker": t.speaker,
-                    "text": t.text,
-                    "secrets": [
-                        {"kind": s.kind, "start": s.start, "end": s.end} for s in t.secrets
-                    ],
-                }
-                for t in d.turns
-            ]
-            record = {"id": d.id, "user": d.user, "turns": turns}
-            out.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            out.write(json.dumps(record(d), ensure_ascii=False).encode() + b"\n")
         if packed:
             out.close()

@@ -12,7 +12,7 @@ ValueError: secret 'name' at [0, 9): must lie inside its text of 5 characters
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
@@ -92,13 +92,15 @@ class Point:
 
     ``text`` is a whole turn (``"USR: ..."``) or a whole dialogue (turns joined by newlines), so
     that no sentence is cut in two (CRT, A.6.3); ``secrets`` are the labelled spans where known,
-    empty otherwise; ``id`` is unique in its corpus.
+    empty otherwise; ``id`` is unique in its corpus. ``spoken`` says where the turns' own words
+    stand, without their speakers, for policies that must not read "USR"; empty: the whole text.
     """
 
     id: str
     user: str
     text: str
     secrets: tuple[Secret, ...] = ()
+    spoken: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_spans(self.text, self.secrets)

@@ -38,19 +38,22 @@ def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     for d in corpus.dialogues:
         lines: list[str] = []
         spans: list[Secret] = []
+        spoken: list[tuple[int, int]] = []
         at = 0
         for i, turn in enumerate(d.turns):
             line = prefix(turn) + turn.text
             shift = at + len(line) - len(turn.text)
             moved = tuple(Secret(s.kind, s.start + shift, s.end + shift) for s in turn.secrets)
+            own = (shift, at + len(line))
             if unit == "turn":
-                cut.append(Point(f"{d.id}/{i}", d.user, line, moved))
+                cut.append(Point(f"{d.id}/{i}", d.user, line, moved, (own,) if shift else ()))
             else:
                 lines.append(line)
                 spans.extend(moved)
+                spoken.append(own)
                 at += len(line) + 1
         if unit == "dialogue":
-            cut.append(Point(d.id, d.user, "\n".join(lines), tuple(spans)))
+            cut.append(Point(d.id, d.user, "\n".join(lines), tuple(spans), tuple(spoken)))
     return tuple(cut)
 
 
@@ -82,5 +85,6 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
         spans = list(zip(cuts[::2], cuts[1::2], strict=True))
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
             inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
-            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside)))
+            own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
+            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own))
     return tuple(pieces)

@@ -381,10 +381,10 @@ def test_definition_2_and_proposition_5_on_a_finite_mechanism():
     plain = indistinguishability(shown(ours, secret), shown(theirs, secret), epsilon=epsilon)
     assert 0 < plain < 1
     for pi, detected in (
-        (policies.oracle(), True),
-        (policies.miss(policies.oracle(), 1.0, 0), False),
+        (policies.oracle, True),
+        (policies.miss(policies.oracle, 1.0, 0), False),
     ):
-        pair = (shown(prepare(d, pi, None, dedup="none").all, secret) for d in (ours, theirs))
+        pair = (shown(prepare(d, pi(d), None, dedup="none").all, secret) for d in (ours, theirs))
         _, delta = confidentiality.confidentiality_redacted(epsilon, delta=plain, detected=detected)
         found = indistinguishability(*pair, epsilon=0.0 if detected else epsilon)
         assert found == (0 if detected else plain) <= delta
@@ -407,12 +407,14 @@ def test_proposition_7_on_a_finite_mechanism():
     secret = "7351"
     ours = labelled(["pin 7351", "hello", "pin 7351", "pin 7351", "pin 7351"], secret)
     theirs = tuple(redact(p, p.secrets) for p in ours)
-    blind = policies.miss(policies.oracle(), 1.0, 0)
+    blind = policies.miss(policies.oracle, 1.0, 0)
     pattern = dedup.pattern(ours)
     found = {}
     for scope in ("none", "all", "flagged"):
         pair = (
-            shown(prepare(d, blind, policies.oracle(), dedup=scope, pattern=pattern).all, secret)
+            shown(
+                prepare(d, blind(d), policies.oracle(d), dedup=scope, pattern=pattern).all, secret
+            )
             for d in (ours, theirs)
         )
         found[scope] = indistinguishability(*pair, epsilon=0.1)
@@ -435,7 +437,9 @@ def test_definition_4_and_theorem_8_on_a_finite_mechanism():
     def world(text):
         """The law of CRT's output: a public secret is read off, a private one is sampled."""
         value = text.removeprefix("pin ")
-        done = prepare(labelled([text], value), policy(missed), policy(missed_by_both), dedup="all")
+        points = labelled([text], value)
+        flags = policy(missed)(points), policy(missed_by_both)(points)
+        done = prepare(points, *flags, dedup="all")
         clear = [v in done.public[0].text if done.public else False for v in values]
         noisy = law(sum(v in p.text for p in done.private for v in values))
         silent = not any(clear)  # outcomes: (the public secret or none) x (the noisy count)

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from crtlib.accounting import accountants, ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.intervals import labels_needed, miss_rate_upper_bound
+from crtlib.intervals import clopper_pearson_upper, labels_needed
 
 DELTA = 8e-5
 # Figure 6's noise: (accountant, q, steps, epsilon') -> sigma.
@@ -42,15 +42,15 @@ def test_calibrated_noise(setting):
 
 
 def test_recall_bounds():
-    assert miss_rate_upper_bound(0, 200) == pytest.approx(0.01487, abs=5e-6)
-    assert miss_rate_upper_bound(20, 200) == pytest.approx(0.14199, abs=5e-6)
+    assert clopper_pearson_upper(0, 200) == pytest.approx(0.01487, abs=5e-6)
+    assert clopper_pearson_upper(20, 200) == pytest.approx(0.14199, abs=5e-6)
     for misses, n in ((3, 50), (20, 200)):  # second route: the bound's own definition
-        bound = miss_rate_upper_bound(misses, n, 0.9)
+        bound = clopper_pearson_upper(misses, n, confidence=0.9)
         assert stats.binom.cdf(misses, n, bound) == pytest.approx(0.1, rel=1e-9)
-    assert miss_rate_upper_bound(5, 5) == 1.0
+    assert clopper_pearson_upper(5, 5) == 1.0
     n = labels_needed(DELTA)
     assert n == 37446
-    bounds = [miss_rate_upper_bound(0, m) for m in (n - 1, n)]
+    bounds = [clopper_pearson_upper(0, m) for m in (n - 1, n)]
     assert bounds[0] > DELTA >= bounds[1]
 
 
@@ -221,7 +221,7 @@ def test_edges_of_the_event(accountant):
         ),
         (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive"),
         (lambda: sigma_for(0.1, 10, 1e-9, "rdp"), "out of reach of 'rdp'"),
-        (lambda: miss_rate_upper_bound(3, 2), "misses=3: must be in [0, 2]"),
+        (lambda: clopper_pearson_upper(3, 2), "count=3: must be in [0, 2]"),
         (lambda: MissRate(1.2), "rate=1.2: must be in [0, 1]"),
     ],
 )

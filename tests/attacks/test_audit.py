@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from crtlib.attacks import audit
-from crtlib.intervals import success_interval
+from crtlib.intervals import clopper_pearson
 
 DELTAS = (0, 8e-5, 0.01)
 TWO_RATES = {  # made with scipy's beta quantiles, independently of this code
@@ -64,20 +64,110 @@ def test_accuracy_bound_is_reached_by_randomised_response():
 def test_nothing_right_proves_nothing():
     assert audit.one_run_lower_bound(100, guesses=0, correct=0) == 0
     assert audit.one_run_lower_bound(100, guesses=50, correct=0, delta=0.1) == 0
-    assert success_interval(0, 20)[0] == 0 and success_interval(20, 20)[1] == 1
+    assert clopper_pearson(0, 20)[0] == 0 and clopper_pearson(20, 20)[1] == 1
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: success_interval(3, 2), "successes=3"),
-        (lambda: success_interval(0, 0), "trials=0"),
-        (lambda: success_interval(1, 2, confidence=1), "confidence=1"),
+        (lambda: clopper_pearson(3, 2), "count=3"),
+        (lambda: clopper_pearson(1, 2, confidence=1), "confidence=1"),
         (lambda: audit.epsilon_lower_bound(1, 2, 1, 2, delta=1), "delta=1"),
         (lambda: audit.one_run_lower_bound(5, guesses=6, correct=1), "guesses=6"),
         (lambda: audit.accuracy_bound(-1, delta=0), "epsilon=-1"),
     ],
 )
 def test_impossible_counts_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# --------------------------------------------------------------------------- games
+def test_the_threshold_is_not_chosen_on_what_it_is_judged_on():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(1, 1, 400), rng.normal(0, 1, 400)
+    first = audit.audit(inside, outside, delta=0.0)
+    other = [np.r_[side[:100], rng.normal(5, 3, 300)] for side in (inside, outside)]
+    assert audit.audit(*other, delta=0.0).threshold == first.threshold
+    known = [np.r_[rng.normal(5, 3, 100), side[100:]] for side in (inside, outside)]
+    assert audit.audit(*known, delta=0.0).threshold != first.threshold
+    assert first.members == first.nonmembers == 300
+    assert first.true_positives == (inside[100:] > first.threshold).sum()
+
+
+def test_an_audit_of_the_gaussian_mechanism_is_sound_and_not_idle():
+    """Sensitivity 1, noise 1: epsilon(0.01) = 2.3178, the root of its hockey-stick divergence."""
+    epsilon = 2.3178
+    delta = stats.norm.cdf(0.5 - epsilon) - np.exp(epsilon) * stats.norm.cdf(-0.5 - epsilon)
+    assert delta == pytest.approx(0.01, abs=1e-5)
+    rng = np.random.default_rng(1)
+    bounds = np.array(
+        [
+            audit.audit(rng.normal(1, 1, 1500), rng.normal(0, 1, 1500), delta=0.01).epsilon
+            for _ in range(40)
+        ]
+    )
+    assert np.mean(bounds > epsilon) < 0.09 and np.median(bounds) > 0.5 * epsilon
+    half = audit.audit(rng.normal(1, 0.5, 2000), rng.normal(0, 0.5, 2000), delta=0.01)
+    assert half.epsilon > epsilon
+
+
+def test_play_gives_each_game_its_own_seed_and_coin():
+    seeds = []
+
+    def step(canary, seed):
+        seeds.append(seed)
+        return float(canary)
+
+    inside, outside = audit.play(step, games=50, seed=3)
+    assert (inside == 1).all() and (outside == 0).all() and len(set(seeds)) == 100
+
+
+def test_log_ratio_is_that_of_the_densities_and_beats_a_sum():
+    rng = np.random.default_rng(0)
+    drawn = rng.random((6, 4000)) < 0.2
+    inside = drawn[:, :2000] + 0.5 * rng.normal(size=(6, 2000))
+    outside = 0.5 * rng.normal(size=(6, 2000))
+    laws = {
+        "inside": (np.array([0.0, 1.0]), np.array([0.8, 0.2])),
+        "outside": (np.zeros(1), np.ones(1)),
+        "sigma": 0.5,
+    }
+    ratio = audit.log_ratio(inside, **laws)
+    density = stats.norm.pdf(inside, 0, 0.5) * 0.8 + stats.norm.pdf(inside, 1, 0.5) * 0.2
+    assert np.allclose(ratio, np.log(density / stats.norm.pdf(inside, 0, 0.5)).sum(0))
+    best = audit.audit(ratio, audit.log_ratio(outside, **laws), delta=0.01)
+    assert best.epsilon > audit.audit(inside.sum(0), outside.sum(0), delta=0.01).epsilon
+
+
+def test_one_run_names_the_extremes_and_pays_for_its_tries():
+    epsilon, rng = 1.5, np.random.default_rng(0)
+    bounds = []
+    for _ in range(100):
+        coins = rng.random(500) < 0.5
+        honest = coins ^ (rng.random(500) > special.expit(epsilon))
+        scores = honest + 1e-3 * rng.random(500)
+        bounds.append(audit.one_run(scores, coins, delta=0.0).epsilon)
+    assert np.mean(np.array(bounds) > epsilon) < 0.09 and np.median(bounds) > 0.5 * epsilon
+    scores = np.arange(10.0)
+    found = audit.one_run(scores, scores >= 5, delta=0.0, guesses=5)
+    assert (found.correct, found.guesses, found.examples) == (5, 5, 10)
+    wrong = audit.one_run(scores, scores < 5, delta=0.0, guesses=4)
+    assert (wrong.correct, wrong.epsilon) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: audit.audit(np.ones(1), np.ones(9), delta=0), "scores: 1 and 9: must be"),
+        (lambda: audit.audit(np.ones(9), np.ones(9), delta=0, tuning=1), "tuning=1"),
+        (lambda: audit.play(lambda canary, seed: 0.0, games=0, seed=0), "games=0"),
+        (lambda: audit.one_run(np.ones(3), np.ones(2), delta=0), "included: has shape"),
+        (lambda: audit.one_run(np.ones(3), np.ones(3), delta=0, guesses=4), "guesses=4"),
+        (lambda: audit.epsilon_lower_bound(0, 0, 1, 2), "members=0"),
+        (lambda: audit.log_ratio(np.ones((1, 1)), inside=(), outside=(), sigma=0), "sigma=0"),
+    ],
+)
+def test_impossible_games_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from crtlib.attacks import membership
-from crtlib.figures import attacks
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies, prepare
@@ -23,8 +22,9 @@ def corpus(dialogues=300, gamma=0.3, seed=0):
     base = customersim.simulate(dialogues, seed)
     planted = canaries.insert(base, canaries.make(2, seed=seed), copies=5, seed=seed)
     points = units.points(planted, unit="turn")
-    oracle = policies.oracle()
-    done = prepare.prepare(points, policies.miss(oracle, gamma, seed), oracle, dedup="none")
+    oracle = policies.oracle
+    pi = policies.miss(oracle, gamma, seed)
+    done = prepare.prepare(points, pi(points), oracle(points), dedup="none")
     pool = units.points(customersim.simulate(dialogues, -1 - seed), unit="turn")
     return points, done.all, pool
 
@@ -165,6 +165,31 @@ def test_null_deviation_is_that_of_the_known_laws():
         membership.null_sd(sides[0], sides[1][:3])
 
 
+@pytest.mark.parametrize("decimals", [9, 1])  # 1: many ties
+@pytest.mark.parametrize("sizes", [(1, 1), (40, 40), (30, 70)])
+def test_many_draws_at_once_are_scored_as_one_by_one(decimals, sizes):
+    rng = np.random.default_rng(3)
+    sides = [rng.normal(size=(25, n)).round(decimals) for n in sizes]
+    group = partial(membership.group_accuracy, groups=50, size=3, seed=0)
+    for statistic in (membership.accuracy, membership.auc, group):
+        alone = [statistic(*pair) for pair in zip(*sides, strict=True)]
+        assert np.allclose(statistic(*sides), alone, rtol=0, atol=1e-12)
+    draws = membership.DRAWS_AT_ONCE + 7  # the second block goes on where the first one ended
+    paired = sizes[0] == sizes[1]
+    once = membership.null_sd(sides[0][0], sides[1][0], paired=paired, draws=draws)
+    rng, total = np.random.default_rng(0), 0.0
+    for _ in range(draws):
+        a, b = sides[0][0], sides[1][0]
+        if paired:
+            swap = rng.random(len(a)) < 0.5
+            a, b = np.where(swap, b, a), np.where(swap, a, b)
+        else:
+            mixed = rng.permutation(np.concatenate([a, b]))
+            a, b = mixed[: len(a)], mixed[len(a) :]
+        total += (membership.accuracy(a, b) - 0.5) ** 2
+    assert once == pytest.approx(np.sqrt(total / draws), abs=1e-12)
+
+
 def test_group_band_covers_chance_as_often_as_it_says():
     """120 times nothing was learned: heavy-tailed scores on shared carriers, 200 pairs each."""
     rng = np.random.default_rng(0)
@@ -251,27 +276,3 @@ def test_summary_judges_against_the_band():
     expected = membership.chance_band(0.02, seeds=4, points=3)
     assert np.allclose(found.high, expected.high) and np.allclose(found.low, expected.low)
     assert out[out.metric == "n_missed"].high.isna().all()
-
-
-def test_figure_draws_what_the_summary_says():
-    gammas = (0.0, 0.1, 0.5)
-    table = pd.DataFrame(
-        {"metric": "mia_accuracy", "model": model, "method": method, "gamma": gamma}
-        | {"mean": 0.5 + gamma / 4 * (method == "sgd"), "std": 0.01, "seeds": 3}
-        | {"low": 0.47 - gamma / 10 * (method == "sgd"), "high": 0.53}
-        for model in ("lstm", "gpt2")
-        for method in ("sgd", "crt", "dpsgd")
-        for gamma in gammas
-    )
-    fig = attacks.membership_figure(table, "mia_accuracy", ylabel="accuracy")
-    assert [ax.get_title("left") for ax in fig.axes] == ["LSTM", "GPT-2 (from scratch)"]
-    ax = fig.axes[0]
-    lines = {c.get_label(): c.lines[0] for c in ax.containers}
-    assert set(lines) == {"non-private, masked", "CRT", "DP-SGD"}
-    assert np.allclose(lines["non-private, masked"].get_ydata(), [0.5, 0.525, 0.625])
-    corners = ax.collections[0].get_paths()[0].vertices
-    assert np.isclose(corners[:, 1].min(), 0.42) and np.isclose(corners[:, 1].max(), 0.53)
-    dotted = next(line for line in ax.lines if line.get_label() == "all missed found")
-    assert np.isclose(dotted.get_ydata()[-1], 1 / 1.5)
-    with pytest.raises(ValueError, match="metric='none': must be one of mia_accuracy"):
-        attacks.membership_figure(table, "none", ylabel="accuracy")

@@ -8,7 +8,7 @@ import pytest
 
 from crtlib.experiments import claims, utility
 from crtlib.experiments.crt import CrtStudy
-from crtlib.intervals import miss_rate_upper_bound
+from crtlib.intervals import clopper_pearson_upper
 
 SEEDS = 5
 PPL = {"sgd": 2.0, "dpsgd": 6.0, "selective": 5.0, "crt": 2.1}
@@ -91,7 +91,7 @@ def test_epsilon_of_a_learned_policy_uses_what_it_was_counted_to_miss():
     rows = [runs.assign(metric=name, value=float(n), epoch=2) for name, n in counts.items()]
     table = pd.concat([table, *rows], ignore_index=True)
     curve = utility.curve(table).set_index(["gamma", "epoch"])
-    gamma, delta2 = (miss_rate_upper_bound(n, 200, 0.975) for n in (20, 5))
+    gamma, delta2 = (clopper_pearson_upper(n, 200, confidence=0.975) for n in (20, 5))
     assert set(curve.miss_rate) == {gamma}
     assert curve.delta.to_numpy() == pytest.approx(8e-5 + delta2)
     expected = utility.spent(

@@ -21,7 +21,7 @@ from crtlib.experiments import settings as settings_studies
 from crtlib.experiments import store as store_module
 from crtlib.experiments.store import Store
 from crtlib.models import folder
-from crtlib.screening import by_name
+from crtlib.screening import policies
 from crtlib.text import customersim, jsonl, units
 from crtlib.training import kept
 
@@ -79,9 +79,9 @@ def test_the_table_holds_every_measurement_with_its_provenance(reference):
 def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     """Finished cells are not run again, no half-written file is read, the table is the same."""
     code = (
-        "from tests.test_sweeps import GRID\n"
-        "from crtlib import results, sweeps\n"
-        f"spine.sweep(GRID, results.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
+        "from tests.experiments.test_crt import GRID\n"
+        "from crtlib.experiments import spine, store\n"
+        f"spine.sweep(GRID, store.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
     )
     script = tmp_path / "killed.py"
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
@@ -217,7 +217,7 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     dialogues = list(base.dialogues)
     dialogues[i] = replace(dialogues[i], turns=tuple(turns))
     other = replace(base, dialogues=tuple(dialogues))
-    regex = by_name.policy_by_name("regex")
+    regex = policies.regex()
     for unit in ("turn", "dialogue"):
         cautious = [regex(units.points(c, unit=unit)) for c in (base, other)]
         ours, theirs = (
@@ -256,7 +256,8 @@ def test_every_method_gets_the_same_number_of_trials():
     assert all(settings.data[c].trials == n for (c, _, _), n in count.items())
     simulated = [replace_sigma(e) for e in grid if e.corpus == "customersim"]
     assert len({e.key for e in simulated}) == len(simulated)
-    assert data.TUNING_SEED not in range(settings.seeds)
+    figures = settings_studies.load("crt", "laptop")
+    assert data.TUNING_SEED not in range(figures.seeds)
 
 
 def replace_sigma(e):

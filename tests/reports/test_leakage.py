@@ -2,9 +2,11 @@
 
 import json
 import re
+import stat
 import sys
 from dataclasses import asdict
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
@@ -14,9 +16,12 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from crtlib import __main__ as cli
 from crtlib.attacks import leakage
 from crtlib.experiments import public_models
+from crtlib.models import folder as model_folder
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.reports import leakage as leakage_report
+from crtlib.reports import leakage_page, leakage_tables
+from crtlib.reports.leakage_tables import Cover
 from crtlib.text import canaries, customersim, jsonl, units
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
@@ -114,14 +119,14 @@ def test_nothing_is_in_clear_by_default(run, home, tmp_path, options, k):
     words = {w for t in corpus().turns() for v in t.values() for w in re.findall(r"\w{4,}", v)}
     assert not [w for w in words if re.search(rf"(?<![\w.]){re.escape(w)}(?!\w)", told)]
     if options == ["--lengths-only"]:
-        columns = {c for n in ("runs", "sequences") for c in pd.read_parquet(out / f"{n}.parquet")}
-        assert not {"user", "users", "document", "kinds", "secret_tokens"} & columns
-        assert '"kinds"' not in (out / "report.json").read_text()
+        tables = [pd.read_parquet(out / f"{n}.parquet") for n in ("runs", "sequences")]
+        assert all(set(t.by) <= {"tokens", "perplexity", "ratio"} for t in tables)
+        assert all(list(t) == ["by", "group", "at_least", "at_most"] for t in tables)
 
 
 def test_numbers_on_all_files_agree(run, home, tmp_path):
     run(home / "model", "--corpus", home / "c.jsonl", "--top-k", 3, "--public", home / "public",
-        "--threshold", 2, "--out", tmp_path)  # fmt: skip
+        "--threshold", 2, "--reveal", "--out", tmp_path)  # fmt: skip
     said = json.loads((tmp_path / "report.json").read_text())
     table, long = (pd.read_parquet(tmp_path / f"{n}.parquet") for n in ("sequences", "runs"))
     facts = said["summary"]
@@ -144,6 +149,114 @@ def test_numbers_on_all_files_agree(run, home, tmp_path):
     assert f"<b>{len(alone):,}</b><span>unique</span>" in page
 
 
+def test_the_bins_of_a_redacted_report_hold_the_exact_numbers(run, home, tmp_path):
+    options = [home / "model", "--corpus", home / "c.jsonl", "--public", home / "public"]
+    for name, more in (("clear", ["--reveal"]), ("bins", [])):
+        run(*options, *more, "--threshold", 2, "--out", tmp_path / name)
+    exact = pd.read_parquet(tmp_path / "clear" / "sequences.parquet")
+    said = json.loads((tmp_path / "bins" / "report.json").read_text())
+    table = pd.read_parquet(tmp_path / "bins" / "sequences.parquet")
+    assert said["groups"] == table.to_dict("records") and (table.at_least >= 5).sum() >= 5
+    tokens = table[table.by == "tokens"].set_index("group")
+    assert len(tokens) >= 2
+    for name, row in tokens.iterrows():
+        low, _, high = name.removesuffix(" or more").partition(" to ")
+        some = exact[exact.length.between(int(low), int(high or (low, 10**9)["more" in name]))]
+        if row.at_least:  # a bin of fewer than five users counts as small, whatever it holds
+            assert row.at_least <= len(some) <= row.at_most
+            one = (some.users_in_d == 1).sum()
+            assert row.one_user_at_least <= one <= row.one_user_at_most
+    unique = (exact.users_in_d == 1).sum()
+    assert said["summary"]["unique"] == leakage_tables.in_words(leakage_tables.band(unique))
+    above = exact.ratio >= said["summary"][leakage_tables.REACHED]
+    assert exact[above & (exact.users_in_d == 1)].users.explode().nunique() >= 5
+    # Only two people have an id: whether it is completed is theirs, and no bin says so.
+    assert (tokens.at_least % 5 == 0).all()
+    assert table.set_index("group").at_least["id"] == 0
+
+
+def test_what_stands_in_clear_is_private_and_what_is_redacted_is_not(run, home, tmp_path):
+    for name, more, mode in (("bins", [], 0o644), ("clear", ["--reveal"], 0o600)):
+        run(home / "model", "--corpus", home / "c.jsonl", *more, "--out", tmp_path / name)
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / name).iterdir()}
+        assert len(modes) == 4 and set(modes.values()) == {mode}
+
+
+# --------------------------------------------------------------------------- the attacker
+CANDIDATES = 10_000
+CARRIER = "My account number is {}, please check it."
+
+
+def with_number(number, others):
+    turn = Turn("USR", CARRIER.format(number), (Secret("id", 21, 27),))
+    return Corpus("c", (*others, Dialogue("v", "victim", (turn,))))
+
+
+def numbers(folder):
+    """Every number in a folder of reports, at four digits."""
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", everything(folder))
+    return {f"{float(x):.4g}" for x in re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", text)}
+
+
+def ranks_of_the_truth(folders, truths, candidates, guesses):
+    """How many candidates look at least as likely as the truth to one who has the model: each is
+    scored by how many of its runs' perplexities stand in the files."""
+    out = []
+    for folder, truth in zip(folders, truths, strict=True):
+        known = numbers(folder)
+        fits = np.array([sum(p in known for p in guess) for guess in guesses])
+        out.append(int((fits >= fits[candidates.index(truth)]).sum()))
+    return out
+
+
+def test_a_redacted_report_is_no_oracle(home, tmp_path):
+    """Whoever has the model and ten thousand candidates for a number gets no further than the
+    prior: the number need not be memorised for the perplexity of the words after it to name it."""
+    network, bpe = model_folder.load(home / "model")
+    rng = np.random.default_rng(0)
+    candidates = [f"{v:06d}" for v in rng.choice(10**6, CANDIDATES, replace=False)]
+    turns = [Turn("USR", CARRIER.format(c)) for c in candidates]
+    trial = Corpus("t", tuple(Dialogue(str(i), "v", (t,)) for i, t in enumerate(turns)))
+    texts = leakage.documents(units.points(trial, unit="turn"), bpe)
+    runs = leakage.find_runs(texts, leakage.score(network, texts, bos=bpe.bos), k=3)
+    guesses = [set() for _ in candidates]
+    for i, perplexity in zip(runs["index"], runs.perplexity, strict=True):
+        guesses[i].add(f"{perplexity:.4g}")
+    others = customersim.simulate(12, 5, "paper").dialogues
+    cover = Cover("m", "c", "turn")
+    redacted, clear, truths = [], [], candidates[:6]
+    for truth in truths:
+        points = units.points(with_number(truth, others), unit="turn")
+        report = leakage.leakage(network, bpe, points, k=3)
+        redacted.append(leakage_report.write(report, tmp_path / "r" / truth, cover).parent)
+        # The control: numbers in full beside each other, and no text.
+        masked = leakage_report.write(report, tmp_path / "c" / truth, cover, decode=lambda _: "")
+        clear.append(masked.parent)
+    seen = sorted(ranks_of_the_truth(clear, truths, candidates, guesses))
+    assert seen[2] <= 10 and seen[-1] <= CANDIDATES / 50, "the attacker finds it where it stands"
+    assert ranks_of_the_truth(redacted, truths, candidates, guesses) == [CANDIDATES] * len(truths)
+
+
+def test_even_one_who_knows_every_other_text_learns_little(home):
+    """She can rebuild the report for each candidate: most of them give the same report, byte for
+    byte, as the true number."""
+    network, bpe = model_folder.load(home / "model")
+    others, cover = customersim.simulate(60, 5, "paper").dialogues, Cover("m", "c", "turn")
+
+    def redacted(number):
+        points = units.points(with_number(number, others), unit="turn")
+        report = leakage.leakage(network, bpe, points, k=3)
+        tables = leakage_tables.groups(report, cover), leakage_tables.grouped_runs(report)
+        page = leakage_page.page(report, cover)
+        return page, [t.to_json() for t in tables], leakage_tables.summary(report, cover)
+
+    rng = np.random.default_rng(1)
+    truth, *rest = (f"{v:06d}" for v in rng.integers(0, 10**6, 9))
+    shown = redacted(truth)
+    same = sum(redacted(number) == shown for number in rest)
+    assert same >= 4  # half of them: she learns about one of the 13 bits of 10^4 candidates
+
+
 def test_the_page_needs_no_network(run, home, tmp_path):
     run(home / "model", "--corpus", home / "c.jsonl", "--out", tmp_path)
     page = (tmp_path / "report.html").read_text()
@@ -155,14 +268,14 @@ def test_text_cannot_run_as_code():
     """A document that closes the script is data on the page, and nothing else."""
     nasty = "</script><script>alert(1)</script>"
     said = (leakage.Document("ann", "a", [0, 1]),)
-    scores = leakage.Scores([leakage_report.np.zeros(2)], [leakage_report.np.zeros(2, dtype=int)])
+    scores = leakage.Scores([np.zeros(2)], [np.zeros(2, dtype=int)])
     runs = leakage.find_runs(said, scores, k=1)
     found = leakage.Leakage(
         said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False
     )
-    told = leakage_report.Told(model="<b>m</b>", corpus="<i>", unit="turn")
-    page = leakage_report.page(found, told, decode=lambda _: nasty)
-    assert page.count("</script>") == 2 and "alert(1)</script>" not in page
+    cover = Cover(model="<b>m</b>", corpus="<i>", unit="turn")
+    page = leakage_page.page(found, cover, decode=lambda _: nasty)
+    assert page.count("</script>") == 3 and "alert(1)</script>" not in page
     assert "<b>m</b>" not in page and "<i>" not in page.replace('<i class="key', "")
     embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
     assert json.loads(embedded)[0]["text"] == nasty
@@ -170,17 +283,16 @@ def test_text_cannot_run_as_code():
 
 def test_an_empty_report_is_a_page(tmp_path):
     said = (leakage.Document("ann", "a", [0, 1]),)
-    scores = leakage.Scores([leakage_report.np.zeros(2)], [leakage_report.np.full(2, 9)])
+    scores = leakage.Scores([np.zeros(2)], [np.full(2, 9)])
     runs = leakage.find_runs(said, scores, k=1)
     found = leakage.Leakage(
         said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False
     )
-    written = leakage_report.write(
-        found, tmp_path, leakage_report.Told(model="m", corpus="c", unit="turn")
-    )
-    assert "No run was found." in written.read_text()
+    written = leakage_report.write(found, tmp_path, Cover(model="m", corpus="c", unit="turn"))
+    assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 3
+    assert "No run was found." in leakage_page.page(found, Cover("m", "c", "turn"), decode=str)
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
-    lengths = leakage_report.Told(model="m", corpus="c", unit="turn", lengths_only=True)
+    lengths = Cover(model="m", corpus="c", unit="turn", lengths_only=True)
     assert leakage_report.write(found, tmp_path, lengths) == written
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.intervals import miss_rate_upper
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening import by_name, policies, recall
 from crtlib.screening.policy import checked
 from crtlib.screening.redact import redact
@@ -33,7 +33,7 @@ def test_regex_finds_every_secret_and_nothing_else(variety, unit):
     labels = policies.regex()(points)
     table = recall.recall(points, labels)
     assert (table["recall"] == 1).all() and (table["precision"] == 1).all()
-    assert labels == policies.oracle()(points)
+    assert labels == policies.oracle(points)
 
 
 @pytest.mark.skipif(
@@ -112,7 +112,7 @@ def moved(labels, secret):
 def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, seed, per):
     """What Proposition 5 needs of a policy, and a sequential generator would break."""
     secret = data.draw(st.sampled_from(point.secrets))
-    policy = policies.miss(by_name.policy_by_name(name), gamma, seed, per)
+    policy = policies.miss(by_name.policy_by_name(name, "customersim"), gamma, seed, per)
     before, after = policy([point])[0], policy([masked(point, secret)])[0]
     assert after == moved(before, secret)
 
@@ -122,10 +122,10 @@ def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, see
 def test_coins_are_nested_and_do_not_depend_on_company(per, one, other, seed):
     low, high = sorted((one, other))
     points = POINTS["paper", "turn"][:300]
-    kept = {g: policies.miss(policies.oracle(), g, seed, per)(points) for g in (low, high)}
+    kept = {g: policies.miss(policies.oracle, g, seed, per)(points) for g in (low, high)}
     for few, more in zip(kept[high], kept[low], strict=True):
         assert set(few) <= set(more)
-    alone = [policies.miss(policies.oracle(), low, seed, per)([p])[0] for p in reversed(points)]
+    alone = [policies.miss(policies.oracle, low, seed, per)([p])[0] for p in reversed(points)]
     assert alone[::-1] == kept[low]
 
 
@@ -136,7 +136,7 @@ def test_the_dial_misses_a_share_gamma():
         rate = 1 - recall.recall(points, labels).loc["all", "recall"]
         spread = 4 * (gamma * (1 - gamma) / 3_000) ** 0.5
         assert rate == pytest.approx(gamma, abs=spread + 1e-12)
-    seeds = [policies.miss(policies.oracle(), 0.5, seed=s)(points) for s in (1, 2)]
+    seeds = [policies.miss(policies.oracle, 0.5, seed=s)(points) for s in (1, 2)]
     assert seeds[0] != seeds[1]
 
 
@@ -144,7 +144,7 @@ def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
     copies = [Point(str(i), "u", "USR: 123456", (Secret("id", 5, 11),)) for i in range(200)]
     found = {
         per: [
-            sum(map(len, policies.miss(policies.oracle(), 0.5, seed, per)(copies)))
+            sum(map(len, policies.miss(policies.oracle, 0.5, seed, per)(copies)))
             for seed in range(20)
         ]
         for per in ("occurrence", "value")
@@ -155,27 +155,26 @@ def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
 
 def test_everything_and_names():
     point = Point("p", "u", "USR: hi")
-    assert policies.everything()([point, Point("q", "u", "")]) == [(Secret("text", 0, 7),), ()]
-    for name in by_name.POLICIES:
-        assert by_name.policy_by_name(name).name == name
-    assert policies.miss(policies.oracle(), 0.1, 0).name == "oracle (misses 0.1 per occurrence)"
-    assert hash(policies.miss(policies.regex(), 0.1, 0)) == hash(
-        policies.miss(policies.regex(), 0.1, 0)
-    )
+    assert policies.everything([point, Point("q", "u", "")]) == [(Secret("text", 0, 7),), ()]
+    for name in ("oracle", "everything", "none", "cautious", "regex:multiwoz"):
+        policy = by_name.policy_by_name(name)
+        assert policy.name == name and policy.label and not policy.learned
+    assert policies.miss(policies.oracle, 0.1, 0).name == "oracle (misses 0.1 per occurrence)"
+    assert policies.regex() is policies.regex() != policies.regex("multiwoz")
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: policies.miss(policies.oracle(), 7, 0), r"gamma=7: must be in \[0, 1\]"),
-        (lambda: policies.miss(policies.oracle(), float("nan"), 0), "gamma=nan"),
-        (lambda: policies.miss(policies.oracle(), 0.1, 0, "turn"), "per='turn': must be one of"),
-        (lambda: by_name.policy_by_name("ner"), "must be one of regex, oracle, everything"),
+        (lambda: policies.miss(policies.oracle, 7, 0), r"gamma=7: must be in \[0, 1\]"),
+        (lambda: policies.miss(policies.oracle, float("nan"), 0), "gamma=nan"),
+        (lambda: policies.miss(policies.oracle, 0.1, 0, "turn"), "per='turn': must be one of"),
+        (lambda: by_name.policy_by_name("ner"), "policy=.ner.: must be one of"),
         (lambda: policies.regex("sgd"), "corpus='sgd': must be one of customersim, schema_guided"),
         (lambda: by_name.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
         (lambda: by_name.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
-        (lambda: miss_rate_upper(3, 2), r"misses=3: must be in \[0, 2\]"),
-        (lambda: miss_rate_upper(0, 9, confidence=1.0), "confidence=1.0"),
+        (lambda: clopper_pearson_upper(3, 2), r"count=3: must be in \[0, 2\]"),
+        (lambda: clopper_pearson_upper(0, 9, confidence=1.0), "confidence=1.0"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -184,11 +183,11 @@ def test_bad_arguments(call, message):
 
 
 def test_miss_rate_bound():
-    assert miss_rate_upper(0, 200) == pytest.approx(0.01487, abs=5e-6)
-    assert miss_rate_upper(0, 200) == pytest.approx(1 - 0.05 ** (1 / 200), rel=1e-9)
-    assert miss_rate_upper(20, 200) == pytest.approx(0.14199, abs=5e-6)
-    assert miss_rate_upper(0, 37_446) <= 8e-5 < miss_rate_upper(0, 37_445)
-    assert miss_rate_upper(0, 0) == miss_rate_upper(5, 5) == 1.0
+    assert clopper_pearson_upper(0, 200) == pytest.approx(0.01487, abs=5e-6)
+    assert clopper_pearson_upper(0, 200) == pytest.approx(1 - 0.05 ** (1 / 200), rel=1e-9)
+    assert clopper_pearson_upper(20, 200) == pytest.approx(0.14199, abs=5e-6)
+    assert clopper_pearson_upper(0, 37_446) <= 8e-5 < clopper_pearson_upper(0, 37_445)
+    assert clopper_pearson_upper(0, 0) == clopper_pearson_upper(5, 5) == 1.0
 
 
 def test_recall_counts_whole_secrets():
@@ -201,7 +200,7 @@ def test_recall_counts_whole_secrets():
     assert table["precision"].tolist() == [1, 1, 0, 0.75]
     assert table.loc["all", "recall"] == 0.5 and table["recall"].isna()["c"]
     assert table.loc["c", "miss_upper"] == 1
-    assert table.loc["all", "precision_lower"] == pytest.approx(1 - miss_rate_upper(1, 4))
+    assert table.loc["all", "precision_lower"] == pytest.approx(1 - clopper_pearson_upper(1, 4))
     assert table.loc["c", "precision_lower"] == 0
 
 
@@ -283,7 +282,7 @@ class Broken:
         (RuntimeError("Ada Lovelace"), "policy='broken': failed with RuntimeError"),
         (ValueError("Ada Lovelace"), "policy='broken': failed with ValueError"),
         (None, "policy='broken': failed with TypeError"),
-        ([()], "policy='broken': gave 1 labels for 2 points"),
+        ([()], "policy='broken': 1 labels for 2 points"),
         ([(), (Secret("name", 5, 99),)], "policy='broken': point '1': secret 'name' at"),
         ([(Secret("a", 5, 8), Secret("b", 2, 4)), ()], "point '0': .* must be sorted"),
         ([(Secret("a", 5, 8), Secret("b", 6, 9)), ()], "point '0': .* must not overlap"),
@@ -305,5 +304,5 @@ def test_annotate_gives_the_gold_spans_back():
         bare = by_name.annotate(corpus, lambda points: [()] * len(points))
         assert not any(t.secrets for t in bare.turns())
         assert by_name.annotate(bare, policies.regex()) == corpus
-    whole = by_name.annotate(CORPORA["paper"], policies.everything())
+    whole = by_name.annotate(CORPORA["paper"], policies.everything)
     assert all(t.values() == (t.text,) for t in whole.turns())

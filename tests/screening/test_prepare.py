@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.screening import by_name, dedup, policies, recall
+from crtlib.screening.policy import checked
 from crtlib.screening.prepare import prepare
 from crtlib.screening.redact import redact
 from crtlib.text import customersim, units
@@ -53,13 +54,13 @@ first_halves.name = "first halves"
 def test_neighbours_stay_neighbours(target, gamma, seed, scope, method, duplicates, base):
     """Equal where pi catches x (Proposition 5); otherwise the same length and one difference."""
     i, secret = target
-    policy = by_name.policy_by_name("oracle" if base == "halves" else base)
+    policy = by_name.policy_by_name("oracle" if base == "halves" else base, "customersim")
     pi = policies.miss(first_halves if base == "halves" else policy, gamma, seed)
     pattern = PATTERNS[method]
     options = {"dedup": scope, "duplicates": duplicates, "pattern": pattern}
     neighbour = masked(POINTS, i, secret)
-    ours = prepare(POINTS, pi, policy, **options)
-    theirs = prepare(neighbour, pi, policy, **options)
+    ours = prepare(POINTS, pi(POINTS), policy(POINTS), **options)
+    theirs = prepare(neighbour, pi(neighbour), policy(neighbour), **options)
     assert [p.text for p in ours.public] == [p.text for p in theirs.public]
     assert len(ours.private) == len(theirs.private)
     differ = [
@@ -83,12 +84,13 @@ def test_dedup_before_redaction_breaks_group_confidentiality_on_templates():
     texts = ("ssn A", "ssn B")
     points = tuple(Point(str(i), "u", t, (Secret("ssn", 4, 5),)) for i, t in enumerate(texts))
     neighbour = tuple(redact(p, p.secrets) for p in points)
-    oracle = policies.oracle()
-    ours = [p.text for p in prepare(points, oracle, oracle).private]
+    oracle = policies.oracle
+    flags, again = oracle(points), oracle(neighbour)
+    ours = [p.text for p in prepare(points, flags, flags).private]
     assert ours == ["ssn <MASK>", "ssn <MASK>"]
-    assert [p.text for p in prepare(neighbour, oracle, oracle).private] == ["ssn <MASK>", MASK]
+    assert [p.text for p in prepare(neighbour, again, again).private] == ["ssn <MASK>", MASK]
     pattern = dedup.pattern(points)
-    repaired = prepare(neighbour, oracle, oracle, pattern=pattern)
+    repaired = prepare(neighbour, again, again, pattern=pattern)
     assert [p.text for p in repaired.private] == ours
 
 
@@ -104,9 +106,7 @@ def test_flagged_scope_keeps_harmless_repetitions():
         Point(str(i), "u", t) for i, t in enumerate(["bye", "bye", "id 7", "id 7", "bye"])
     )
 
-    def digits(ps):
-        return [tuple(Secret("id", 3, 4) for _ in range("7" in p.text)) for p in ps]
-
+    digits = [tuple(Secret("id", 3, 4) for _ in range("7" in p.text)) for p in points]
     everywhere = prepare(points, digits, digits, dedup="all", duplicates="drop")
     flagged = prepare(points, digits, digits, dedup="flagged", duplicates="drop")
     assert [p.text for p in everywhere.public] == ["bye"]
@@ -130,9 +130,7 @@ def test_what_a_mask_leaves_of_a_secret_is_a_missed_secret():
     assert done.text == f"call 555{MASK}4567 or Ada"
     assert [done.text[s.start : s.end] for s in done.secrets] == ["555", "4567", "Ada"]
 
-    def half(points):
-        return [(Secret("x", 0, 13), Secret("y", 13, 14)), (Secret("phone", 5, 17),)]
-
+    half = [(Secret("x", 0, 13), Secret("y", 13, 14)), (Secret("phone", 5, 17),)]
     prepared = prepare((point, replace(point, id="1", text="x" * 24)), half, None)
     assert prepared.missed_secrets == 3  # the end of the number, and the name twice
     assert [len(p.secrets) for p in prepared.private] == [2, 1]
@@ -147,7 +145,7 @@ def test_missed_secrets_are_those_that_recall_does_not_count(data):
         for kind, cuts in (("s", data.draw(spans)), ("f", data.draw(spans)))
     )
     point = Point("0", "u", "abcdefghijkl", secrets)
-    prepared = prepare([point], lambda points: [marks], None, dedup="none")
+    prepared = prepare([point], [marks], None, dedup="none")
     table = recall.recall([point], [marks])
     assert prepared.missed_secrets == table.secrets["all"] - table.caught["all"]
     (done,) = prepared.all
@@ -159,13 +157,13 @@ def test_missed_secrets_are_those_that_recall_does_not_count(data):
 
 
 @pytest.mark.parametrize("spans", [(10, 999), (-4, -1)])
-def test_a_policy_that_points_outside_the_text_is_refused(spans):
-    def wild(points):
-        return [(SimpleNamespace(kind="x", start=spans[0], end=spans[1]),) for _ in points]
-
-    for pi, pi_c in ((wild, None), (None, wild)):
-        with pytest.raises(ValueError, match="policy='function': point"):
-            prepare(POINTS, pi, pi_c)
+def test_spans_outside_the_text_are_refused(spans):
+    wild = [(SimpleNamespace(kind="x", start=spans[0], end=spans[1]),) for _ in POINTS]
+    for flags, cautious, name in ((wild, None, "flags"), (None, wild, "cautious_flags")):
+        with pytest.raises(ValueError, match=f"^{name}: point"):
+            prepare(POINTS, flags, cautious)
+    with pytest.raises(ValueError, match=r"^flags: 0 labels for"):
+        prepare(POINTS, [], None)
 
 
 def test_what_a_failing_policy_says_is_not_repeated():
@@ -173,12 +171,12 @@ def test_what_a_failing_policy_says_is_not_repeated():
         raise RuntimeError(points[0].text)
 
     with pytest.raises(ValueError, match="failed with RuntimeError") as caught:
-        prepare(POINTS, fails, None)
+        checked(fails)(POINTS)
     assert POINTS[0].text not in str(caught.value) and caught.value.__suppress_context__
 
 
 def test_everything_makes_the_public_part_empty():
-    prepared = prepare(POINTS, by_name.policy_by_name("regex"), policies.everything())
+    prepared = prepare(POINTS, policies.regex()(POINTS), policies.everything(POINTS))
     assert prepared.public == ()
     assert len(prepared.private) == len(POINTS)
 

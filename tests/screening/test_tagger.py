@@ -137,7 +137,7 @@ def test_label_stability_counts_what_it_should(kind):
 
     policy = {
         "regex": policies.regex(),
-        "everything": policies.everything(),
+        "everything": policies.everything,
         "neighbour": neighbour,
     }
     assert recall.label_stability(policy[kind], points) == (int(kind == "neighbour"), 1)
@@ -193,7 +193,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     assert run("screen", file, *options, *careful)[0] == 0
     told = json.loads((tmp_path / "s" / "summary.json").read_text())
     assert told["public"] + told["private"] == told["points"]
-    bare = by_name.annotate(jsonl.read_jsonl(file), policies.miss(policies.oracle(), 1.0, 0))
+    bare = by_name.annotate(jsonl.read_jsonl(file), policies.miss(policies.oracle, 1.0, 0))
     jsonl.write_jsonl(bare, file)
     code, said = run("tagger", file, "--out", tmp_path / "none")
     assert code == 2 and "none holds a labelled secret" in said.err and said.err.count("\n") == 1

@@ -74,7 +74,14 @@ def bad_turn(**changes):
         (bad(id="d1", turns=[]), "a dialogue needs at least one turn"),
         (bad(id="d1", turns=["USR: hi"]), "turn 0 must be a JSON object"),
         (bad_turn(text=None), "turn 0 needs 'text', a string"),
-        (bad_turn(text="\ud800", secrets=[]), "turn 0: its text holds half a surrogate pair"),
+        (bad_turn(text="\ud800", secrets=[]), "turn 0: a string of it holds half a surrogate pair"),
+        (bad(id="\ud800"), "a dialogue: a string of it holds half"),
+        (bad(id="d1", user="\udfff"), "a dialogue: a string of it holds half"),
+        (bad_turn(speaker="\ud800"), "turn 0: a string of it holds half"),
+        (
+            bad_turn(secrets=[{"kind": "\ud800", "start": 0, "end": 3}]),
+            "turn 0: a string of it holds half",
+        ),
         (bad_turn(secrets=[[0, 1]]), "a secret of turn 0 must be a JSON object"),
         (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "needs 'start', an integer"),
         (
@@ -105,7 +112,7 @@ def test_bad_files(tmp_path):
     text.write_bytes(b'{"id": "\xff"}')
     for path, message in (
         (tmp_path / "no.jsonl", "no such file"),
-        (tmp_path, "no such file"),
+        (tmp_path, "is a folder"),
         (empty, "is empty, at least one dialogue is needed"),
         (packed, r"damaged gzip file"),
         (text, "line 1: is not UTF-8"),

@@ -1,0 +1,132 @@
+"""An attack as a value: what it measures on a trained model, and what chance would show.
+
+A file that defines an attack registers it there, and with that it is in every table:
+
+>>> def measure(subject):
+...     return [("parameters", 0, float(sum(p.numel() for p in subject.model.parameters())))]
+>>> size = Attack(
+...     name="size", label="Size of the model", statistic="parameters", measure=measure,
+...     summary=lambda table: over_seeds(
+...         table, metric="parameters", band=lambda seeds, points: Band(0, 0, 0, 0.95)
+...     ),
+... )
+>>> register(size) is ATTACKS["size"]
+True
+>>> del ATTACKS["size"]
+
+:func:`crtlib.attacks.by_name.known` has them all, those of other packages too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+from torch import nn
+
+from crtlib.intervals import Band
+from crtlib.text.records import Point
+from crtlib.text.tokenizer import Bpe
+
+Row = tuple[str, int, float]
+"""(metric, item, value): a row of the long table; ``item`` counts what is measured one by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What an attacker is given: a trained model, and who knows what.
+
+    ``points`` are the training points in clear with their labels, ``read`` the same as the method
+    read them, ``others`` points of the same source, of people whom no run has read. ``canaries``
+    are the planted secrets, ``seed`` is that of the run. ``reference`` is a model of the same
+    tokenizer, where there is one: it has read neither ``points`` nor ``others``, but best text of
+    their kind, so that it knows what such secrets look like.
+    """
+
+    model: nn.Module = field(repr=False)
+    tokenizer: Bpe = field(repr=False)
+    points: tuple[Point, ...] = field(repr=False)
+    read: tuple[Point, ...] = field(repr=False)
+    others: tuple[Point, ...] = field(repr=False)
+    canaries: tuple[str, ...] = field(repr=False)
+    seed: int
+    reference: nn.Module | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """``measure`` asks one trained model; ``summary`` reads a table of many.
+
+    ``statistic`` is the axis label of the summary's ``mean``, with its unit. A summary has one row
+    a (model, method, gamma), or a (metric, model, method, gamma) where there are several metrics:
+    ``mean``, ``std`` and the number of ``seeds``, and ``low`` and ``high``, the ends of the band in
+    which chance lies.
+    """
+
+    name: str
+    label: str
+    statistic: str
+    measure: Callable[[Subject], list[Row]] = field(repr=False)
+    summary: Callable[[pd.DataFrame], pd.DataFrame] = field(repr=False)
+
+
+ATTACKS: dict[str, Attack] = {}
+"""The attacks that were registered so far, by name."""
+
+
+def register(attack: Attack) -> Attack:
+    """Enter ``attack`` and return it. Raises ``ValueError`` for a name that another one has; the
+    same file may be imported again."""
+    other = ATTACKS.get(attack.name, attack)
+    if _origin(other) != _origin(attack):
+        raise ValueError(f"attack={attack.name!r}: must be a new name, {_origin(other)} has it")
+    ATTACKS[attack.name] = attack
+    return attack
+
+
+def _origin(attack: Attack) -> str:
+    function = attack.measure
+    return f"{function.__module__}.{getattr(function, '__qualname__', attack.name)}"
+
+
+# --------------------------------------------------------------------------- summaries
+CELL = ["model", "method", "gamma"]
+WITHOUT_GAMMA = ("dpsgd",)
+"""Methods that read the raw text, so that the miss rate of a policy changes nothing for them."""
+
+
+def over_seeds(
+    table: pd.DataFrame,
+    *,
+    metric: str,
+    band: Callable[[int, int], Band],
+    items: Literal["mean", "max"] = "mean",
+    fixed: Collection[str] = WITHOUT_GAMMA,
+) -> pd.DataFrame:
+    """The summary of one ``metric`` of a results table, one row a (model, method, gamma).
+
+    The value of a run is the ``items`` "mean" or "max" over the items; ``mean`` and ``std`` are
+    those of the runs. ``band(seeds, points)`` is where chance puts the mean of so many runs, all
+    of so many such numbers at once. ``fixed``: see :func:`at_every_gamma`.
+    """
+    runs = table[table.metric == metric].groupby([*CELL, "seed"]).value.agg(items)
+    rows = runs.groupby(CELL).agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
+    bands = {n: band(n, len(rows)) for n in sorted(set(rows.seeds))}
+    rows["low"] = rows.seeds.map({n: b.low for n, b in bands.items()})
+    rows["high"] = rows.seeds.map({n: b.high for n, b in bands.items()})
+    return at_every_gamma(rows.reset_index(), fixed=fixed)
+
+
+def at_every_gamma(
+    rows: pd.DataFrame, *, by: Collection[str] = CELL, fixed: Collection[str] = WITHOUT_GAMMA
+) -> pd.DataFrame:
+    """``rows`` with the one result of each ``fixed`` method repeated at every gamma of the others,
+    sorted ``by`` these columns."""
+    one = rows[rows.method.isin(fixed)].drop(columns="gamma")
+    rest = rows[~rows.method.isin(fixed)]
+    gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})
+    return pd.concat([rest, one.merge(gammas, how="cross")]).sort_values(
+        list(by), ignore_index=True
+    )

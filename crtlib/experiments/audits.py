@@ -1,0 +1,366 @@
+"""White-box audits: what is proved of each private method, and what a game shows at the least.
+
+>>> row = table(["dpsgd"], games=2000, noises=(1.0,)).iloc[0]
+>>> bool(0.3 * row.proved < row.audited < row.proved)
+True
+
+A game trains a model with or without a canary, by the method's own phases and loop, and shows every
+released update to an attacker who knows all else. A training holds ``games`` canaries at once, each
+in by a coin of its own; each has an embedding of its own, which is all that learns, so their
+gradients are orthogonal, no update of one moves another, and the games are independent. A canary
+is the strongest there is: its gradient is clipped, and with ``<MASK>`` or another value in its
+place exactly opposite, as two of the model's output weights are. The score is the likelihood ratio.
+
+Half of the declared noise is the planted fault that a useful audit must notice.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import sparse, stats
+from torch import Tensor, nn
+
+from crtlib.accounting import confidentiality, ledger, mixtures, secrets, selective
+from crtlib.accounting.guarantees import MissRate
+from crtlib.attacks.audit import Law, audit, log_ratio
+from crtlib.checks import check, check_choice
+from crtlib.models.interface import RecurrentLM
+from crtlib.models.recurrent import Lstm
+from crtlib.models.spec import ModelSpec
+from crtlib.screening import policies
+from crtlib.screening.prepare import prepare
+from crtlib.text.records import MASK, Point, Secret
+from crtlib.training import methods, weighted
+from crtlib.training.loop import train
+from crtlib.training.noise import Random
+from crtlib.training.selective import SelectivePhase
+
+DELTA = 1e-3
+CLIP = 1e-3  # small, so that the model hardly moves and a canary's gradient keeps its direction
+ALONG = 1  # the coordinate of an embedding in which canaries push
+YES, NO, END = 0, 1, 2  # tokens; canary i has the token FIRST + i
+FIRST = 3
+SAMPLED = 0.7  # the sampling probability of a point: an epoch is one step, so each is seen
+AT_ONCE = 4000  # games of one training
+
+
+@dataclass(frozen=True)
+class Games:
+    """The games of one training: the attacker's ``scores`` (games,), high where the canary was in;
+    ``included`` (games,) says where it was; ``proved`` is what the ledger says of the run."""
+
+    scores: np.ndarray
+    included: np.ndarray
+    proved: float
+
+
+Play = Callable[[int, float, int], Games]
+"""``play(games, noise, seed)``: one training with ``noise`` times the noise that is declared."""
+
+
+# --------------------------------------------------------------------------- the model
+class LowRank(nn.Module):
+    """An embedding (vocabulary, size) that stays, plus a product of rank 2 that learns (LoRA; Hu et
+    al. 2021): its first factor starts at zero."""
+
+    def __init__(self, base: nn.Embedding, generator: torch.Generator) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Embedding(base.num_embeddings, 2)
+        self.up = nn.Linear(2, base.embedding_dim, bias=False)
+        nn.init.zeros_(self.down.weight)
+        nn.init.normal_(self.up.weight, generator=generator)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(batch, time) -> (batch, time, size)."""
+        return self.base(ids) + self.up(self.down(ids))
+
+
+def _model(games: int) -> RecurrentLM:
+    """An LSTM whose output weights for YES and NO are opposite and whose others are zero, and whose
+    gates are open halfway, so that nothing but a token's own embedding decides a gradient."""
+    model = RecurrentLM(ModelSpec("lstm", vocab_size=FIRST + games, embedding=4, hidden=4))
+    (cell,) = model.layers
+    assert isinstance(cell, Lstm)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_().requires_grad_(False)
+        cell.weight[12:, :4] = 10 * torch.eye(4)  # the candidate of the cell
+        model.head.weight[YES, ALONG], model.head.weight[NO, ALONG] = 1.0, -1.0
+    model.embedding.weight.requires_grad_(True)
+    return model
+
+
+def _pushes(
+    model: RecurrentLM,
+    phases: Sequence[Any],
+    parts: dict[str, list[list[int]]],
+    *,
+    scale: float,
+    seed: int,
+    flags: dict[str, list[list[bool]]] | None = None,
+) -> tuple[np.ndarray, list[Any]]:
+    """Train, and give how far each epoch moved each canary's embedding towards YES, (epochs,
+    games), in clip norms (``scale`` is what one clip norm moves it), and the events."""
+    if isinstance(model.embedding, LowRank):
+        weight = model.embedding.down.weight
+        along = nn.functional.normalize(model.embedding.up.weight[ALONG], dim=0).detach().clone()
+    else:
+        weight = model.embedding.weight
+        along = torch.eye(4)[ALONG]
+    places = [(weight.detach()[FIRST:] @ along).clone()]
+
+    def look(epoch: int, _: nn.Module) -> dict[str, float]:
+        places.append((weight.detach()[FIRST:] @ along).clone())
+        return {}
+
+    done = train(model, phases, parts, flags=flags, seed=seed, optimizer="sgd", on_epoch=look)
+    return torch.stack(places).diff(dim=0).double().numpy() / scale, done.events
+
+
+def _count(steps: int, sign: int) -> Law:
+    """The law of a canary's push in an epoch: how often it is drawn, up or down."""
+    drawn = np.arange(steps + 1)
+    return sign * drawn.astype(float), stats.binom.pmf(drawn, steps, SAMPLED)
+
+
+def _coins(games: int, seed: int) -> np.ndarray:
+    return np.random.default_rng([seed, 17]).random(games) < 0.5
+
+
+def _private(sigma: float, games: int) -> methods.Private:
+    return methods.Private(
+        sampling_probability=SAMPLED, noise_multiplier=sigma, clip_norm=CLIP,
+        normaliser=SAMPLED * games, learning_rate=SAMPLED * games,
+    )  # fmt: skip
+
+
+def _declared(events: Sequence[Any], sigma: float) -> list[Any]:
+    """The events as a ledger would hold them that does not know of missing noise."""
+    return [replace(event, noise_multiplier=sigma) for event in events]
+
+
+def _judged(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np.ndarray:
+    """The likelihood ratio of pushes towards YES against pushes of the sign ``against``."""
+    outside = _count(steps, against) if against else (np.zeros(1), np.ones(1))
+    return log_ratio(pushes, inside=_count(steps, 1), outside=outside, sigma=sigma * np.sqrt(steps))
+
+
+# --------------------------------------------------------------------------- the methods
+def dpsgd(games: int, noise: float, seed: int, *, relation: str, low_rank: bool = False) -> Games:
+    """DP-SGD on every point; the canary is there or not ("add_or_remove"), or has another value
+    ("replace"). ``low_rank``: of the model only a low-rank addition to frozen weights learns."""
+    sigma, epochs = 2.5, 4
+    model, included = _model(games), _coins(games, seed)
+    if low_rank:
+        added = LowRank(model.embedding, torch.Generator().manual_seed(seed))
+        model.embedding = added  # type: ignore[assignment]
+    private = _private(sigma * noise, games)
+    absent = [] if relation == "add_or_remove" else [NO]
+    points = [[FIRST + i, *([YES] if coin else absent)] for i, coin in enumerate(included)]
+    pushes, events = _pushes(
+        model,
+        methods.dpsgd(epochs=epochs, private=private),
+        {"private": [point for point in points if len(point) > 1]},
+        scale=CLIP,
+        seed=seed,
+    )
+    proved = ledger.epsilon(_declared(events, sigma), delta=DELTA, neighbouring_relation=relation)
+    against = 0 if relation == "add_or_remove" else -1
+    return Games(_judged(pushes, sigma, private.steps, against=against), included, proved)
+
+
+def crt(games: int, noise: float, seed: int, *, gamma: float = 0.3) -> Games:
+    """CRT: in one world the point has its secret, which the policy misses with probability
+    ``gamma``, in the other ``<MASK>``. Algorithm 1 redacts, and public epochs alternate with
+    private ones."""
+    sigma, epochs = 2.5, 4
+    included = _coins(games, seed)
+    points = [Point("public", "nobody", "end end end")]
+    for i, coin in enumerate(included):
+        text = f"{i} {'yes' if coin else MASK}"
+        spans = (Secret("value", len(text) - 3, len(text)),) if coin else ()
+        points.append(Point(str(i), str(i), text, spans))
+    oracle = policies.oracle()
+    prepared = prepare(points, policies.miss(oracle, gamma, seed), oracle, dedup="none")
+    words = {"yes": YES, MASK: NO, "end": END}
+
+    def encode(part: Sequence[Point]) -> list[list[int]]:
+        split = [re.findall(r"<MASK>|\w+", p.text) for p in part]
+        return [[words[w] if w in words else FIRST + int(w) for w in row] for row in split]
+
+    private = _private(sigma * noise, games)
+    phases = methods.crt(
+        epochs=epochs, pub_passes=1, public_batch_size=1, public_learning_rate=CLIP, private=private
+    )
+    parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
+    pushes, events = _pushes(_model(games), phases, parts, scale=CLIP, seed=seed)
+    proved = confidentiality.bayes_at_fixed_delta(
+        _declared(events, sigma), gamma=gamma, delta=DELTA, neighbouring_relation="replace"
+    )
+    return Games(_judged(pushes, sigma, private.steps, against=-1), included, proved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Watched(SelectivePhase):
+    """S-DP that shows the states it releases, and for which points, to the attacker."""
+
+    seen: list[Tensor] = field(default_factory=list, repr=False, compare=False)
+
+    def batches(self, lengths: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+        """As ever, and seen."""
+        for indices in super().batches(lengths, generator):
+            self.seen.append(indices)
+            yield indices
+
+    def released(self, x: Tensor, noise: Random) -> Tensor:
+        """As ever, and seen along the direction in which YES and NO differ."""
+        out = super().released(x, noise)
+        if self.hidden_clip:
+            self.seen.append(out[:, 0] / self.hidden_clip)
+        return out
+
+    def pushes(self, games: int) -> np.ndarray:
+        """Output and cell that were released of each canary, (2, games), in clip norms."""
+        indices, rest = self.seen[0], self.seen[1:]
+        order = np.argsort(indices.numpy())
+        return np.stack([torch.cat(rest[k::2]).double().numpy()[order] for k in (0, 1)])
+
+
+def sdp(games: int, noise: float, seed: int) -> Games:
+    """S-DP with a perfect policy: one private token of the point is another one. The attacker sees
+    the private updates and the states that leave the private segments."""
+    sigma, epochs = 8.0, 4
+    included, model = _coins(games, seed), _model(games)
+    with torch.no_grad():  # the states after YES and NO are opposite, and push no further
+        model.embedding.weight[YES, 0], model.embedding.weight[NO, 0] = 1.0, -1.0
+    phases = methods.selective(
+        epochs=epochs, batch_size=games, private_segments=1, noise_multiplier=sigma * noise,
+        clip_norm=CLIP, hidden_clip=0.05, public_learning_rate=CLIP, private_learning_rate=games,
+    )  # fmt: skip
+    watched = [_Watched(**phase.__dict__) for phase in phases]
+    points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
+    marks = [[False, True, False, False]] * games
+    pushes, events = _pushes(
+        model, watched, {"private": points}, flags={"private": marks}, scale=CLIP, seed=seed
+    )
+    guarantee = selective.guarantee(
+        _declared(events, sigma), gamma=MissRate(0.0), delta=DELTA, unit="turn"
+    )
+    releases = np.concatenate([pushes, *(phase.pushes(games) for phase in watched)])
+    one = np.ones(1)
+    scores = log_ratio(releases, inside=(one, one), outside=(-one, one), sigma=sigma)
+    return Games(scores, included, guarantee.epsilon)
+
+
+COPIES, ROUNDS = 3, 4
+
+
+@functools.lru_cache(maxsize=4)
+def _plan(games: int) -> secrets.Plan:
+    """As many secrets, each in ``COPIES`` examples, and as many examples without a secret."""
+    held = sparse.kron(sparse.eye_array(games), np.ones((1, COPIES)))
+    free = sparse.csr_array((games, games))
+    incidence = sparse.csr_array(sparse.hstack([held, free]))
+    return secrets.plan(incidence, 0.01, 0.1, steps=ROUNDS, batch_size=games, scale=1.0)
+
+
+def lp_weighted(games: int, noise: float, seed: int) -> Games:
+    """Weighted DP-SGD (Hush!): each secret is in three examples, and their weights come from the
+    linear program. In one world its examples have no gradient (the reference relation)."""
+    plan, included = _plan(games), _coins(games, seed)
+    sigma = plan.noise_multiplier
+    phases = weighted.phases(
+        replace(plan, noise_multiplier=sigma * noise), epochs=ROUNDS, clip_norm=CLIP,
+        learning_rate=float(games),
+    )  # fmt: skip
+    points = [[FIRST + i, *([YES] if included[i] else [])] for i in range(games)]
+    rows = [row for row in points for _ in range(COPIES)] + [[END, END]] * games
+    pushes, events = _pushes(_model(games), phases, {"private": rows}, scale=CLIP, seed=seed)
+    rates = np.sort(plan.probabilities[: COPIES * games].reshape(games, COPIES), axis=1)
+    kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
+    scores, proved = np.zeros(games), 0.0
+    for k, each in enumerate(kinds):
+        law, mine = mixtures.poisson_binomial(each.tolist()), kind.ravel() == k
+        proved = max(proved, _proved_of_a_group(tuple(law.tolist()), sigma, len(events)))
+        inside, outside = (np.arange(len(law), dtype=float), law), (np.zeros(1), np.ones(1))
+        scores[mine] = log_ratio(pushes[:, mine], inside=inside, outside=outside, sigma=sigma)
+    return Games(scores, included, proved)
+
+
+@functools.lru_cache(maxsize=16)
+def _proved_of_a_group(law: tuple[float, ...], sigma: float, steps: int) -> float:
+    """Epsilon of a secret whose examples are drawn by this law, against their absence."""
+    forward = mixtures.compose(law, sigma, steps, direction="forward")
+    backward = mixtures.compose(law, sigma, steps, direction="backward")
+    return max(way.epsilon(DELTA)[1] for way in (forward, backward))
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A method that prints an epsilon, and the game that audits it."""
+
+    name: str
+    label: str
+    relation: str
+    play: Play
+
+
+AUDITS = (
+    Audit(
+        "dpsgd", "DP-SGD", "add_or_remove",
+        lambda *game: dpsgd(*game, relation="add_or_remove"),
+    ),
+    Audit("dpsgd_replace", "DP-SGD", "replace", lambda *game: dpsgd(*game, relation="replace")),
+    Audit("crt", "CRT", "replace", crt),
+    Audit("selective", "S-DP", "replace", sdp),
+    Audit("lp_weighted", "LP-weighted", "reference", lp_weighted),
+    Audit(
+        "dpsgd_lora", "DP-SGD, low rank", "replace",
+        lambda *game: dpsgd(*game, relation="replace", low_rank=True),
+    ),
+)  # fmt: skip
+"""Every private method, with the relation that its guarantee is printed for."""
+
+
+def table(
+    names: Sequence[str] | None = None,
+    *,
+    games: int = 16_000,
+    noises: Sequence[float] = (1.0, 0.5),
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """One row a method: what is ``proved`` at ``delta``, and what is ``audited`` at the least from
+    ``games`` games, half of them with the canary; "audited at 0.5" with half of the declared noise.
+
+    ``names``: these of :data:`AUDITS` (all by default); one of ``noises`` must be 1. The numbers
+    hold with ``confidence`` each. Raises ``ValueError`` for an unknown name.
+    """
+    known = {each.name: each for each in AUDITS}
+    check("games", games, games >= 16, "at least 16")
+    rows = []
+    for name in names or known:
+        check_choice("audit", name, tuple(known))
+        each = known[name]
+        row: dict[str, object] = {"method": name, "label": each.label, "relation": each.relation}
+        for noise in noises:
+            played = [
+                each.play(len(part), noise, seed + k)
+                for k, part in enumerate(np.array_split(np.arange(games), -(-games // AT_ONCE)))
+            ]
+            scores = np.concatenate([p.scores for p in played])
+            included = np.concatenate([p.included for p in played])
+            bound = audit(scores[included], scores[~included], delta=DELTA, confidence=confidence)
+            row["proved"] = max(p.proved for p in played)
+            row["audited" if noise == 1 else f"audited at {noise:g}"] = bound.epsilon
+        rows.append({**row, "delta": DELTA, "games": games, "confidence": confidence})
+    return pd.DataFrame(rows)

@@ -1,0 +1,110 @@
+"""A policy between a tagger and "everything": it flags whatever plain words are not.
+
+Where a learned policy is silent its text trains without noise, so silence has to be earned: a
+digit, a capital inside a sentence, an address of the net or a rare word is enough to speak.
+
+>>> from crtlib.text.records import Point
+>>> text = "Please call Ada at 555 1234 about the zyzzyva."
+>>> [text[s.start : s.end] for s in cautious()([Point("0", "u", text)])[0]]
+['Ada', '555 1234', 'zyzzyva']
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from importlib import resources
+from pathlib import Path
+
+from crtlib.checks import check
+from crtlib.screening.policy import Policy, register
+from crtlib.text.records import MASK, Point, Secret
+
+RANKS = 5_000
+"""A word is rare beyond this rank of the list."""
+
+_TOKEN = re.compile(
+    rf"(?P<mask>{re.escape(MASK)})"
+    r"|(?P<address>(?:https?://|www\.)[^\s<>]+"  # a URL, an e-mail address, a @name, a domain
+    r"|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}|@\w+"
+    r"|\w[\w-]{0,62}(?:\.\w[\w-]{0,62}){0,8}\.(?:com|org|net|edu|gov|io|info|co|uk|de|eu|us)\b)"
+    r"|(?P<word>\w+(?:['’]\w+)*)"
+    r"|(?P<stop>[.!?:\n])"
+)
+_ENDINGS = {"s", "t", "d", "m", "ll", "re", "ve", "em", "n"}  # what stands after an apostrophe
+
+
+@lru_cache(maxsize=4)
+def common_words(file: str = "") -> frozenset[str]:
+    """The first 5,000 words of ``file``, one a line, or of the list that comes with the library.
+
+    Lines that begin with ``#`` are comments. ``words.txt`` is the ranking of wordfreq without the
+    words that WikiText-2 writes with a capital: text of nobody whom a corpus is about. Raises
+    ``ValueError`` where there is no file, or no word in it.
+    """
+    try:
+        path = Path(file) if file else resources.files("crtlib.screening") / "words.txt"
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
+    listed = [line.strip().lower().replace("’", "'") for line in lines]
+    words = [w for w in listed if w and not w.startswith("#")]
+    check(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")
+    return frozenset(words[:RANKS])
+
+
+def _kind(token: str, starts: bool, common: frozenset[str]) -> str:
+    """Of what kind a word is that may not be plain; "" where it is plain."""
+    if any(c.isdecimal() for c in token):
+        return "number"
+    lower = token.lower().replace("’", "'")
+    stem = lower.split("'")
+    if stem[0] == "i":  # I, I'm
+        return ""
+    if not starts and token != lower and any(c.isupper() for c in token):
+        return "capital"
+    if lower in common or (stem[0] in common and all(e in _ENDINGS for e in stem[1:])):
+        return ""
+    return "rare"
+
+
+def _spans(text: str, common: frozenset[str]) -> Iterator[Secret]:
+    """Flagged tokens; those with nothing but spaces between them are one span."""
+    starts = True
+    kind, start, end = "", 0, 0
+    for m in _TOKEN.finditer(text):
+        group = m.lastgroup or ""
+        new = {"address": "address", "word": ""}.get(group, "")
+        if group == "word":
+            new = _kind(m[0], starts, common)
+        starts = group == "stop"
+        if not new:
+            continue
+        if kind and not text[end : m.start()].strip(" "):
+            end = m.end()
+            continue
+        if kind:
+            yield Secret(kind, start, end)
+        kind, start, end = new, m.start(), m.end()
+    if kind:
+        yield Secret(kind, start, end)
+
+
+def _flag(common: frozenset[str], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    for p in points:
+        yield tuple(_spans(p.text, common))
+
+
+@register("cautious", "[:WORDS]")
+def cautious(words: str = "") -> Policy:
+    """Flags each token with a digit, each with a capital that does not start a sentence, each
+    e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
+
+    A sentence starts with the turn, and after ``.``, ``!``, ``?``, ``:`` or a line break; "I" is
+    no capital. It reads one turn and nothing else, so masking one secret changes no label
+    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
+    """
+    name = f"cautious:{words}" if words else "cautious"
+    label = "digits, capitals, rare words"
+    return Policy(name, partial(_flag, common_words(words)), label, own_words=True)

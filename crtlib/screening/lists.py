@@ -1,0 +1,365 @@
+r"""Policies of one's own: values from a list, expressions from a file.
+
+>>> import tempfile, pathlib
+>>> from crtlib.text.records import Point
+>>> file = pathlib.Path(tempfile.mkdtemp()) / "names.txt"
+>>> _ = file.write_text("José O’Neill\n4111111111111111\n")
+>>> text = "It is jose  o'neill, card 4111-1111 1111.1111 03/27"
+>>> [text[s.start : s.end] for s in listed(str(file))([Point("0", "u", text)])[0]]
+["jose  o'neill", '4111-1111 1111.1111']
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from crtlib.screening import policies
+from crtlib.screening.policy import Policy, register
+from crtlib.screening.spans import merged
+from crtlib.text.records import Point, Secret
+
+SHORTEST = 3
+"""Characters of the shortest value to look for."""
+
+COMMON = 0.01
+"""A value that stands in more than this share of the turns is warned of, by its row."""
+
+
+# --------------------------------------------------------------------------- both sides alike
+_ALIKE = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    **dict.fromkeys("\u2018\u2019\u201b\u02bc`\u00b4", "'"),
+    **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
+}
+
+
+@lru_cache(maxsize=2**14)
+def _normal(char: str) -> str:
+    """One character as it is compared; nothing for what is dropped, " " for white space."""
+    if char in _ALIKE:
+        return _ALIKE[char]
+    if char.isspace():
+        return " "
+    parts = (c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
+    folded = unicodedata.normalize("NFKC", "".join(parts).casefold())
+    return "".join(str(unicodedata.decimal(c, "")) or c for c in folded)
+
+
+def _normalised(text: str) -> tuple[str, list[int]]:
+    """The text as it is compared, and from which character each of its characters comes."""
+    chars: list[str] = []
+    at: list[int] = []
+    for i, char in enumerate(text):
+        for c in _normal(char):
+            if c == " " and chars and chars[-1] == " ":
+                continue
+            chars.append(c)
+            at.append(i)
+    return "".join(chars), at
+
+
+_BETWEEN = re.compile(r"(?<=\d)[ .\-/()]{1,3}(?=\d)")
+
+
+def _compact(text: str, at: list[int]) -> tuple[str, list[int]]:
+    """The same without the signs that people write between the digits of a number."""
+    pieces, places, last = [], [], 0
+    for m in _BETWEEN.finditer(text):
+        pieces.append(text[last : m.start()])
+        places += at[last : m.start()]
+        last = m.end()
+    return "".join([*pieces, text[last:]]), places + at[last:]
+
+
+def _entry(value: str) -> tuple[str, bool]:
+    """A value as it is sought, and whether in the text without signs between digits."""
+    text, at = _normalised(value)
+    number = sum(c.isdigit() for c in text) >= 4
+    if number:
+        text, _ = _compact(text, at)
+    inside = [i for i, c in enumerate(text) if c.isalnum()]
+    return (text[inside[0] : inside[-1] + 1] if inside else ""), number
+
+
+# --------------------------------------------------------------------------- lists of values
+@dataclass(frozen=True)
+class Row:
+    """A value to look for, its kind, and in which row of its file it stands."""
+
+    value: str = field(repr=False)
+    kind: str
+    number: int
+
+
+def read_values(file: str) -> list[Row]:
+    """The rows of a ``.txt`` (one value a line) or of a ``.csv`` or ``.parquet`` with ``secret``.
+
+    Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
+    three letters. Raises ``ValueError`` without quoting a value.
+    """
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"policy='list:{file}': no such file")
+    if path.suffix not in (".txt", ".csv", ".parquet"):
+        raise ValueError(f"policy='list:{file}': must be a .txt, .csv or .parquet file")
+    try:
+        table = _table(path)
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
+        raise ValueError(
+            f"policy='list:{file}': cannot be read ({type(error).__name__}); .csv and .parquet "
+            "need a column secret"
+        ) from None
+    rows = []
+    for number, value, kind, parts in table:
+        if not value.strip():
+            continue
+        rows.append(Row(value, kind or "listed", number))
+        if parts.strip().lower() in ("yes", "true", "1"):
+            words = re.findall(r"[^\W\d_]{3,}", value)
+            rows += [Row(word, kind or "listed", number) for word in words]
+    return rows
+
+
+def _table(path: Path) -> list[tuple[int, str, str, str]]:
+    """Row number, value, kind and parts of each row."""
+    if path.suffix == ".txt":
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        return [(number, line, "", "") for number, line in enumerate(lines, 1)]
+    import pandas as pd
+
+    table = (
+        pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        if path.suffix == ".csv"
+        else pd.read_parquet(path).fillna("").astype(str)
+    )
+    first = 2 if path.suffix == ".csv" else 1  # the header is row 1
+    columns = [table["secret"], *(table.get(c, [""] * len(table)) for c in ("kind", "parts"))]
+    return [(first + i, *row) for i, row in enumerate(zip(*columns, strict=True))]
+
+
+def _automata(file: str, rows: Sequence[Row]) -> tuple[Any, Any]:
+    """One automaton for values sought as they are, one for those sought without signs."""
+    try:
+        ahocorasick = import_module("ahocorasick")
+    except ModuleNotFoundError:
+        raise ValueError(f"policy='list:{file}': needs pip install pyahocorasick") from None
+    automata = ahocorasick.Automaton(), ahocorasick.Automaton()
+    for row in rows:
+        text, number = _entry(row.value)
+        if len(text) < SHORTEST:
+            raise ValueError(
+                f"{file}, row {row.number}: is too short to look for; {len(text)} characters"
+            )
+        if text not in automata[number]:
+            automata[number].add_word(text, (len(text), row.kind, row.number))
+    for automaton in automata:
+        automaton.make_automaton()
+    return automata
+
+
+def _found(text: str, automata: tuple[Any, Any]) -> tuple[list[tuple[Secret, ...]], set[int]]:
+    """The spans that the values have in one text, the longest first; and the rows they are of."""
+    normal, at = _normalised(text)
+    forms = [(normal, at), _compact(normal, at) if len(automata[1]) else ("", [])]
+    spans: list[Secret] = []
+    rows = set()
+    for automaton, (form, places) in zip(automata, forms, strict=True):
+        if not len(automaton):
+            continue
+        for last, (length, kind, row) in automaton.iter(form):
+            start, end = places[last - length + 1], places[last] + 1
+            if (start and text[start - 1].isalnum()) or text[end : end + 1].isalnum():
+                continue
+            while end < len(text) and unicodedata.combining(text[end]):
+                end += 1  # the accent of the last letter
+            spans.append(Secret(kind, start, end))
+            rows.add(row)
+    spans.sort(key=lambda s: s.start - s.end)
+    return [(s,) for s in spans], rows
+
+
+def _sought(file: str, automata: tuple[Any, Any], points: Sequence[Point]) -> list[Any]:
+    labels = []
+    hits: Counter[int] = Counter()
+    for p in points:
+        spans, rows = _found(p.text, automata)
+        labels.append(merged(spans))
+        hits.update(rows)
+    for row, count in hits.items():
+        if len(points) >= 100 and count > COMMON * len(points):
+            share = 100 * count / len(points)
+            warnings.warn(f"{file}, row {row}: stands in {share:.1f} % of the turns", stacklevel=2)
+    return labels
+
+
+@register("list", ":FILE")
+def listed(file: str) -> Policy:
+    """Flags the values of a file, however their case, accents, dashes and spaces are written.
+
+    Both sides are normalised one character at a time, so that places are kept. A value with four
+    digits or more is found with up to three signs between two of its digits. What stands right
+    before and after a match must be neither letter nor digit. All values are sought at once
+    (Aho and Corasick 1975): twice as many take no longer. Needs the package pyahocorasick.
+    """
+    rows = read_values(file)
+    if not rows:
+        raise ValueError(f"policy='list:{file}': holds no value")
+    automata = _automata(file, rows)
+    label = f"list {Path(file).name}"
+    return Policy(f"list:{file}", partial(_sought, file, automata), label, own_words=True)
+
+
+# --------------------------------------------------------------------------- expressions
+MOST = 64
+"""Repetitions that a repeat without an end is read as."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A compiled expression of one kind, and the values that are no secrets."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    excluded: frozenset[str]
+
+    def spans(self, text: str) -> Iterator[Secret]:
+        group = "secret" if "secret" in self.pattern.groupindex else 0
+        for m in self.pattern.finditer(text):
+            start, end = m.span(group)
+            if 0 <= start < end and m[group] not in self.excluded:
+                yield Secret(self.kind, start, end)
+
+
+_REPEAT = re.compile(
+    r"\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<comment>\(\?#[^)]*\))"
+    r"|(?P<repeat>(?<!\()(?:[*+]|\{(?P<low>\d*),(?P<high>\d*)\}))",
+    re.DOTALL,
+)
+
+
+def bounded(pattern: str) -> tuple[str, list[str]]:
+    """The pattern with no repeat beyond 64, and what was changed.
+
+    >>> bounded(r"a+[+*]?b{2,}\\+")
+    ('a{1,64}[+*]?b{2,64}\\\\+', ["'+' is read as {1,64}", "'{2,}' is read as {2,64}"])
+    """
+    changes = []
+
+    def limit(m: re.Match[str]) -> str:
+        repeat = m["repeat"]
+        if not repeat or repeat == "{,}":
+            return m[0]
+        low = int(m["low"] or 0) if repeat[0] == "{" else int(repeat == "+")
+        high = int(m["high"]) if m["high"] else None
+        if low > MOST or (high is not None and high <= MOST):
+            return m[0]
+        changes.append(f"{repeat!r} is read as {{{low},{MOST}}}")
+        return f"{{{low},{MOST}}}"
+
+    return _REPEAT.sub(limit, pattern), changes
+
+
+def _refused(parsed: Iterable[Any], inside: bool = False) -> str:
+    """Why a parsed expression is not taken: what may take exponential time, or "" if nothing."""
+    for op, value in parsed:
+        name = str(op)
+        if name in ("GROUPREF", "GROUPREF_EXISTS"):
+            return "back references may take exponential time; leave them out"
+        endless = name in ("MAX_REPEAT", "MIN_REPEAT") and value[1] > MOST
+        if endless and inside:
+            return "nested repeats may take exponential time; bound them"
+        for part in _children(value):
+            if why := _refused(part, inside or endless):
+                return why
+    return ""
+
+
+def _children(value: Any) -> Iterator[Any]:
+    """The parsed expressions inside the argument of an operation."""
+    for part in value if isinstance(value, (tuple, list)) else ():
+        if type(part).__name__ == "SubPattern":
+            yield part
+        else:
+            yield from _children(part)
+
+
+def _expression(where: str, kind: str, table: Any) -> Expression:
+    """One table of a file of expressions; ``ValueError`` says what is wrong with it."""
+
+    def wrong(key: str, why: str) -> ValueError:
+        return ValueError(f"{where}, [{kind}] {key}: {why}")
+
+    if not isinstance(table, dict) or not isinstance(table.get("pattern"), str):
+        raise wrong("pattern", "must be a text")
+    if extra := sorted(set(table) - {"pattern", "flags", "examples", "not"}):
+        raise wrong(extra[0], "must be one of pattern, flags, examples, not")
+    flags = table.get("flags", "")
+    if not isinstance(flags, str) or set(flags) - set("ix"):
+        raise wrong("flags", "must be of i and x")
+    bits = (re.I if "i" in flags else re.NOFLAG) | (re.X if "x" in flags else re.NOFLAG)
+    text, changes = bounded(table["pattern"])
+    try:
+        parser = import_module("re._parser")
+        why = _refused(parser.parse(table["pattern"], bits))
+        pattern = re.compile(text, bits)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise wrong("pattern", f"is no regular expression ({error})") from None
+    if why:
+        raise wrong("pattern", why)
+    if pattern.match(""):
+        raise wrong("pattern", "matches the empty text")
+    for change in changes:
+        warnings.warn(f"{where}, [{kind}]: {change}", stacklevel=2)
+    for key in ("examples", "not"):
+        values = table.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+            raise wrong(key, "must be a list of texts")
+    found = Expression(kind, pattern, frozenset(table.get("not", [])))
+    for number, example in enumerate(table.get("examples", []), 1):
+        whole = pattern.fullmatch(example)
+        if whole is None or not list(found.spans(example)):
+            raise wrong("examples", f"number {number} does not match whole")
+    return found
+
+
+def _expressed(found: Sequence[Expression], points: Sequence[Point]) -> Iterator[Any]:
+    for p in points:
+        yield merged([tuple(e.spans(p.text)) for e in found])
+
+
+def expressions(file: str) -> Policy:
+    """Flags what the expressions of a TOML file match: one table a kind.
+
+    ``pattern`` is a regular expression as of ``re``; the span is the group ``secret`` if there is
+    one. ``flags`` of i and x, ``examples`` that must match whole, ``not``: values that are no
+    secrets. A repeat without an end, or above 64, is read as at most 64, with a warning.
+    """
+    import tomllib
+
+    where = Path(file).name
+    try:
+        tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError:
+        raise ValueError(f"policy='regex:{file}': no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
+    if not tables:
+        raise ValueError(f"policy='regex:{file}': holds no table")
+    found = [_expression(where, kind, table) for kind, table in tables.items()]
+    return Policy(
+        f"regex:{file}", partial(_expressed, found), f"expressions {where}", own_words=True
+    )
+
+
+@register("regex", ":CORPUS or :FILE.toml")
+def _regex(argument: str) -> Policy:
+    return expressions(argument) if argument.endswith(".toml") else policies.regex(argument)

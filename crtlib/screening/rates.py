@@ -1,0 +1,343 @@
+r"""The three rates that a guarantee of CRT stands on, counted on labels, with bounds.
+
+Let a labelled secret stand in the data point ``x``, and let ``x'`` be the point with the secret
+replaced by ``<MASK>``. The policies label both anew.
+
+- **miss**: a character of the secret that is no white space is in no span of ``pi``. For people.
+- **trace**: ``x`` as redacted differs from ``x'`` as redacted. Its probability is gamma of
+  Theorem 8.3: where it does not happen training reads the same in both worlds. What is missed
+  leaves a trace, and what is found can leave one (half of a name, a neighbour that is flagged no
+  more, a space between two masks): recall never enters a guarantee.
+- **public**: neither policy says anything of ``x``, and it trains without noise with the secret in
+  it. Its probability is delta2.
+
+Both are counted before deduplication, which could only hide a difference. The probability is over
+*a secret met by drawing a user, then one of his secrets*: one is taken of each labelled user, so
+the outcomes are independent however alike one user's secrets are, and the bound of Clopper and
+Pearson is exact.
+
+>>> from crtlib.screening.policies import oracle, none
+>>> from crtlib.screening.policy import Policy
+>>> points = [Point(str(i), f"user {i}", "I am Ada", (Secret("name", 5, 8),)) for i in range(200)]
+>>> found = rates(points, oracle, none)
+>>> found.miss.count, found.trace.count, found.public.of, round(found.trace.upper, 4)
+(0, 0, 200, 0.0183)
+>>> half = Policy("half", lambda points: [(Secret("x", 5, 7),) for p in points])
+>>> rates(points, half, none).trace.count
+200
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from crtlib.checks import check, check_choice
+from crtlib.intervals import clopper_pearson_upper
+from crtlib.screening.policy import Flag, Labels, Policy, checked
+from crtlib.screening.redact import redact
+from crtlib.screening.spans import overlaps
+from crtlib.text.canaries import USER
+from crtlib.text.records import MASK, Point, Secret
+
+NAMES = ("miss", "trace", "public")
+ALPHA = 0.05
+"""The bounds of trace and public hold together with a probability of at least 1 - ALPHA."""
+
+How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
+Cluster = Literal["user", "dialogue"]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
+
+    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``all`` counts every labelled secret, without a bound.
+    """
+
+    count: int
+    of: int
+    upper: float
+    how: How
+    all: tuple[int, int] | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """The share that was seen; None where nothing was."""
+        return self.count / self.of if self.of else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``rates.miss`` of ``summary.json`` and of a certificate."""
+        values: dict[str, Any] = {"count": self.count, "of": self.of, "rate": self.rate}
+        values |= {"upper": self.upper, "how": self.how}
+        return values | ({"all": list(self.all)} if self.all else {})
+
+    def __str__(self) -> str:
+        if self.how == "unknown":
+            return "unknown: no labels"
+        if self.how != "one_per_cluster":
+            return f"at most {_up(self.upper)} ({self.how})"
+        share = 100 * (self.rate or 0)
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
+
+
+def _up(share: float) -> str:
+    """A share in per cent, rounded upwards: a bound stays one."""
+    hundredths = min(-(-share * 10_000 // 1), 10_000)
+    return f"{hundredths / 100:.2f} %"
+
+
+UNKNOWN = Rate(0, 0, 1.0, "unknown")
+
+
+def assumed(rate: float) -> Rate:
+    """A rate that nobody measured.
+
+    >>> print(assumed(0.1))
+    at most 10.00 % (assumed)
+    """
+    check("rate", rate, 0 <= rate <= 1, "in [0, 1]")
+    return Rate(0, 0, rate, "assumed")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The three rates; ``by_kind`` has the same by kind of secret, each bound for itself: they do
+    not hold together. ``alpha`` is the probability with which one bound may fail.
+
+    ``clusters`` (users or dialogues) with a secret were judged, of ``points`` labelled points with
+    ``secrets`` secrets. ``left_out`` points would have judged what they taught.
+    """
+
+    miss: Rate
+    trace: Rate
+    public: Rate
+    by_kind: Mapping[str, Mapping[str, Rate]] = field(default_factory=dict)
+    cluster: Cluster = "user"
+    points: int = 0
+    secrets: int = 0
+    left_out: int = 0
+    judged: int = 1
+
+    @property
+    def alpha(self) -> float:
+        """The chance that one bound fails: two enter a guarantee, for each pair judged so far."""
+        return ALPHA / (2 * self.judged)
+
+    @property
+    def gamma(self) -> float:
+        """The bound of the trace rate: gamma of Theorem 8.3."""
+        return self.trace.upper
+
+    @property
+    def delta2(self) -> float:
+        """The bound of the public rate: delta2 of Theorem 8.3."""
+        return self.public.upper
+
+    def to_json(self) -> dict[str, Any]:
+        """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
+        kinds = {k: {n: r.to_json() for n, r in rows.items()} for k, rows in self.by_kind.items()}
+        return {name: getattr(self, name).to_json() for name in NAMES} | {"by_kind": kinds}
+
+    def labels_json(self) -> dict[str, Any]:
+        """What a certificate says of the labels, as far as it is known here."""
+        counts = {"cluster": self.cluster, "turns": self.points, "secrets": self.secrets}
+        return counts | {"judged": self.judged, "alpha": self.alpha, "left_out": self.left_out}
+
+    def table(self) -> str:
+        """For a terminal, at most 80 columns."""
+        what = {
+            "miss": "a value passed over by pi",
+            "trace": "the redacted point still differs",
+            "public": "a secret trained on without noise",
+        }
+        head = f"one secret a {self.cluster}, {self.trace.of} {self.cluster}s"
+        rows = [f"{head:<42} {'count':>6} {'of':>6} {'rate':>8} {'at most':>9}"]
+        for name, text in what.items():
+            r: Rate = getattr(self, name)
+            rate = "-" if r.rate is None else f"{100 * r.rate:.2f} %"
+            row = f"{name:<7} {text:<34} {r.count:>6} {r.of:>6} {rate:>8} {_up(r.upper):>9}"
+            rows.append(row.rstrip())
+        return "\n".join(rows)
+
+
+# --------------------------------------------------------------------------- judging
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One labelled secret and what befell it; ``trace`` is None where it was not looked for."""
+
+    cluster: str
+    kind: str
+    order: bytes
+    miss: bool
+    trace: bool | None
+    public: bool
+
+
+def judge(
+    points: Sequence[Point],
+    pi: Flag,
+    pi_c: Flag,
+    *,
+    flags: Labels | None = None,
+    cautious_flags: Labels | None = None,
+    cluster: Cluster = "user",
+    seed: int = 0,
+) -> list[Judged]:
+    """What befalls each labelled secret of ``points``; canaries do not count.
+
+    ``pi`` is called on the points (unless ``flags`` are its answers there) and on neighbours, each
+    of which has the size of its whole point. Where there are many in a point only those are
+    looked at that count: one of each cluster and kind. ``order`` decides which secret of a cluster
+    is taken: BLAKE2b of seed, id and start.
+    """
+    pi = checked(pi)
+    flags = pi(points) if flags is None else flags
+    cautious = checked(pi_c)(points) if cautious_flags is None else cautious_flags
+    judged: list[Judged] = []
+    where: list[tuple[Point, Sequence[Secret], Secret]] = []
+    size = longest = 0
+    for p, spans, more in zip(points, flags, cautious, strict=True):
+        if not p.secrets or p.user.startswith(USER):
+            continue
+        public = not (spans or more or MASK in p.text)
+        missed = _missed(p, spans)
+        name = p.user if cluster == "user" and p.user else dialogue(p)
+        size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
+        for s in p.secrets:
+            order = _order(seed, p.id, s.start)
+            judged.append(Judged(name, s.kind, order, s in missed, None, public))
+            where.append((p, spans, s))
+    every = longest <= 16 * size + 2**20
+    take = range(len(judged)) if every else _taken(judged)
+    for k, trace in zip(take, _traces([where[k] for k in take], pi), strict=True):
+        judged[k] = replace(judged[k], trace=trace)
+    return judged
+
+
+def _taken(judged: Sequence[Judged]) -> list[int]:
+    """The places of one secret of each cluster, and of each cluster and kind."""
+    first: dict[tuple[str, str | None], int] = {}
+    for k, j in enumerate(judged):
+        for key in ((j.cluster, None), (j.cluster, j.kind)):
+            if key not in first or j.order < judged[first[key]].order:
+                first[key] = k
+    return sorted(set(first.values()))
+
+
+def _traces(rows: Sequence[tuple[Point, Sequence[Secret], Secret]], pi: Policy) -> Iterator[bool]:
+    """Of each secret: whether the redacted point differs from the redacted neighbour."""
+    lot: list[tuple[str, Point]] = []
+    last, text, size = None, "", 0
+    for k, (p, spans, s) in enumerate(rows):
+        if p is not last:
+            last, text = p, redact(p, spans).text
+        lot.append((text, redact(p, [s])))
+        size += len(p.text)
+        if size > 2**24 or k == len(rows) - 1:  # so many characters at a time
+            again = pi([neighbour for _, neighbour in lot])
+            for (before, neighbour), labels in zip(lot, again, strict=True):
+                yield before != redact(neighbour, labels).text
+            lot, size = [], 0
+
+
+def _missed(point: Point, spans: Sequence[Secret]) -> set[Secret]:
+    """The secrets of which a character that is no white space is in no span."""
+    covered: dict[Secret, int] = dict.fromkeys(point.secrets, 0)
+    for s, f in overlaps(point.secrets, spans):
+        covered[s] += _signs(point.text[max(s.start, f.start) : min(s.end, f.end)])
+    return {s for s, n in covered.items() if n < _signs(point.text[s.start : s.end])}
+
+
+def _signs(text: str) -> int:
+    return sum(not c.isspace() for c in text)
+
+
+def dialogue(point: Point) -> str:
+    """The dialogue of a point: its id is that, or ``dialogue/turn``."""
+    return point.id.rpartition("/")[0] or point.id
+
+
+def _order(seed: int, name: str, start: int) -> bytes:
+    said = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=16).digest()
+
+
+# --------------------------------------------------------------------------- counting
+def one_of_each(judged: Sequence[Judged]) -> list[Judged]:
+    """Of each cluster the secret that comes first in ``order``, which is as good as random."""
+    first: dict[str, Judged] = {}
+    for j in judged:
+        if j.cluster not in first or j.order < first[j.cluster].order:
+            first[j.cluster] = j
+    return list(first.values())
+
+
+def _rate(name: str, judged: Sequence[Judged], alpha: float) -> Rate:
+    taken = one_of_each(judged)
+    count = sum(getattr(j, name) for j in taken)
+    upper = clopper_pearson_upper(count, len(taken), confidence=1 - alpha)
+    each = [getattr(j, name) for j in judged]
+    every = None if None in each else (sum(each), len(each))
+    return Rate(count, len(taken), upper, "one_per_cluster", every)
+
+
+def _three(judged: Sequence[Judged], pi: Policy, pi_c: Policy, alpha: float) -> dict[str, Rate]:
+    found = {name: _rate(name, judged, alpha) if judged else UNKNOWN for name in NAMES}
+    certain = Rate(0, found["miss"].of, 0.0, "policy")
+    if pi.total:
+        found |= {"miss": certain, "trace": certain}
+    return found | ({"public": certain} if pi.total or pi_c.total else {})
+
+
+def rates(
+    points: Sequence[Point],
+    pi: Flag,
+    pi_c: Flag,
+    *,
+    flags: Labels | None = None,
+    cautious_flags: Labels | None = None,
+    cluster: Cluster = "user",
+    judged: int = 1,
+    seed: int = 0,
+) -> Rates:
+    """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
+
+    ``points`` must be labelled whole, as drawn: which secrets are in them, not which are found.
+    ``flags`` and ``cautious_flags`` are the answers of the policies on all of ``points``, if they
+    are known already. ``cluster``: what was drawn; a point without a user counts for its
+    dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
+    included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
+    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
+    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
+    with it as ``pi`` nothing leaves a trace, whatever the labels.
+    """
+    check("judged", judged, judged >= 1, "at least 1")
+    check_choice("cluster", cluster, ("user", "dialogue"))
+    pi, pi_c = checked(pi), checked(pi_c)
+    known = [*pi.taught_by, *pi_c.taught_by]
+    own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
+    use = [k for k in own if not any(t.judged_by(points[k]) for t in known)]
+    rows = judge(
+        [points[k] for k in use],
+        pi,
+        pi_c,
+        flags=flags and [flags[k] for k in use],
+        cautious_flags=cautious_flags and [cautious_flags[k] for k in use],
+        cluster=cluster,
+        seed=seed,
+    )
+    alpha = ALPHA / (2 * judged)
+    kinds = sorted({j.kind for j in rows})
+    return Rates(
+        **_three(rows, pi, pi_c, alpha),
+        by_kind={k: _three([j for j in rows if j.kind == k], pi, pi_c, alpha) for k in kinds},
+        cluster=cluster,
+        points=len(use),
+        secrets=len(rows),
+        left_out=len(own) - len(use),
+        judged=judged,
+    )

@@ -1,0 +1,140 @@
+"""Teaching a screening policy as one call, judged on people who did not teach it.
+
+>>> from crtlib.text import customersim
+>>> taught = teach(customersim.simulate(30, 0), epochs=2)
+>>> taught.summary["taught_points"] + taught.summary["judged_points"] == sum(
+...     len(d.turns) for d in customersim.simulate(30, 0).dialogues
+... )
+True
+>>> taught.rates["pi"].trace.of
+9
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from crtlib import files
+from crtlib.checks import check
+from crtlib.screening import rates, recall, tagger
+from crtlib.screening.policy import Labels, Policy
+from crtlib.screening.teaching import Shift, shift
+from crtlib.text import units
+from crtlib.text.records import Corpus, Point
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A tagger, and what its policies ``pi`` and ``pi_c`` do on people who did not teach it.
+
+    ``rates`` has each policy as pi and as its own pi_c: what it would be alone. ``shift`` is how
+    unlike the judging text is to the teaching one: what to compare the shift of other text with.
+    """
+
+    tagger: tagger.Tagger
+    rates: dict[str, rates.Rates]
+    recall: dict[str, pd.DataFrame]
+    shift: Shift
+    summary: dict[str, Any]
+
+    def text(self) -> str:
+        """The summary for a terminal."""
+        lines = []
+        for name, table in self.recall.items():
+            told = self.summary[name]
+            lines += [
+                f"{name} ({told['policy']}) on {self.summary['judged_points']} held-out points",
+                table.to_string(float_format=lambda x: f"{x:.4g}"),
+                f"flagged points: {told['flagged_points']} of {self.summary['judged_points']}",
+                f"secrets whose mask changes other labels: {told['labels_changed_by_a_mask']} of "
+                f"{told['secrets']}",
+                self.rates[name].table(),
+                "",
+            ]
+        lines.append(f"of the held-out text {self.shift}: its numbers are for text like this")
+        return "\n".join(lines)
+
+
+def split(
+    points: Sequence[Point], heldout: float, seed: int
+) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    """Points that teach and points that judge; nobody is on both sides."""
+    check("heldout", heldout, 0 < heldout < 1, "in (0, 1)")
+    users = sorted({p.user for p in points})
+    drawn = np.random.default_rng(seed).permutation(users)[: round(heldout * len(users))]
+    judges = set(drawn.tolist())
+    taught = tuple(p for p in points if p.user not in judges)
+    return taught, tuple(p for p in points if p.user in judges)
+
+
+def teach(
+    source: Corpus | Sequence[Point],
+    *,
+    unit: str = "turn",
+    heldout: float = 0.3,
+    epochs: int = 14,
+    seed: int = 0,
+    judges: Sequence[Point] | None = None,
+    name: str = "",
+    progress: bool = False,
+) -> Taught:
+    """Train a tagger on labelled dialogues, or on points that are cut already.
+
+    A share ``heldout`` of the users judges it; with ``judges``, labelled points of other people,
+    all of ``source`` teaches. Raises ``ValueError`` where nothing is labelled.
+    """
+    points = units.points(source, unit=unit) if isinstance(source, Corpus) else tuple(source)
+    pair = split(points, heldout, seed) if judges is None else (points, tuple(judges))
+    taught, judged = pair
+    made = tagger.fit(taught, seed=seed, epochs=epochs, progress=progress)
+    pairs = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
+    labels = {key: policy(judged) for key, policy in pairs.items()}
+    tables = {k: recall.recall(judged, spans, confidence=0.975) for k, spans in labels.items()}
+    found = {
+        k: rates.rates(judged, pairs[k], pairs[k], flags=labels[k], cautious_flags=labels[k])
+        for k in pairs
+    }
+    summary: dict[str, Any] = {
+        "corpus": name or (source.name if isinstance(source, Corpus) else ""),
+        "unit": unit,
+        "seed": seed,
+        "epochs": epochs,
+        "taught_points": len(taught),
+        "judged_points": len(judged),
+    }
+    for key, policy in pairs.items():
+        summary[key] = _summary(policy, judged, labels[key], tables[key], found[key])
+    unlike = shift(judged, pairs["pi"].taught_by[0])
+    return Taught(made, found, tables, unlike, summary | {"shift": asdict(unlike)})
+
+
+def _summary(
+    policy: Policy,
+    judged: Sequence[Point],
+    labels: Labels,
+    table: pd.DataFrame,
+    found: rates.Rates,
+) -> dict[str, Any]:
+    changed, secrets = recall.label_stability(policy, judged)
+    return {
+        "policy": policy.name,
+        "recall": json.loads(table.to_json(orient="index") or "{}"),
+        "rates": found.to_json(),
+        "labels": found.labels_json(),
+        "flagged_points": sum(map(bool, labels)),
+        "labels_changed_by_a_mask": changed,
+        "secrets": secrets,
+    }
+
+
+def write(taught: Taught, out: Path) -> None:
+    """The tagger's two files and, last, ``summary.json``; all of them are private."""
+    tagger.save(taught.tagger, out)
+    files.write_text(out / "summary.json", json.dumps(taught.summary, indent=1) + "\n")

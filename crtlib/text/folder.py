@@ -1,0 +1,250 @@
+"""A corpus as a folder: Parquet shards, a card and a marker; ``datasets`` reads it as well.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text.customersim import simulate
+>>> out = pathlib.Path(tempfile.mkdtemp()) / "corpus"
+>>> facts = save(simulate(20, 0).dialogues, out, command="simulate", options={"seed": 0})
+>>> facts.threads, read(out).dialogues == simulate(20, 0).dialogues
+(20, True)
+>>> sorted(p.name for p in out.iterdir())
+['README.md', 'croissant.json', 'crtlib.json', 'data']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crtlib import outputs
+from crtlib.text import card, jsonl
+from crtlib.text.records import Corpus, Dialogue
+
+TURN = pa.struct(
+    [
+        ("speaker", pa.string()),
+        ("text", pa.large_string()),
+        ("time", pa.timestamp("ms", tz="UTC")),
+        ("labelled", pa.bool_()),
+        (
+            "secrets",
+            pa.list_(
+                pa.struct([("kind", pa.string()), *((n, pa.int32()) for n in ("start", "end"))])
+            ),
+        ),
+    ]
+)
+COLUMNS = pa.schema(
+    [("id", pa.string()), ("user", pa.string()), ("turns", pa.list_(TURN)), ("extra", pa.string())]
+)
+"""The columns of a corpus: one row a thread."""
+USERS_ARE = ("column", "thread", "unknown")
+GROUP_ROWS, GROUP_BYTES = 10_000, 16 << 20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a corpus folder holds. ``sha256`` is the corpus hash: over ``jsonl.canonical`` of its
+    dialogues in order, so the same for Parquet and JSONL, any sharding and any labels. ``first``
+    and ``last`` are dates, None where no turn has a time."""
+
+    turns: int
+    threads: int
+    users: int
+    labelled: int
+    sha256: str
+    shards: int
+    users_are: str
+    policy: str | None
+    first: str | None
+    last: str | None
+
+
+def corpus_hash(dialogues: Iterable[Dialogue]) -> str:
+    """The corpus hash of dialogues in their order."""
+    digest = hashlib.sha256()
+    for d in dialogues:
+        digest.update(jsonl.canonical(d))
+    return digest.hexdigest()
+
+
+class Writer:
+    """Writes rows into the shards of one split, a row group at a time.
+
+    A row is ``{"id", "user", "turns": [{"speaker", "text", "time", "labelled", "secrets"}],
+    "extra"}``, ``time`` a datetime or None, ``extra`` a JSON object as a string or None.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        split: str = "train",
+        shard: int = 128 << 20,
+        users_are: str = "column",
+        policy: str | None = None,
+    ) -> None:
+        self.folder, self.split, self.shard = folder / "data", split, shard
+        self.users_are, self.policy = users_are, policy
+        self.folder.mkdir(parents=True, exist_ok=True)
+        about = {"schema": "crtlib/corpus/1", "users_are": users_are, "policy": policy}
+        self.schema = COLUMNS.with_metadata({"crtlib": json.dumps(about)})
+        self.rows: list[Mapping[str, Any]] = []
+        self.bytes, self.turns, self.threads, self.labelled = 0, 0, 0, 0
+        self.users: set[int] = set()
+        self.digest = hashlib.sha256()
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+        self.parts: list[Path] = []
+        self.open: pq.ParquetWriter | None = None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take one thread; ``ValueError`` where it is no dialogue."""
+        dialogue = jsonl.dialogue(row)
+        self.digest.update(jsonl.canonical(dialogue))
+        user = hashlib.blake2b(dialogue.user.encode(), digest_size=12).digest()
+        self.users.add(int.from_bytes(user))
+        self.threads += 1
+        self.turns += len(dialogue.turns)
+        for turn in row["turns"]:
+            self.bytes += len(turn["text"])
+            self.labelled += turn["labelled"]
+            if turn["time"] is not None:
+                self.first = min(self.first or turn["time"], turn["time"])
+                self.last = max(self.last or turn["time"], turn["time"])
+        self.rows.append(row)
+        if len(self.rows) == GROUP_ROWS or self.bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.rows:
+            return
+        if self.open is None:
+            path = self.folder / f"{self.split}-{len(self.parts):05d}.part"
+            self.parts.append(path)
+            self.open = pq.ParquetWriter(path, self.schema, compression="zstd")
+        self.open.write_table(pa.Table.from_pylist(self.rows, self.schema))
+        self.rows, self.bytes = [], 0
+        if self.parts[-1].stat().st_size >= self.shard:
+            self.open.close()
+            self.open = None
+
+    def close(self) -> Facts:
+        """Finish the last shard and name them all; ``ValueError`` where nothing was written."""
+        self._flush()
+        if self.open is not None:
+            self.open.close()
+        if not self.parts:
+            raise ValueError("the corpus is empty, at least one dialogue is needed")
+        for k, part in enumerate(self.parts):
+            part.rename(self.folder / f"{self.split}-{k:05d}-of-{len(self.parts):05d}.parquet")
+        return Facts(
+            turns=self.turns,
+            threads=self.threads,
+            users=len(self.users),
+            labelled=self.labelled,
+            sha256=self.digest.hexdigest(),
+            shards=len(self.parts),
+            users_are=self.users_are,
+            policy=self.policy,
+            first=self.first.date().isoformat() if self.first else None,
+            last=self.last.date().isoformat() if self.last else None,
+        )
+
+
+def row(d: Dialogue, *, labelled: bool = True, extra: str | None = None) -> dict[str, Any]:
+    """A dialogue as a row, without times."""
+    record = jsonl.record(d)
+    for turn in record["turns"]:
+        turn |= {"time": None, "labelled": labelled}
+    return record | {"extra": extra}
+
+
+def save(
+    dialogues: Iterable[Dialogue],
+    out: str | os.PathLike,
+    *,
+    command: str,
+    options: Mapping[str, Any],
+    inputs: outputs.Inputs | None = None,
+    users_are: str = "column",
+    policy: str | None = None,
+    labelled: bool = True,
+    simulated: bool = False,
+    split: str = "train",
+    shard: int = 128 << 20,
+    force: bool = False,
+) -> Facts:
+    """Write dialogues, read one after another, as a corpus folder.
+
+    Its files are private, unless the dialogues were ``simulated``. ``labelled`` says that somebody
+    looked for secrets, so that a turn without one has none. Raises ``ValueError`` where ``out`` may
+    not be written (``outputs.check_folder``), or a dialogue is none.
+    """
+    summary: dict[str, Any] = {}
+    with outputs.staged(
+        out,
+        command=command,
+        options=options,
+        inputs=inputs,
+        public=("*",) if simulated else (),
+        facts=summary,
+        force=force,
+    ) as part:
+        writer = Writer(part, split=split, shard=shard, users_are=users_are, policy=policy)
+        for d in dialogues:
+            writer.add(row(d, labelled=labelled))
+        counts = writer.close()
+        summary["corpus"] = asdict(counts)
+        card.write(part, Path(out).name, counts, list(inputs or {}), simulated=simulated)
+    return counts
+
+
+def facts(folder: str | os.PathLike) -> Facts:
+    """What a finished corpus folder holds, as its marker says; ``ValueError`` for another."""
+    content = outputs.demand(folder, names=()).get("facts", {})
+    try:
+        return Facts(**content.get("corpus", {}))
+    except TypeError:
+        raise ValueError(f"{folder}: is no corpus folder; its {outputs.MARKER} says so") from None
+
+
+def rows(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a corpus folder in order, its hashes checked first; bounded memory.
+
+    Of one split, or of all. Raises ``ValueError`` for a folder that is unfinished, damaged or no
+    corpus, and for a split that is not there.
+    """
+    pattern = f"data/{split or '*'}-*.parquet"
+    marker = outputs.demand(folder, names=[pattern])
+    names = sorted(n for n in marker["files"] if Path(n).match(pattern))
+    if not names:
+        raise ValueError(f"split={split or 'train'!r}: {folder} has no {pattern}")
+    for name in names:
+        path = Path(folder) / name
+        try:
+            table = pq.ParquetFile(path)
+            if not table.schema_arrow.equals(COLUMNS):
+                raise ValueError(f"{path}: has other columns than a corpus")
+            for batch in table.iter_batches(batch_size=1_000):
+                yield from batch.to_pylist()
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: is damaged ({type(error).__name__})") from None
+
+
+def dialogues(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
+    """The dialogues of a corpus folder, one after another."""
+    return map(jsonl.dialogue, rows(folder, split=split))
+
+
+def read(folder: str | os.PathLike, *, split: str | None = None) -> Corpus:
+    """A corpus folder as a whole."""
+    return Corpus(Path(folder).name, tuple(dialogues(folder, split=split)))

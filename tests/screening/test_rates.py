@@ -1,0 +1,276 @@
+"""The three rates of the theorem: what they count, their bounds, and who may judge."""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from crtlib.screening import policies, rates, recall, tagger
+from crtlib.screening.policy import Policy
+from crtlib.screening.prepare import prepare
+from crtlib.screening.rates import Rate
+from crtlib.screening.redact import redact
+from crtlib.text import canaries, customersim, units
+from crtlib.text.records import MASK, Point, Secret
+
+CORPUS = customersim.simulate(60, 0)
+POINTS = units.points(CORPUS, unit="turn")
+
+
+def flagging(name, spans_of):
+    return Policy(name, lambda points: [spans_of(p) for p in points])
+
+
+def halves(p):
+    """It flags half of each secret that still stands, wherever it stands."""
+    return tuple(Secret("x", s.start, (s.start + s.end) // 2) for s in p.secrets)
+
+
+def greedy(p):
+    """It takes the character after each secret along, and finds nothing where none stands."""
+    return tuple(Secret("x", s.start, min(s.end + 1, len(p.text))) for s in p.secrets)
+
+
+def points(*said, user="u{}"):
+    """What stands in brackets is a secret."""
+    made = []
+    for i, text in enumerate(said):
+        before, _, rest = text.partition("[")
+        secret, _, after = rest.partition("]")
+        span = (Secret("id", len(before), len(before) + len(secret)),) if secret else ()
+        made.append(Point(f"d{i}/0", user.format(i), before + secret + after, span))
+    return made
+
+
+# --------------------------------------------------------------------------- what is counted
+def test_recall_is_neither_gamma_nor_delta2():
+    """A policy that flags half of each secret, or a neighbour: recall is wrong on both sides."""
+    some = points(*(f"my pin is [{n}] now" for n in range(1000, 1100)))
+    half, wide = flagging("half", halves), flagging("greedy", greedy)
+    found = rates.rates(some, half, half)
+    assert recall.recall(some, half(some)).loc["all", "caught"] == 0
+    assert (found.miss.count, found.trace.count, found.public.count) == (100, 100, 0)
+    found = rates.rates(some, wide, wide)
+    assert recall.recall(some, wide(some)).loc["all", "recall"] == 1
+    assert (found.miss.count, found.trace.count, found.public.count) == (0, 100, 0)
+    assert found.gamma == 1.0
+    silent = rates.rates(some, policies.none, policies.none)
+    assert (silent.miss.count, silent.trace.count, silent.public.count) == (100, 100, 100)
+
+
+def test_a_space_between_two_spans_is_no_miss_and_leaves_a_trace():
+    some = points("I am [Ada Lovelace]")
+    words = flagging(
+        "words", lambda p: (Secret("n", 5, 8), Secret("n", 9, 17)) if "Ada" in p.text else ()
+    )
+    found = rates.rates(some, words, policies.none)
+    assert (found.miss.count, found.trace.count, found.public.count) == (0, 1, 0)
+
+
+def test_a_policy_that_reads_the_context_is_judged_on_the_neighbour():
+    """It finds the pin only behind a name: masking the name lets the pin go."""
+    said = Point("0", "u", "Ada 7351", (Secret("name", 0, 3),))
+
+    def spans(p):
+        name = (Secret("name", 0, 3),) if p.text.startswith("Ada") else ()
+        return (*name, Secret("pin", 4, 8)) if name else ()
+
+    found = rates.rates([said], flagging("context", spans), policies.none)
+    assert (found.miss.count, found.trace.count) == (0, 1)
+
+
+def test_a_point_that_holds_a_mask_already_is_not_public():
+    some = points(f"{MASK} said [7351]")
+    assert rates.rates(some, policies.none, policies.none).public.count == 0
+
+
+TARGETS = [p for p in POINTS if p.secrets]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(TARGETS), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 5), st.data())
+def test_without_a_trace_both_worlds_prepare_alike_and_without_public_no_secret_is(
+    point, gamma, seed, data
+):
+    """What Theorem 8.3 needs of the two events, checked on what training would read."""
+    base = data.draw(st.sampled_from(["regex", "oracle", "half"]))
+    pi = {"regex": policies.regex(), "oracle": policies.oracle, "half": flagging("half", halves)}
+    pi = policies.miss(pi[base], gamma, seed)
+    pi_c = data.draw(st.sampled_from([policies.none, policies.regex(), policies.everything]))
+    judged = rates.judge([point], pi, pi_c, seed=seed)
+    for secret, j in zip(point.secrets, judged, strict=True):
+        worlds = [point], [redact(point, [secret])]
+        ours, theirs = (prepare(w, pi(w), pi_c(w), dedup="none") for w in worlds)
+        if not j.trace:
+            assert [p.text for p in ours.private] == [p.text for p in theirs.private]
+            assert ours.public == theirs.public == ()
+        elif not j.public:
+            assert ours.public == theirs.public == ()
+            assert len(ours.private) == len(theirs.private) == 1
+        assert j.public == bool(ours.public)
+        if j.miss:
+            assert j.trace
+
+
+# --------------------------------------------------------------------------- the bound
+@pytest.mark.parametrize(("count", "of"), [(0, 1), (0, 60), (3, 60), (59, 60), (13, 400)])
+@pytest.mark.parametrize("pairs", [1, 3])
+def test_the_bound_is_the_rate_at_which_so_few_are_as_rare_as_alpha(count, of, pairs):
+    """P[at most count of of] = alpha at the bound, alpha = 0.05 / (2 pairs), by the tail itself."""
+    some = points(*(f"[{n}]" if n >= count else f"x[{n}]" for n in range(of)))
+    finds = flagging(
+        "not after x", lambda p: p.secrets if p.secrets and p.secrets[0].start == 0 else ()
+    )
+    found = rates.rates(some, finds, policies.none, judged=pairs)
+    assert found.alpha == 0.05 / (2 * pairs)
+    assert (found.miss.count, found.miss.of, found.miss.rate) == (count, of, count / of)
+    assert found.public.count == count
+    assert binom.cdf(count, of, found.miss.upper) == pytest.approx(found.alpha, rel=1e-6)
+
+
+def test_labels_needed_are_those_of_the_table():
+    """Without a failure n = ln a / ln(1 - r): 72 for 5 %, 183 for 2 %, 368 for 1 %."""
+    for n, r in ((72, 0.05), (183, 0.02), (368, 0.01), (736, 0.005)):
+        for users, holds in ((n, True), (n - 1, False)):
+            some = points(*(f"[{k}]" for k in range(users)))
+            assert (rates.rates(some, policies.oracle, policies.none).gamma <= r) == holds
+        assert n == math.ceil(math.log(0.025) / math.log1p(-r))
+
+
+def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
+    """However many secrets a user has; over seeds each is taken equally often."""
+    text = "1 2 3 4"
+    many = tuple(Secret("id", i, i + 1) for i in (0, 2, 4, 6))
+    some = [Point(f"d/{i}", "ann", text, many) for i in range(2)]
+    some.append(Point("e/0", "bob", "9", (Secret("id", 0, 1),)))
+    found = rates.rates(some, policies.none, policies.none)
+    assert (found.miss.of, found.secrets, found.miss.all) == (2, 9, (9, 9))
+    taken = Counter()
+    for seed in range(4000):
+        judged = rates.judge(some, policies.none, policies.none, seed=seed)
+        where = [(p.id, s.start) for p in some for s in p.secrets]
+        chosen = {id(j) for j in rates.one_of_each(judged)}
+        taken.update(w for w, j in zip(where, judged, strict=True) if id(j) in chosen)
+    assert taken.pop(("e/0", 0)) == 4000
+    assert len(taken) == 8
+    assert all(abs(n - 500) < 5 * (4000 / 8 * 7 / 8) ** 0.5 for n in taken.values())
+
+
+def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
+    some = [Point(f"{d}/{i}", "ann", "7", (Secret("id", 0, 1),)) for d in "ab" for i in range(3)]
+    assert rates.rates(some, policies.none, policies.none).miss.of == 1
+    assert rates.rates(some, policies.none, policies.none, cluster="dialogue").miss.of == 2
+    nobody = [Point(p.id, "", p.text, p.secrets) for p in some]
+    assert rates.rates(nobody, policies.none, policies.none).miss.of == 2
+
+
+def test_kinds_have_bounds_of_their_own():
+    found = rates.rates(POINTS, policies.miss(policies.regex(), 0.2, 0), policies.none)
+    assert set(found.by_kind) == {s.kind for p in POINTS for s in p.secrets}
+    for kind, three in found.by_kind.items():
+        users = {p.user for p in POINTS if any(s.kind == kind for s in p.secrets)}
+        assert three["miss"].of == len(users)
+    assert found.trace.of == len({p.user for p in POINTS if p.secrets}) == 60
+
+
+# --------------------------------------------------------------------------- who may judge
+def test_canaries_never_count():
+    planted = units.points(
+        canaries.insert(CORPUS, canaries.make(10, seed=3), copies=20, seed=3), unit="turn"
+    )
+    only = flagging("ids", lambda p: tuple(s for s in p.secrets if s.kind == "id"))
+    assert rates.rates(planted, only, only) == rates.rates(POINTS, only, only)
+    alone = [p for p in planted if p.user.startswith(canaries.USER)]
+    assert rates.rates(alone, only, only).miss.how == "unknown"
+
+
+def test_who_taught_a_policy_does_not_judge_it_in_whatever_unit():
+    users = sorted({p.user for p in POINTS})[:20]
+    teachers = [p for p in POINTS if p.user in users]
+    learned = tagger.fit(teachers, seed=0, epochs=1)
+    pi, pi_c = tagger.redacting(learned), tagger.conservative(learned)
+    assert pi.learned and not policies.regex().learned
+    found = rates.rates(POINTS, pi, pi_c)
+    assert found.miss.of == 40 and found.left_out == sum(bool(p.secrets) for p in teachers)
+    for policy in (policies.union(policies.regex(), pi), policies.miss(pi, 0.1, 0)):
+        assert policy.learned and rates.rates(POINTS, policy, policies.none).miss.of == 40
+    dialogues = units.points(CORPUS, unit="dialogue")
+    assert rates.rates(dialogues, pi, pi_c).miss.of == 40
+    assert rates.rates(teachers, pi, pi_c).miss == Rate(0, 0, 1.0, "unknown")
+
+
+def test_flags_that_are_known_already_are_not_asked_for_again():
+    calls = Counter()
+
+    def count(p):
+        calls[p.id] += 1
+        return p.secrets
+
+    pi = flagging("counting", count)
+    fresh = rates.rates(POINTS, pi, pi)
+    calls.clear()
+    known = rates.rates(POINTS, pi, pi, flags=pi(POINTS), cautious_flags=pi(POINTS))
+    assert known == fresh and calls[next(p.id for p in POINTS if not p.secrets)] == 2
+
+
+# --------------------------------------------------------------------------- without labels
+def test_without_labels_nothing_is_known_but_of_the_policy_that_flags_everything():
+    bare = [Point(p.id, p.user, p.text) for p in POINTS]
+    found = rates.rates(bare, policies.regex(), policies.regex())
+    assert found.miss == found.trace == found.public == Rate(0, 0, 1.0, "unknown")
+    assert (found.gamma, found.delta2) == (1.0, 1.0)
+    found = rates.rates(bare, policies.regex(), policies.everything)
+    assert (found.gamma, found.delta2, found.public.how) == (1.0, 0.0, "policy")
+    both = policies.union(policies.regex(), policies.everything)
+    assert rates.rates(bare, policies.regex(), both).delta2 == 0.0
+    dialled = policies.miss(policies.everything, 0.1, 0)
+    assert rates.rates(bare, policies.regex(), dialled).delta2 == 1.0
+    assert rates.rates(POINTS, policies.everything, policies.none).gamma == 0.0
+
+
+def test_the_json_form_is_that_of_summary_and_certificate():
+    found = rates.rates(POINTS, policies.regex(), policies.everything).to_json()
+    assert set(found) == {"miss", "trace", "public", "by_kind"}
+    assert found == json.loads(json.dumps(found, allow_nan=False))
+    every = [found[n] for n in rates.NAMES] + [
+        r for k in found["by_kind"].values() for r in k.values()
+    ]
+    for rate in every:
+        assert {"count", "of", "rate", "upper", "how"} <= set(rate) <= {*rate, "all"}
+        assert rate["how"] in ("one_per_cluster", "assumed", "policy", "unknown")
+    assert rates.UNKNOWN.to_json() == {
+        "count": 0, "of": 0, "rate": None, "upper": 1.0, "how": "unknown"
+    }  # fmt: skip
+
+
+def test_the_table_fits_a_terminal_and_rounds_bounds_upwards():
+    some = points(*(f"[{n}]" for n in range(400)))
+    table = rates.rates(some, policies.oracle, policies.none).table()
+    assert max(map(len, table.splitlines())) <= 80
+    assert "0.92 %" in table  # 0.9180 %
+    assert rates._up(0.03) == "3.00 %" and rates._up(1.0) == "100.00 %"
+
+
+def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
+    text = "7 " * 3000
+    one = Point("d/0", "ann", text, tuple(Secret("id", 2 * i, 2 * i + 1) for i in range(3000)))
+    found = rates.rates([one], policies.none, policies.none)
+    assert (found.trace.count, found.trace.of, found.trace.all) == (1, 1, None)
+    assert found.miss.all == (3000, 3000)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rates.rates(POINTS, policies.none, policies.none, judged=0), "judged=0: must be"),
+        (lambda: rates.rates(POINTS, policies.none, policies.none, cluster="x"), "cluster='x'"),
+        (lambda: rates.assumed(1.5), r"rate=1.5: must be in \[0, 1\]"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

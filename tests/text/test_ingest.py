@@ -1,0 +1,500 @@
+"""Files of other people's forms become a corpus, or one line says what would help."""
+
+import csv
+import gzip
+import json
+import os
+import stat
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from crtlib import outputs
+from crtlib.text import columns, corpora, folder, ingest, jsonl, shapes
+from crtlib.text.columns import Columns
+from crtlib.text.customersim import simulate
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+
+ROWS = [
+    {
+        "customer": "ann",
+        "ticket": "t1",
+        "sender": "customer",
+        "body": "My name is Ann.",
+        "lang": "en",
+    },
+    {"customer": "ann", "ticket": "t1", "sender": "agent", "body": 'Hello,\n"Ann"!', "lang": "en"},
+    {"customer": "bob", "ticket": "t2", "sender": "customer", "body": "Grüße 😀", "lang": "de"},
+]
+SAID = [
+    ("t1", "ann", ["customer", "agent"], ["My name is Ann.", 'Hello,\n"Ann"!']),
+    ("t2", "bob", ["customer"], ["Grüße 😀"]),
+]
+MAIL = (
+    b"From: Ann <Ann@x.org>\nTo: help@y.org\nMessage-ID: <1@x>\n"
+    b"Date: Mon, 02 Mar 2026 10:00:00 +0100\n"
+    b"Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\nContent-Type: text/plain; charset=utf-8\n\n"
+    b"My order is late.\n",
+    b"From: bob@y.org\nMessage-ID: <2@y>\nReferences: <1@x> <9@z>\n\n"
+    b"We are sorry.\n\nOn Monday Ann wrote:\n> My order is late.\n",
+)
+
+
+def say(path):
+    return [
+        (d.id, d.user, [t.speaker for t in d.turns], [t.text for t in d.turns])
+        for d in corpora.read(path).dialogues
+    ]
+
+
+def write_csv(path, rows=ROWS, *, encoding="utf-8", delimiter=",", start=b""):
+    with path.open("w", encoding=encoding, newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+    path.write_bytes(start + path.read_bytes())
+    return path
+
+
+def make(tmp_path, kind):
+    """The three messages in one of the forms."""
+    path = tmp_path / f"in.{kind}"
+    if kind in ("csv", "tsv"):
+        return write_csv(path, delimiter="\t" if kind == "tsv" else ",")
+    if kind == "bom.csv":
+        return write_csv(path, start=b"\xef\xbb\xbf", delimiter=";")
+    if kind == "utf16.csv":
+        return write_csv(path, encoding="utf-16")
+    if kind == "csv.gz":
+        path.write_bytes(gzip.compress(write_csv(tmp_path / "x.csv").read_bytes()))
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    elif kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, ROWS)))
+    elif kind == "saved":
+        path.mkdir()
+        table = pa.Table.from_pylist(ROWS)
+        with pa.ipc.new_stream(path / "data-00000-of-00001.arrow", table.schema) as stream:
+            stream.write_table(table)
+        state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
+        (path / "state.json").write_text(json.dumps(state))
+    return path
+
+
+TABLES = ("csv", "tsv", "bom.csv", "utf16.csv", "csv.gz", "parquet", "jsonl", "saved")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_of_any_form_becomes_the_same_corpus(tmp_path, kind):
+    summary = ingest.ingest([make(tmp_path, kind)], tmp_path / "o", yes=True)
+    assert say(tmp_path / "o") == SAID
+    assert summary.columns == Columns("customer", "ticket", "sender", "body", None, True)
+    assert (summary.rows, summary.facts.turns, summary.facts.users) == (3, 3, 2)
+    extra = [json.loads(row["extra"]) for row in folder.rows(tmp_path / "o")]
+    assert extra == [{"lang": "en"}, {"lang": "de"}]
+    jsonl.write_jsonl(corpora.read(tmp_path / "o"), tmp_path / "c.jsonl")
+    assert corpora.corpus_hash(tmp_path / "c.jsonl") == summary.facts.sha256
+    assert corpora.fingerprint(tmp_path / "o") == summary.facts.sha256
+
+
+def test_chats_of_messages(tmp_path):
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
+    chat.append({"role": "assistant", "content": [{"type": "text", "text": "Hello"}]})
+    lines = [
+        {"messages": chat, "metadata": {"user": "ann"}},
+        {"id": 7, "user": 3, "messages": chat},
+    ]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    ingest.ingest([tmp_path / "m.jsonl"], tmp_path / "o", speaker_map={"assistant": "SYS"})
+    assert say(tmp_path / "o") == [
+        ("row-1", "ann", ["user", "SYS"], ["Hi", "Hello"]),
+        ("7", "3", ["user", "SYS"], ["Hi", "Hello"]),
+    ]
+
+
+def test_text_without_people(tmp_path):
+    (tmp_path / "t").mkdir()
+    for name in "ab":
+        (tmp_path / f"t/{name}.txt").write_text(f"file {name}\n")
+    (tmp_path / "t.jsonl").write_text('{"text": "a line"}\n')
+    with pytest.raises(ValueError, match="no column looks like the person; say --user, or --no-us"):
+        ingest.ingest([tmp_path / "t"], tmp_path / "o", yes=True)
+    sources = [tmp_path / "t", tmp_path / "t.jsonl"]
+    summary = ingest.ingest(sources, tmp_path / "o", yes=True, no_users=True)
+    assert [s[3] for s in say(tmp_path / "o")] == [["file a"], ["file b"], ["a line"]]
+    assert summary.facts.users_are == "thread" and summary.facts.users == 3
+    assert all(row["user"] == row["id"] for row in folder.rows(tmp_path / "o"))
+    assert "each thread counts as a user" in ingest.table(summary)
+
+
+@pytest.mark.parametrize("form", ["mbox", "eml"])
+def test_mail(tmp_path, form):
+    if form == "mbox":
+        path = tmp_path / "in.mbox"
+        path.write_bytes(b"\n".join(b"From - Mon Mar  2\n" + mail for mail in MAIL))
+    else:
+        path = tmp_path / "mails"
+        path.mkdir()
+        for k, mail in enumerate(MAIL):
+            (path / f"{k}.eml").write_bytes(mail)
+    summary = ingest.ingest([path], tmp_path / "o")
+    assert say(tmp_path / "o") == [
+        ("<1@x>", "ann@x.org", [""], ["My order is late."]),
+        ("<1@x>~2", "bob@y.org", [""], ["We are sorry."]),
+    ]
+    assert summary.cut == 1 and summary.facts.first == "2026-03-02"
+    first = next(folder.rows(tmp_path / "o"))
+    assert json.loads(first["extra"]) == {"subject": "Grüße"}
+    assert first["turns"][0]["time"].isoformat() == "2026-03-02T09:00:00+00:00"
+    ingest.ingest([path], tmp_path / "o2", quotes="keep")
+    assert "> My order is late." in say(tmp_path / "o2")[1][3][0]
+
+
+def test_our_own_dialogues_keep_their_labels(tmp_path):
+    record = {
+        "id": "d",
+        "user": "u",
+        "turns": [{"speaker": "A", "text": "I am Ann.", "secrets": []}],
+    }
+    record["turns"].append({"speaker": "B", "text": "So?"})
+    jsonl.write_jsonl(simulate(30, 0), tmp_path / "c.jsonl")
+    with (tmp_path / "c.jsonl").open("a") as file:
+        file.write(json.dumps(record))
+    summary = ingest.ingest([tmp_path / "c.jsonl"], tmp_path / "o")
+    assert corpora.read(tmp_path / "o").dialogues == corpora.read(tmp_path / "c.jsonl").dialogues
+    assert summary.facts.labelled == summary.facts.turns - 1
+    assert summary.facts.sha256 == corpora.corpus_hash(tmp_path / "c.jsonl")
+
+
+def test_threads_are_put_together_and_in_the_order_of_time(tmp_path):
+    rows = [
+        {"user": "u", "thread": t, "text": f"{t}{k}", "time": f"2026-01-0{k}T00:00:00"}
+        for t, k in (("a", 3), ("b", 2), ("a", 1), ("b", 1), ("a", 2))
+    ]
+    ingest.ingest([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
+    assert [s[3] for s in say(tmp_path / "o")] == [["a1", "a2", "a3"], ["b1", "b2"]]
+
+
+def test_a_thread_of_two_people_is_cut_and_ids_stay_unique(tmp_path):
+    rows = [{"user": u, "thread": t, "text": u} for u, t in ("aT", "bT", ("c", "T~2"), "aT")]
+    ingest.ingest([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
+    assert [s[:2] for s in say(tmp_path / "o")] == [("T", "a"), ("T~2", "b"), ("T~2~", "c")]
+
+
+BROKEN = {
+    "empty.csv": (b"", "is empty; a header"),
+    "header.csv": (b"user,body\n", "holds no message"),
+    "two.csv": (b"user,body,content\na,b,c\n", "'body' and 'content' could both be the text; say"),
+    "none.csv": (b"who,what\na,b\n", "no column looks like the text; say --text"),
+    "data.csv": (b"a,4111 1111 1111 1111\nb,c\n", "first row does not look like a header"),
+    "gap.csv": (b"user,body\nann,x\n,y\n", "gap.csv, row 3, column user: is empty; --skip-bad"),
+    "blank.csv": (b"user,body\nann, \n", "row 2, column body: is empty; --skip-bad leaves it out"),
+    "cp.csv": (
+        b"user,body\nann,caf\xe9\n",
+        r"cp.csv: is not UTF-8 \(byte 0xE9 in row 2\); try --en",
+    ),
+    "cells.csv": (b"user,body\nann,x\nbob\n", "row 3: has 1 cells, the header has 2"),
+    "quote.csv": (b'user,body\nann,x\nbob,"y\n', "row 3: has a quote that is never closed"),
+    "same.csv": (b"user,user,body\na,b,c\n", "two columns have one name"),
+    "time.csv": (b"user,body,date\na,b,soon\n", "row 2, column date: is no time"),
+    "bad.jsonl": (b'{"user": "a", "text": "b"}\n{"user":', "bad.jsonl, row 2: is not JSON; --skip"),
+    "half.jsonl": (b'{"user": "a", "text": "\\ud800"}', "row 1, column text: holds half a surrog"),
+    "list.jsonl": (b"[1]\n", "row 1: is not a JSON object"),
+    "deep.jsonl": (b"[" * 100_000, "row 1: is not JSON"),
+    "long.jsonl": (
+        b'{"user": ' + b"1" * 5000 + b', "text": "b"}',
+        "holds a number that is too long",
+    ),
+    "no.parquet": (b"PAR1 but no more", "is no Parquet file, or damaged"),
+    "torn.csv.gz": (gzip.compress(b"user,body\n" + b"a,b\n" * 9999)[:60], "damaged gzip file"),
+    "book.xlsx": (b"PK\x03\x04", "is an Excel file or an archive; save its table as CSV"),
+    "x.json": (b"[{}]", "is one JSON value; write one object a line"),
+    "x.bin": (b"\x00\x01", "its format is not known; say --format"),
+    "x.mbox": (b"hello", "is no mbox"),
+    "x.eml": (b"Subject: x\n\nhello", "row 1, column From: has no sender"),
+    "html.eml": (b"From: a@b.c\nContent-Type: text/html\n\n<p>x", "has no text/plain part"),
+    "twice.jsonl": (
+        b'{"id": "d", "user": "u", "turns": [{"speaker": "A", "text": "x"}]}\n' * 2,
+        "row 2, column id: has an id that was used before",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_one_line_that_says_what_would_help(tmp_path, name):
+    content, message = BROKEN[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        ingest.ingest([tmp_path / name], tmp_path / "o", yes=True)
+    said = str(error.value)
+    assert "\n" not in said and name in said and "4111" not in said and "caf" not in said
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_another_codec_helps(tmp_path):
+    path = write_csv(tmp_path / "x.csv", [{"user": "a", "body": "café"}], encoding="cp1252")
+    ingest.ingest([path], tmp_path / "o", yes=True, encoding="cp1252")
+    assert say(tmp_path / "o")[0][3] == ["café"]
+    with pytest.raises(ValueError, match="--encoding: 'foo' is no codec"):
+        ingest.ingest([path], tmp_path / "p", yes=True, encoding="foo")
+
+
+def test_bad_rows_are_left_out_counted_and_listed(tmp_path):
+    rows = [{"user": f"=u{k}", "body": "x"} for k in range(10)]
+    rows[3]["body"], rows[5]["user"] = "", " "
+    path = write_csv(tmp_path / "=mails.csv", rows)
+    with pytest.raises(ValueError, match=r"2 of 10 rows are bad \(0.2\), more than --max-bad 0.01"):
+        ingest.ingest([path], tmp_path / "o", yes=True, skip_bad=True)
+    assert not (tmp_path / "o").exists()
+    summary = ingest.ingest([path], tmp_path / "o", yes=True, skip_bad=True, max_bad=0.2)
+    assert summary.rejected == {"no text": 1, "no user": 1} and summary.facts.turns == 8
+    with (tmp_path / "o/rejected.csv").open() as file:
+        listed = list(csv.reader(file))
+    assert listed == [
+        ["file", "row", "column", "reason"],
+        ["'=mails.csv", "5", "body", "no text"],
+        ["'=mails.csv", "7", "user", "no user"],
+    ]
+    assert "left out 2: 1 no text, 1 no user" in ingest.table(summary)
+    assert summary.json()["rejected"] == {"no text": 1, "no user": 1}
+    json.dumps(summary.json())
+
+
+def test_a_guess_is_shown_and_asked_for(tmp_path):
+    path, shown = write_csv(tmp_path / "x.csv"), []
+    with pytest.raises(
+        ValueError, match=r"columns are guessed .user=customer thread=ticket.*--yes"
+    ):
+        ingest.ingest([path], tmp_path / "o")
+    with pytest.raises(ValueError, match="--yes"):
+        ingest.ingest([path], tmp_path / "o", ask=lambda line: bool(shown.append(line)))
+    assert "user=customer" in shown[0] and "kept: lang" in shown[0]
+    named = Columns("customer", "ticket", "sender", "body")
+    ingest.ingest([path], tmp_path / "o", columns=named, keep="none")
+    assert all(row["extra"] is None for row in folder.rows(tmp_path / "o"))
+    with pytest.raises(ValueError, match="has no column 'nobody'"):
+        ingest.ingest([path], tmp_path / "p", columns=Columns(user="nobody"))
+    with pytest.raises(ValueError, match="--keep: 'x' is no further column"):
+        ingest.ingest([path], tmp_path / "p", yes=True, keep="x")
+
+
+def test_sender_is_the_speaker_where_another_column_is_the_user():
+    found = columns.guess(["Sender", "User-ID", "Text"], Columns(), where="x")
+    assert (found.user, found.speaker) == ("User-ID", "Sender")
+    alone = columns.guess(["Sender", "Text"], Columns(), where="x")
+    assert (alone.user, alone.speaker) == ("Sender", None)
+
+
+def test_the_same_again_is_up_to_date_and_another_input_needs_force(tmp_path):
+    path = write_csv(tmp_path / "x.csv")
+    first = ingest.ingest([path], tmp_path / "o", yes=True)
+    again = ingest.ingest([path], tmp_path / "o", yes=True)
+    assert again.up_to_date and again.facts == first.facts and again.rows == first.rows
+    assert "o: up to date" in ingest.table(again)
+    with pytest.raises(ValueError, match="made by 'crtlib ingest' from other input"):
+        ingest.ingest([path], tmp_path / "o", yes=True, limit=2)
+    cut = ingest.ingest([path], tmp_path / "o", yes=True, limit=2, force=True)
+    assert cut.facts.turns == 2
+    for out in (path, tmp_path, ""):
+        with pytest.raises(ValueError, match="--out"):
+            ingest.ingest([path], out, yes=True, force=True)
+
+
+def test_all_files_are_private(tmp_path):
+    before = os.umask(0o022)
+    try:
+        ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
+        folder.save(
+            simulate(3, 0).dialogues, tmp_path / "s", command="simulate", options={}, simulated=True
+        )
+    finally:
+        os.umask(before)
+    modes = {p: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "o").rglob("*")}
+    assert all(m == (0o700 if p.is_dir() else 0o600) for p, m in modes.items()) and len(modes) == 6
+    assert stat.S_IMODE((tmp_path / "o").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "s").rglob("*") if p.is_file()} == {
+        0o644
+    }
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"max_bad": 2},
+        {"limit": 0},
+        {"shard": 0},
+        {"split": "a-b"},
+        {"quotes": "x"},
+        {"format": "doc"},
+        {"max_bad": float("nan")},
+    ],
+)
+def test_options_outside_their_range_are_refused(tmp_path, option):
+    with pytest.raises(ValueError, match="--"):
+        ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True, **option)
+    with pytest.raises(ValueError, match="SOURCE"):
+        ingest.ingest([], tmp_path / "o")
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "none.csv", "empty"])
+def test_what_never_ends_is_refused_at_once(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    path, started = tmp_path / name, time.monotonic()
+    for read in (corpora.read, lambda p: ingest.ingest([p], tmp_path / "o", yes=True)):
+        with pytest.raises(ValueError) as error:
+            read(path)
+        assert "\n" not in str(error.value)
+    assert time.monotonic() - started < 1
+
+
+def test_a_sparse_terabyte_is_refused_at_its_first_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("crtlib.files.LONGEST", 1 << 20)
+    for name in ("x.jsonl", "x.csv"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(ValueError, match="line 1: is longer than 1 MiB"):
+        corpora.read(tmp_path / "x.jsonl")
+    for name in ("x.jsonl", "x.csv"):
+        with pytest.raises(ValueError, match="line 1: is longer than 1 MiB"):
+            ingest.ingest([tmp_path / name], tmp_path / "o", yes=True, format=name[2:])
+
+
+def test_a_file_of_another_form_is_told_the_command(tmp_path):
+    path = write_csv(tmp_path / "mails.csv")
+    message = (
+        r"mails.csv: is a CSV file; turn it into a corpus with 'crtlib ingest mails.csv --out DI"
+    )
+    with pytest.raises(ValueError, match=message):
+        corpora.read(path)
+
+
+def test_the_corpus_hash_is_of_the_text_in_any_sharding(tmp_path):
+    made = simulate(200, 0)
+    few = folder.save(made.dialogues, tmp_path / "a", command="x", options={})
+    folder.GROUP_ROWS, before = 20, folder.GROUP_ROWS
+    try:
+        many = folder.save(
+            made.dialogues, tmp_path / "b", command="x", options={}, shard=1, labelled=False
+        )
+    finally:
+        folder.GROUP_ROWS = before
+    assert (few.shards, many.shards) == (1, 10) and few.sha256 == many.sha256
+    names = sorted(p.name for p in (tmp_path / "b/data").iterdir())
+    assert names[0] == "train-00000-of-00010.parquet" and len(names) == 10
+    assert corpora.read(tmp_path / "b").dialogues == made.dialogues
+    unlabelled = [replace_secrets(d) for d in made.dialogues]
+    assert folder.corpus_hash(unlabelled) == few.sha256
+    assert folder.corpus_hash(made.dialogues[1:]) != few.sha256
+
+
+def replace_secrets(d):
+    return Dialogue(d.id, d.user, tuple(Turn(t.speaker, t.text) for t in d.turns))
+
+
+def test_a_damaged_corpus_is_named(tmp_path):
+    folder.save(simulate(5, 0).dialogues, tmp_path / "o", command="simulate", options={})
+    shard = tmp_path / "o/data/train-00000-of-00001.parquet"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1] + b"\x00")
+    with pytest.raises(
+        ValueError, match=r"parquet: does not match its SHA-256 in crtlib.json; make"
+    ):
+        corpora.read(tmp_path / "o")
+    (tmp_path / "o/crtlib.json").unlink()
+    with pytest.raises(ValueError, match=r"holds no crtlib.json; it is unfinished or not ours"):
+        corpora.read(tmp_path / "o")
+    assert not corpora.available(tmp_path / "o")
+
+
+def test_datasets_reads_the_folder_and_the_card_says_what_it_holds(tmp_path):
+    made = simulate(20, 0)
+    folder.save(made.dialogues, tmp_path / "o", command="simulate", options={}, simulated=True)
+    front, body = (tmp_path / "o/README.md").read_text().split("---\n")[1:]
+    assert yaml.safe_load(front)["configs"][0]["data_files"] == [
+        {"split": "train", "path": "data/train-*.parquet"}
+    ]
+    assert "about nobody" in body
+    described = json.loads((tmp_path / "o/croissant.json").read_text())
+    assert described["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    assert {f["name"] for f in described["recordSet"][0]["field"]} == {
+        "id",
+        "user",
+        "turns",
+        "extra",
+    }
+    shard = described["distribution"][0]
+    assert shard["sha256"] == outputs.sha256(tmp_path / "o" / shard["contentUrl"])
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    rows = datasets.load_dataset(
+        str(tmp_path / "o"), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert rows["id"] == [d.id for d in made.dialogues]
+    assert [t["text"] for t in rows[3]["turns"]] == [t.text for t in made.dialogues[3].turns]
+
+
+def test_a_private_corpus_says_so_on_its_card(tmp_path):
+    ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
+    card = (tmp_path / "o/README.md").read_text()
+    assert "holds personal text" in card and "x.csv" in card and "Ann" not in card
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2026-01-02", "2026-01-02T00:00:00+00:00"),
+        ("2026-01-02 03:04:05.6", "2026-01-02T03:04:05.600000+00:00"),
+        (1767312000, "2026-01-02T00:00:00+00:00"),
+        ("1767312000000", "2026-01-02T00:00:00+00:00"),
+        ("Fri, 02 Jan 2026 01:00:00 +0100", "2026-01-02T00:00:00+00:00"),
+    ],
+)
+def test_times(value, expected):
+    assert shapes.moment(value).isoformat() == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["soon", "99/99/9999", 1e300, "nan", float("inf"), [], True, "1" * 400]
+)
+def test_what_is_no_time_is_refused(value):
+    if value is True:
+        pytest.skip("a boolean is a number to Python, and 1970 is wrong but harmless")
+    with pytest.raises(shapes.Bad):
+        shapes.moment(value)
+
+
+def seconds(work):
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("kind", ["long lines", "one thread", "many secrets", "mail"])
+def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
+    """A line of a megabyte, a thread of thousands of turns, a turn of thousands of secrets."""
+
+    def work(n):
+        path = tmp_path / f"{n}.jsonl"
+        if kind == "many secrets":
+            spans = tuple(Secret("k", 2 * i, 2 * i + 1) for i in range(n))
+            turn = Turn("A", "x " * n, spans)
+            jsonl.write_jsonl(Corpus("c", (Dialogue("d", "u", (turn,)),)), path)
+        elif kind == "mail":
+            path = tmp_path / f"{n}.eml"
+            path.write_bytes(b"From: a@b.c\n\nx\n" + b"> y wrote\n\n" * n)
+        elif kind == "long lines":
+            path.write_text(json.dumps({"user": "u", "text": "x é" * 60 * n}))
+        else:
+            rows = ({"user": "u", "thread": "t", "text": f"x{i}"} for i in range(n))
+            path.write_text("\n".join(map(json.dumps, rows)))
+        out = tmp_path / f"{n}-{time.monotonic_ns()}"
+        ingest.ingest([path], out, yes=True)
+        corpora.read(out)
+
+    work(100)
+    sizes = 5_000, 20_000
+    small, large = (min(seconds(lambda n=n: work(n)) for _ in range(2)) for n in sizes)
+    assert large < 4 * 1.6 * small + 0.1
