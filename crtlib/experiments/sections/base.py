@@ -43,11 +43,13 @@ def _is_corpus(name: str) -> bool:
 
 
 def _policies() -> Iterable[str]:
-    return ("tagger", *by_name.NAMES)  # the tagger alone: one that learns from labelled dialogues
+    """The tagger alone is one that learns from a study's own labelled dialogues."""
+    return ("tagger", *(f"{name}{takes}" for name, takes in by_name.known().items()))
 
 
 def _is_policy(name: str) -> bool:
-    return name.partition(":")[0] in {known.partition(":")[0] for known in _policies()}
+    known = {*by_name.known(), "tagger"}
+    return all(part.partition(":")[0] in known for part in name.split("+"))
 
 
 def _is_method(name: str) -> bool:
