@@ -1,16 +1,21 @@
 """The notebooks run through papermill, also with changed parameters, and refuse bad ones."""
 
+import contextlib
+import functools
 import importlib
+import inspect
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from papermill.translators import PythonTranslator
 
-from crtlib.experiments import settings
+from crtlib.experiments import grids, search, settings, spine
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
@@ -200,18 +205,66 @@ def test_papermill_sets_a_dotted_name(tmp_path):
     assert "".join(map("".join, printed)).strip() == "200 (0.05,)"
 
 
-EXPERIMENTS = "\n".join(
-    p.read_text()
-    for p in (ROOT / "crtlib" / "experiments").rglob("*.py")
-    if p.name not in ("settings.py", "schema.py") and p.parent.name != "sections"
-)
+# --------------------------------------------------------------------------- nothing is ignored
+CALLED = re.compile(r"\bgrids\.(\w+)\(settings\b")
 
 
-def test_everything_a_chapter_accepts_is_read(notebook):
-    """Each name stands in the chapter's code, or in that of the library where the chapter hands
-    its settings on whole; nothing is accepted and ignored."""
-    text = code(notebook)
-    handed = re.search(r"\((?:.*, )?settings[,)]", text.replace("parameters(globals()", ""))
-    for name in set(given(notebook)) - {"profile"}:
-        used = re.compile(rf"""\b(settings|sizes)(\.{name}\b|\["{name}"\])""")
-        assert used.search(text) or (handed and used.search(EXPERIMENTS)), name
+def flat(tree, above=""):
+    for name, entry in tree.items():
+        if isinstance(entry, Mapping):
+            yield from flat(entry, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", entry
+
+
+def others(entry):
+    """Other values of the same kind, of which some rule may refuse some."""
+    if isinstance(entry, int):
+        return [entry + 1, entry - 1, 2 * entry]
+    if isinstance(entry, float):
+        return [entry / 2]
+    if isinstance(entry, tuple):
+        return [entry[:-1], (*entry, "schema_guided"), (*entry, 1)]
+    return ["everything", "gpt2", "gru", "lstm", "multiwoz", "customersim"]
+
+
+def studies(names, made):
+    """The runs that a chapter's calls of these grids make."""
+    called = []
+    for name in names:
+        grid = getattr(grids, name)
+        rest = list(inspect.signature(grid).parameters)[1:]
+        for corpus in made.corpora if "corpus" in rest else [None]:
+            options = {"seed": 0, "corpus": corpus}
+            try:
+                called.append(grid(made, **{n: e for n, e in options.items() if n in rest}))
+            except ValueError as error:  # corpora that are not here
+                called.append(error)
+    return repr(called)
+
+
+def test_everything_a_chapter_accepts_is_read(notebook, monkeypatch):
+    """A name stands in the chapter's code or, where a run is handed on, in that of the grid; below
+    it, each dotted name changes a run where runs are made."""
+    monkeypatch.setattr(search, "tuned", functools.cache(search.tuned))  # reads a table each time
+    text, made = code(notebook), given(notebook)
+    names, before = set(CALLED.findall(text)), {}
+    library = inspect.getsource(grids) if names else ""
+    library += inspect.getsource(spine.run) if "spine.run(settings" in text else ""
+    for name, entry in flat(made):
+        first = name.split(".")[0]
+        stands = re.search(rf"\bsettings\.{first}\b", text)
+        if any(fnmatchcase(name, pattern) for pattern in made.idle()) or name == "profile":
+            continue
+        if stands and (not names or "." not in name):
+            continue
+        changed = []
+        for other in (v for v in others(entry) if v != entry):
+            with contextlib.suppress(settings.ParameterError):
+                changed.append(settings.assign(made, {name: other}))
+        if not changed and name == "data.customersim.labelled":
+            continue  # refused: nothing learns from labels there
+        before = before or studies(names, made)
+        effective = any(studies(names, settings_) != before for settings_ in changed)
+        handed = "." not in name and re.search(rf"\bsettings\.{name}\b", library)
+        assert effective or handed or re.search(rf"\bsettings\.{re.escape(name)}\b", text), name

@@ -18,7 +18,6 @@ SECTIONS: dict[str, type[Settings]] = {}
 """The sections that a profile has, by name."""
 
 SIMULATED = "customersim"
-_POLICIES = {name.partition(":")[0] for name in by_name.NAMES} | {"tagger"}
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 T = TypeVar("T", bound=Settings)
@@ -43,6 +42,16 @@ def _is_corpus(name: str) -> bool:
     return own or name in corpora.known()
 
 
+def _policies() -> Iterable[str]:
+    """The tagger alone is one that learns from a study's own labelled dialogues."""
+    return ("tagger", *(f"{name}{takes}" for name, takes in by_name.known().items()))
+
+
+def _is_policy(name: str) -> bool:
+    known = {*by_name.known(), "tagger"}
+    return all(part.partition(":")[0] in known for part in name.split("+"))
+
+
 def _is_method(name: str) -> bool:
     try:
         methods.by_name(name)
@@ -53,14 +62,7 @@ def _is_method(name: str) -> bool:
 
 MethodName = Annotated[str, Named("method", lambda: methods.METHODS, _is_method)]
 CorpusName = Annotated[str, Named("corpus", _corpora, _is_corpus)]
-PolicyName = Annotated[
-    str,
-    Named(
-        "policy",
-        lambda: ("tagger", *by_name.NAMES),
-        lambda name: name.partition(":")[0] in _POLICIES,
-    ),
-]
+PolicyName = Annotated[str, Named("policy", _policies, _is_policy)]
 Device = Annotated[
     str,
     Named(

@@ -21,6 +21,7 @@ from crtlib.experiments.sections.base import (
     sized,
 )
 from crtlib.experiments.value import Count, Open, Positive, Share, Whole, value
+from crtlib.training import methods
 
 Model = Literal["lstm", "gpt2"]
 
@@ -131,7 +132,17 @@ class Grid(Runs):
 
     def idle(self) -> Iterable[str]:
         yield from (f"data.{corpus}.*" for corpus in self.data if corpus not in self.corpora)
-        yield from (f"shapes.{model}.*" for model in self.shapes if model not in self.models)
+        for model in self.shapes:
+            if model not in self.models:
+                yield f"shapes.{model}.*"
+            named, run = self.shapes[model].epochs, self._run(model)
+            read = {name if name in named else "crt" for name in run}
+            yield from (f"shapes.{model}.epochs.{name}" for name in named if name not in read)
+
+    def _run(self, model: str) -> set[str]:
+        """The methods that are asked for and can train a model."""
+        asked = (methods.by_name(name) for name in (*self.methods, *self.ablations))
+        return {method.name for method in asked if model in (method.models or (model,))}
 
 
 @section("crt")
@@ -165,8 +176,11 @@ class Utility(Crt):
     public_epochs: Count = Field(description="epochs on the public corpus")
 
     def idle(self) -> Iterable[str]:
-        chosen = (f"data.{SIMULATED}.*", "shapes.lstm.*")  # the choices are of these, whatever else
+        chosen = {f"data.{SIMULATED}.*", "shapes.lstm.*"}  # of these are the choices, in any case
         return (pattern for pattern in Crt.idle(self) if pattern not in chosen)
+
+    def _run(self, model: str) -> set[str]:
+        return Crt._run(self, model) | ({"crt"} if model == "lstm" else {"sgd", "dpsgd", "crt"})
 
 
 @section("tuning")
