@@ -13,6 +13,8 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -151,16 +153,18 @@ def with_slider(
     prefix: str,
     xaxis: dict,
     yaxis: dict,
+    alt: str = "",
     **layout: object,
 ) -> str:
-    """A plotly figure with a slider below, as HTML in the book's style.
+    """A plotly figure under a slider, as HTML in the book's style.
 
-    ``steps`` are plotly's; ``active`` is the one at the start. Plotly's script is the one that the
-    book's pages share, so the figure works on those pages.
+    ``steps`` are plotly's, of method "update", with a key ``say`` for the sentence that a step
+    shows below the figure, if it has one; ``active`` is the one at the start. ``alt`` says in
+    words what is drawn. The slider is the browser's own, so that the keyboard moves it and a
+    screen reader speaks it. Plotly's script is the one that the book's pages share, so the figure
+    works on those pages.
     """
-    shown = {"prefix": prefix, "font": {"size": 15}}
     style = {
-        "sliders": [{"steps": steps, "active": active, "currentvalue": shown, "pad": {"t": 55}}],
         "xaxis": {"gridcolor": FAINT} | xaxis,
         "yaxis": {"gridcolor": FAINT} | yaxis,
         "hoverlabel": {"bgcolor": CARD},
@@ -169,11 +173,38 @@ def with_slider(
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": INK, "size": 14},
         "margin": {"l": 55, "r": 15, "t": 10, "b": 10},
-        "height": 460,
+        "height": 390,
     }
     fig.update_layout(**(style | layout))
-    return fig.to_html(
+    moves = [{key: step[key] for key in ("label", "say", "args") if key in step} for step in steps]
+    plot = fig.to_html(
         full_html=False,
         include_plotlyjs="../_static/vendor/plotly.min.js",
         config={"displayModeBar": False, "responsive": True},
+        post_script=_MOVE.replace("STEPS", json.dumps(moves).replace("</", "<\\/")),
     )
+    said, label = steps[active].get("say"), html.escape(steps[active]["label"])
+    name = html.escape(prefix.strip(" =") or "step")
+    return (
+        f'<figure class="with-slider" role="group" aria-label="{html.escape(alt or name)}" '
+        f'style="margin:0;color:{INK}"><label style="display:block;padding:.2rem .5rem">'
+        f"{html.escape(prefix)}<b>{label}</b>"
+        f'<input type="range" min="0" max="{len(steps) - 1}" value="{active}" autocomplete="off" '
+        f'aria-label="{name}" aria-valuetext="{label}" '
+        f'style="display:block;width:100%;height:1.8rem;accent-color:#1D4E89"></label>{plot}'
+        + (f'<p aria-live="polite">{html.escape(said)}</p>' if said else "")
+        + "</figure>"
+    )
+
+
+_MOVE = """
+const box = document.getElementById('{plot_id}').closest('.with-slider');
+const input = box.querySelector('input'), steps = STEPS;
+input.addEventListener('input', () => {  // the sentence stands below this script: not yet there
+  const step = steps[input.value], said = box.querySelector('p[aria-live]');
+  box.querySelector('label b').textContent = step.label;
+  input.setAttribute('aria-valuetext', step.label);
+  if (said) said.textContent = step.say || '';
+  Plotly.update('{plot_id}', step.args[0], step.args[1] || {});
+});
+"""
