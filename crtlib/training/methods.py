@@ -29,7 +29,8 @@ from crtlib.training.phases import Phase
 class Constants:
     """The public constants of a run; each method reads some of them.
 
-    ``plan`` is one of :mod:`crtlib.accounting.secrets`, of who holds which secret; ``has_public`` is False where screening lets no point pass.
+    ``plan`` is one of :mod:`crtlib.accounting.secrets`, of who holds which secret; ``has_public``
+    is False where screening lets no point pass.
     """
 
     epochs: int
