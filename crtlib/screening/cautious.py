@@ -45,6 +45,8 @@ def common_words(file: str = "") -> frozenset[str]:
     """
     try:
         path = Path(file) if file else resources.files("crtlib.screening") / "words.txt"
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
