@@ -18,7 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 
 @contextlib.contextmanager
@@ -47,14 +47,14 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
         part.unlink(missing_ok=True)
 
 
-def write_text(path: str | os.PathLike, text: str) -> None:
+def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` atomically."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged."""
     if not Path(path).is_file():
         raise ValueError(f"{path}: no such file")
@@ -62,13 +62,13 @@ def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         try:
-            yield gzip.GzipFile(fileobj=raw) if packed else raw
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw) if packed else raw)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise ValueError(f"{path}: damaged gzip file") from None
 
 
-def check_writable(folder: str | os.PathLike) -> None:
+def check_writable(folder: str | os.PathLike[str]) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
+    with tempfile.TemporaryFile(dir=os.fspath(folder)):
         pass
