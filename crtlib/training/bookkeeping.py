@@ -235,7 +235,8 @@ def cross(a: Entry, b: Entry) -> Tensor:
         ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
         picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
         columns = b.matrix_columns()
-        return _dot(_matmul(columns, grads.to(columns.dtype).mT), picked)
+        # In the wider of both types: grads rounded would not be those that are added.
+        return _dot(_matmul(columns.to(grads.dtype), grads.mT), picked)
     if isinstance(a, Lookup) and isinstance(b, Lookup):
         same = a.ids[:, :, None] == b.ids[:, None, :]
         return _dot(_matmul(a.grads, b.grads.mT), same)

@@ -66,6 +66,7 @@ def _positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
 # By exact name: a subclass may compute something else.
 MODELS = "transformers.models."
 OPT_POSITIONS = MODELS + "opt.modeling_opt.OPTLearnedPositionalEmbedding"
+OPT_BLOCK = MODELS + "opt.modeling_opt.OPTDecoderLayer"
 RULES: dict[str, Rule] = {
     "torch.nn.modules.linear.Linear": _linear,
     "transformers.pytorch_utils.Conv1D": _linear,
@@ -97,6 +98,14 @@ def input_of(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     else:
         x = (*args, *kwargs.values())[0]
     return x.detach()
+
+
+def flattened(model: nn.Module) -> set[nn.Module]:
+    """The layers that see a batch as (examples * positions, features), by the code of their model:
+    what a row is cannot be known from shapes. Those of OPT, with the adapters inside of them."""
+    blocks: list[Any] = [m for m in model.modules() if name_of(m) == OPT_BLOCK]
+    parts = [part for m in blocks for part in (m.final_layer_norm, m.fc1, m.fc2)]
+    return {layer for part in parts for layer in part.modules()}
 
 
 # Of layers that drop out by a function, and not by a layer of its own.

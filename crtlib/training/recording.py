@@ -32,7 +32,7 @@ from crtlib.training.bookkeeping import (
     outer,
     trainable,
 )
-from crtlib.training.layers import RULES, Rule, input_of, name_of
+from crtlib.training.layers import RULES, Rule, flattened, input_of, name_of
 
 
 class Book:
@@ -43,6 +43,7 @@ class Book:
         self.parameters = trainable(model)
         self.entries: dict[nn.Parameter, list[Entry]] = {p: [] for p in self.parameters.values()}
         self.squares: list[tuple[slice, Tensor]] = []
+        self.flattened = flattened(model)
 
     def add(self, entry: Entry) -> None:
         """Enter it, and count its norm and its cross terms with earlier entries."""
@@ -123,7 +124,7 @@ class Book:
                 p.requires_grad_(True)
             if out is None:  # the layer raised
                 return
-            x = input_of(module, args, kwargs)
+            x = self._by_example(module, input_of(module, args, kwargs))
             if len(x) != self.batch:
                 raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
                                    "for each example")  # fmt: skip
@@ -134,8 +135,11 @@ class Book:
         return before, after
 
     def _record(self, rule: Rule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
-        for entry in rule(module, x, grad.detach()):
+        for entry in rule(module, x, self._by_example(module, grad.detach())):
             self.add(entry)
+
+    def _by_example(self, module: nn.Module, x: Tensor) -> Tensor:
+        return x.view(self.batch, -1, x.shape[-1]) if module in self.flattened else x
 
     def _recurrent_sink(self, module: Recurrent) -> Callable[[list[tuple[Tensor, Tensor]]], None]:
         weights = module.weights()

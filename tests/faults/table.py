@@ -112,6 +112,13 @@ CLIPPING = rows(
      "test_parameter_used_outside_of_its_layer_is_not_left_unclipped"),
     ("a head's blocks forgotten", "recording:Book.norms", "total[span] += square",
      "total[span] = square", f"{CLIPPED}[lstm-mean-64]"),
+    ("gradients of a tied embedding rounded in the cross term", "cross",
+     "columns.to(grads.dtype), grads.mT", "columns, grads.to(columns.dtype).mT",
+     "training/test_architectures.py::"
+     "test_clipped_sum_is_that_of_a_loop_by_the_fast_rule[qwen3-bf16]"),
+    ("a batch norm is let in", "layers:refuse_unfit", "module.track_running_stats or not instance",
+     "False", "training/test_architectures.py::"
+     "test_a_batch_norm_is_refused_by_name[bookkeeping]"),
     ("half-precision factors rounded once", "_parts",
      "[coarse, (x - coarse).to(dtype)]", "[coarse * 1.01]", "test_float64_and_bfloat16"),
 ) + rows(
