@@ -85,7 +85,7 @@ def _judged(failures, of):
     return [rates.Judged(str(k), "id", bytes([k]), k < failures, False, False) for k in range(of)]
 
 
-@pytest.mark.skipif(not coverage.OUT.exists(), reason="no recorded table data/results/coverage")
+@pytest.mark.skipif(not coverage.OUT.exists(), reason="no recorded table coverage")
 def test_the_recorded_table_holds_what_it_promises():
     table = pd.read_parquet(coverage.OUT)
     ours = table[table.bound == "one a user"]
