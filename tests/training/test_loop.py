@@ -155,6 +155,16 @@ def test_secure_randomness_repeats_neither_batches_nor_noise(monkeypatch):
     assert drawn.min() >= 0 and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.015
 
 
+def test_secure_noise_alone_does_not_repeat():
+    """Every point in every batch, so that nothing but the noise can differ."""
+    ends = []
+    for _ in range(2):
+        model = build(SPEC, 0)
+        train(model, [private(sampling_probability=1.0)], PARTS, seed=1, secure=True)
+        ends.append(flat(model))
+    assert (ends[0] != ends[1]).float().mean() > 0.99
+
+
 def test_secure_runs_resume(tmp_path):
     file = tmp_path / "state.pt"
     train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)

@@ -54,7 +54,7 @@ PHASES = {
 
 def moves(phase, model, *, secure=False, repeats=REPEATS):
     """What each step adds to each parameter, over its accounted deviation: by name, mean square
-    (of its shape) and the first 32 numbers of every step, (repeats, 32)."""
+    (of its shape) and the first and the last 16 numbers of every step, (repeats, 32)."""
     divisor = getattr(phase, "normaliser", None) or phase.batch_size
     unit = RATE * SIGMA * CLIP_NORM / divisor
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
@@ -65,7 +65,7 @@ def moves(phase, model, *, secure=False, repeats=REPEATS):
         for n, p in model.named_parameters():
             move = (p.detach() - before[n]) / unit
             squares[n].addcmul_(move, move)
-            samples[n].append(move.flatten()[:32])
+            samples[n].append(torch.cat([move.flatten()[:16], move.flatten()[-16:]]))
             before[n].copy_(p.detach())
         return {}
 
@@ -94,6 +94,7 @@ def check(measured, repeats=REPEATS):
         assert (rows.sqrt() - 1).abs().max() < bound, f"a row of {name}"
         assert (square.sqrt() - 1).abs().max() < 6 / np.sqrt(2 * repeats), f"a number of {name}"
     samples = torch.cat([sample for _, sample in measured.values()], 1)  # (repeats, numbers)
+    assert samples.mean(0).abs().max() < 6 / np.sqrt(repeats), "noise that is off centre"
     twins = torch.corrcoef(samples.T).fill_diagonal_(0)
     assert twins.abs().max() < 6 / np.sqrt(repeats), "two numbers share their noise"
     after = (samples[1:] * samples[:-1]).mean(0)
