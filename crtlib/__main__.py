@@ -272,18 +272,21 @@ def convert(
 
 @app.command()
 def account(
-    delta: Annotated[float, typer.Option(help="Total delta, in (0, 1).")],
+    delta: Annotated[float, typer.Option(help="Delta of one data point, in (0, 1).")],
     batch_size: Annotated[float, typer.Option(help="Expected size of a Poisson batch.")],
     points: Annotated[int, typer.Option(help="Private data points.")],
     epochs: Annotated[float, typer.Option(help="Epochs, as expected passes over the points.")],
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon of DP-SGD.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Instead of --epsilon.")] = None,
     gamma: Annotated[float, typer.Option(help="Miss rate of the redaction policy.")] = 1.0,
-    delta2: Annotated[float, typer.Option(help="Miss rate of the conservative policy.")] = 0.0,
+    delta2: Annotated[float, typer.Option(help="Public rate; it is added to delta.")] = 0.0,
+    copies: Annotated[
+        str, typer.Option(help="Rows for a person with so many points, or a value said so often.")
+    ] = "1,5,20",
     accountant: Annotated[str, typer.Option(help="pld, rdp, prv or autodp.")] = "pld",
     neighbouring: Annotated[
-        str, typer.Option(help="add_or_remove (as in the paper) or replace (honest).")
-    ] = "add_or_remove",
+        str, typer.Option(help="replace, or add_or_remove (as in the paper).")
+    ] = "replace",
     unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -306,23 +309,51 @@ def account(
         neighbouring_relation=neighbouring,
     )
     told["unit"] = unit
+    rows = _by_copies(told, copies)
     if as_json:
-        print(json.dumps(told, allow_nan=False))
+        print(json.dumps(told | {"by_copies": rows}, allow_nan=False))
         return
     for name, value in told.items():
         print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
     guarantee = Guarantee(
         told["confidentiality_epsilon"],
-        delta=delta,
+        delta=told["confidentiality_delta"],
         unit=f"one secret in one {unit}",
         neighbours=neighbouring,
-        accountant=accountant,
+        accountant=told["accountant"],
         kind="Bayesian confidentiality",
         gamma=MissRate(gamma),
         delta2=MissRate(delta2),
         public="the number of private points",
     )
     print(f"\n{guarantee}")
+    if told["accountant"] != accountant:
+        print(
+            f"{accountant} has no answer here, or a larger one: the bound is that of {told['accountant']}"
+        )
+    for row in rows:
+        print(
+            f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "
+            f"if passed over as often as others: {row['right_guesses_after_redaction']:.1f}"
+        )
+
+
+def _by_copies(told: dict, copies: str) -> list[dict[str, float]]:
+    """Right guesses of 100 about a person with so many points, or a value said so often."""
+    from crtlib.accounting import statements
+    from crtlib.accounting.events import SampledGaussian
+
+    event = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
+    rows = []
+    for k in (int(part) for part in copies.split(",") if part):
+        options = {"copies": k, "neighbouring_relation": told["neighbouring_relation"]}
+        clear = statements.advantage(event, trace_rate=1.0, **options)
+        rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}
+        after = statements.advantage(event, **rates, **options)
+        each = {"right_guesses": clear, "right_guesses_after_redaction": after}
+        percent = {name: 100 * statements.right_guess(value) for name, value in each.items()}
+        rows.append({"copies": k, **percent})
+    return rows
 
 
 @app.command()

@@ -1,164 +1,248 @@
-"""The accountants behind the ledger: privacy profiles of composed, Poisson-sampled Gaussians.
+"""The accountants behind the ledger: what composed, Poisson-sampled Gaussians cost.
 
 >>> curve = profile(((0.1, 2.24772, 100),), "pld", "add_or_remove")  # (q, sigma, steps), ...
 >>> round(curve(1e-5), 4), curve(1e-3) < curve(1e-5)
 (2.0, True)
+>>> curve.answer(1e-300).accountant  # beyond what a transform resolves: a looser, proven bound
+'rdp'
 
-A profile maps delta in (0, 1) to the least epsilon that the accountant can show: an upper bound,
-for "prv" of the removal direction only. The libraries are imported when they are first used.
+A profile maps delta in (0, 1) to the least epsilon that its accountant can show: never below the
+truth. Where an accountant has no answer, the least of the looser bounds in :data:`FALLBACKS` is
+given, with its name. The libraries are imported when they are first used.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy import special
+
+from crtlib.accounting import renyi as renyi_module
+from crtlib.accounting.composition import Composition
+from crtlib.accounting.losses import Array, Pair
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
+FALLBACKS = ("rdp", "gaussian")
 RELATIONS = ("add_or_remove", "replace")
+DIRECTIONS = {"add_or_remove": ("forward", "backward"), "replace": ("replace",)}
 PRV_EPS_ERROR = 0.01  # Opacus' default: the slack that its epsilon (of removal only) contains
-FFT_SLACK = 1e-13  # allowance for the rounding of composition by Fourier transform, in delta
-RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
+LEAST_SIGMA = 0.01  # no less noise is accounted step by step, or advised
+MOST_STEPS = 10**9  # beyond it the rounding of a transform would be all there is
 
-Profile = Callable[[float], float]  # delta -> epsilon
+Curve = Callable[[float], float]  # delta -> epsilon
 Step = tuple[float, float, int]  # sampling probability, noise multiplier, steps
+Groups = int | tuple[int, ...]  # of points that differ: for all events alike, or for each
 
 
-@lru_cache(maxsize=8)  # a composed loss distribution can hold millions of numbers
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An epsilon (or delta), and the accountant whose bound it is: the one that was asked, or one
+    of :data:`FALLBACKS` where that one has no answer or a larger one."""
+
+    value: float
+    accountant: str
+
+
+@lru_cache(maxsize=8)
 def profile(
-    events: tuple[Step, ...], accountant: str, relation: str, coarse: bool = False
+    events: tuple[Step, ...],
+    accountant: str,
+    relation: str,
+    group: Groups = 1,
+    coarse: bool = False,
 ) -> Profile:
-    """The privacy profile delta -> epsilon >= 0 of the composed events."""
-    if not events:
-        return lambda delta: 0.0
-    if any(sigma < 1e-3 for _, sigma, _ in events):
-        return lambda delta: math.inf  # no noise, or so little that the numerics would give up
-    if accountant == "pld":
-        return _PLDProfile(events, relation, coarse)
-    build = {"rdp": _rdp_profile, "prv": _prv_profile, "autodp": _autodp_profile}[accountant]
-    with _quiet():
-        raw = build(events)
+    """The privacy profile of the composed events, for a ``group`` of points (one size each event,
+    where runs have data points of different kinds).
 
-    @lru_cache(maxsize=4096)
-    def profile(delta: float) -> float:
+    ``coarse`` is for searches: quicker, and looser or without the checks of the answer.
+    """
+    if accountant in ("pld", "rdp"):
+        return Profile(events, accountant, relation, group, coarse)
+    if group != 1:
+        raise ValueError(f"accountant={accountant!r}: must be pld or rdp for a group of {group}")
+    return _Borrowed(events, accountant, relation, group, coarse)
+
+
+class Profile:
+    """delta -> epsilon by our own accountants, "pld" and "rdp"; see :func:`profile`."""
+
+    def __init__(
+        self, events: tuple[Step, ...], accountant: str, relation: str, group: Groups, coarse: bool
+    ) -> None:
+        self.accountant, self.relation, self._coarse = accountant, relation, coarse
+        sizes = (group,) * len(events) if isinstance(group, int) else group
+        self._events = tuple((*e, size) for e, size in zip(events, sizes, strict=True))
+        self._answers = lru_cache(maxsize=4096)(self._answer)
+
+    def __call__(self, delta: float) -> float:
+        return self.answer(delta).value
+
+    def answer(self, delta: float) -> Answer:
+        """The least epsilon at ``delta``, and whose bound it is."""
+        return self._answers(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """The least delta at ``epsilon`` >= 0."""
+        return max(self.sticks(epsilon))
+
+    def sticks(self, epsilon: float) -> list[float]:
+        """delta at ``epsilon`` >= 0, in each direction of the relation."""
+        if not self._events:
+            return [0.0] * len(DIRECTIONS[self.relation])
+        if self._shift == math.inf:
+            return [1.0] * len(DIRECTIONS[self.relation])
+        loose = min(gaussian_delta(self._shift, epsilon), self.renyi.delta(epsilon))
+        if not (self._transformed and self._sampled):
+            return [loose] * len(DIRECTIONS[self.relation])
+        return [min(loose, way.delta(epsilon)) for way in self._compositions]
+
+    def curves(self, epsilons: Array) -> list[Array]:
+        """:meth:`sticks` at many epsilons at once, an array for each direction; quicker."""
+        ways = len(DIRECTIONS[self.relation])
+        if not self._events or self._shift == math.inf:
+            return [np.full_like(epsilons, 1.0 if self._events else 0.0)] * ways
+        pairs = ((gaussian_delta(self._shift, e), self.renyi.delta(e)) for e in epsilons.tolist())
+        loose = np.array([min(pair) for pair in pairs])
+        if not (self._transformed and self._sampled):
+            return [loose] * ways
+        return [np.minimum(loose, way.deltas(epsilons)) for way in self._compositions]
+
+    def _answer(self, delta: float) -> Answer:
+        if not self._events:
+            return Answer(0.0, self.accountant)
+        exact = gaussian_epsilon(self._shift, delta)
+        if (self.accountant == "pld" and not self._sampled) or exact in (0.0, math.inf):
+            return Answer(exact, self.accountant)
+        found = [Answer(self.renyi.epsilon(delta), "rdp"), Answer(exact, "gaussian")]
+        if self._transformed:
+            found.insert(0, Answer(max(w.epsilon(delta) for w in self._compositions), "pld"))
+        return min(found, key=lambda answer: answer.value)
+
+    @property
+    def _least_sigma(self) -> float:
+        return min(sigma for _, sigma, _, _ in self._events)
+
+    @cached_property
+    def _shift(self) -> float:
+        """Were every point in every batch, all steps together would be one Gaussian, moved by this
+        many standard deviations; sampling only hides (joint convexity)."""
+        if not self._least_sigma > 0:
+            return math.inf
+        far = 2 if self.relation == "replace" else 1
+        return far * math.sqrt(sum(n * (k / sigma) ** 2 for _, sigma, n, k in self._events))
+
+    @property
+    def _transformed(self) -> bool:
+        """Whether "pld" was asked, and the events are within its reach."""
+        steps = sum(n for _, _, n, _ in self._events)
+        near = self._least_sigma >= LEAST_SIGMA and steps <= MOST_STEPS
+        return self.accountant == "pld" and near
+
+    @property
+    def _sampled(self) -> bool:
+        return any(q < 1 for q, _, _, _ in self._events)
+
+    def _parts(self, direction: str) -> list[tuple[Pair, int]]:
+        return [
+            (Pair.of(q, group=k, sigma=sigma, direction=direction), n)
+            for q, sigma, n, k in map(_merged, self._events)
+        ]
+
+    @cached_property
+    def _compositions(self) -> list[Composition]:
+        ways = DIRECTIONS[self.relation]
+        return [Composition(self._parts(way), coarse=self._coarse) for way in ways]
+
+    @cached_property
+    def renyi(self) -> renyi_module.Curve:
+        with _quiet():
+            return renyi_module.Curve(*(self._parts(way) for way in DIRECTIONS[self.relation]))
+
+
+def _merged(event: tuple[float, float, int, int]) -> tuple[float, float, int, int]:
+    """Unsampled Gaussians compose into one Gaussian, without any numerical error."""
+    q, sigma, steps, group = event
+    return (q, sigma / math.sqrt(steps), 1, group) if q == 1 else event
+
+
+class _Borrowed(Profile):
+    """The accountants of other libraries, of which no error is known to us.
+
+    An answer below that of "pld", which is no less than the truth, is replaced by that: so wrong
+    numerics cannot promise too much. In the direction that "prv" leaves out, "pld" stands in for
+    it. Replacement is a removal and an addition, by the generic bound.
+    """
+
+    def __init__(
+        self, events: tuple[Step, ...], accountant: str, relation: str, group: Groups, coarse: bool
+    ) -> None:
+        super().__init__(events, accountant, relation, group, coarse)
+        self._steps = events
+        self._floor = None if coarse else profile(events, "pld", "add_or_remove")
+        build = {"prv": _prv_curve, "autodp": _autodp_curve}[accountant]
+        noisy = bool(events) and self._least_sigma >= LEAST_SIGMA
+        with _quiet():
+            self._raw = build(events) if noisy else None
+
+    def delta(self, epsilon: float) -> float:
+        return invert(self, epsilon)
+
+    def _answer(self, delta: float) -> Answer:
+        if not self._events:
+            return Answer(0.0, self.accountant)
+        one = self._one if self.relation == "add_or_remove" else self._two
+        value = one(delta)
+        if value < math.inf or self._floor is None:
+            return Answer(value, self.accountant)
+        return profile(self._steps, "rdp", self.relation).answer(delta)
+
+    def _two(self, delta: float) -> float:
+        return group_of_two(self._one, delta)
+
+    def _one(self, delta: float) -> float:
         try:
             with _quiet():
-                value = float(raw(delta))
+                value = float(self._raw(delta)) if self._raw else math.inf
         except (ArithmeticError, RuntimeError, ValueError):  # numerics gave up: claim nothing
             return math.inf
-        return math.inf if math.isnan(value) else max(0.0, value)
-
-    return profile if relation == "add_or_remove" else lambda delta: group_of_two(profile, delta)
+        if math.isnan(value):
+            return math.inf
+        return max(0.0, value, self._floor(delta) if self._floor else 0.0)
 
 
 @contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """Silence the accountants' numerical warnings here only; their results are checked."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 
 
-class _PLDProfile:
-    """The composed privacy loss distribution of dp-accounting, rounded upwards."""
-
-    def __init__(self, events: tuple[Step, ...], relation: str, coarse: bool) -> None:
-        from dp_accounting.pld import privacy_loss_distribution as pld
-
-        rel = pld.NeighborRel[
-            {"add_or_remove": "ADD_OR_REMOVE_ONE", "replace": "REPLACE_ONE"}[relation]
-        ]
-        width = _discretisation(events, relation) * (10 if coarse else 1)
-        self._loss = None
-        for q, sigma, steps in map(_simplified, events):
-            with _quiet():
-                one = pld.from_gaussian_mechanism(
-                    sigma,
-                    value_discretization_interval=width,
-                    sampling_prob=q,
-                    neighboring_relation=rel,
-                ).self_compose(steps)
-                self._loss = one if self._loss is None else self._loss.compose(one)
-
-    def __call__(self, delta: float) -> float:
-        with _quiet():
-            return float(self._loss.get_epsilon_for_delta(max(delta - FFT_SLACK, 0.0)))
-
-    def delta(self, epsilon: float) -> float:
-        with _quiet():
-            return min(1.0, float(self._loss.get_delta_for_epsilon(epsilon)) + FFT_SLACK)
-
-
-def _simplified(event: Step) -> Step:
-    """Unsampled Gaussians compose into one Gaussian, without any numerical error."""
-    q, sigma, steps = event
-    return (q, sigma / math.sqrt(steps), 1) if q == 1 else event
-
-
-def _discretisation(events: tuple[Step, ...], relation: str) -> float:
-    """The grid width for privacy losses: at most 1e-4 and a fiftieth of one step's spread.
-
-    Wider where the grid would otherwise exceed two million points; rounding is upwards, so width
-    costs tightness and never soundness.
-    """
-    spread, span = math.inf, 0.0
-    for q, sigma, steps in map(_simplified, events):
-        x = np.linspace(-10 * sigma, 1 + 10 * sigma, 4001)
-        gain = (2 * x - 1) / (2 * sigma**2)
-        loss = np.logaddexp(np.log1p(-q), np.log(q) + gain) if q < 1 else gain
-        base = np.exp(-(x**2) / (2 * sigma**2))
-        base /= base.sum()
-        moved = np.exp(-((x - 1) ** 2) / (2 * sigma**2))
-        mixed = (1 - q) * base + q * moved / moved.sum()
-        spread = min(spread, float(np.sqrt(base @ (loss - base @ loss) ** 2)))
-        deviation = float(np.sqrt(mixed @ (loss - mixed @ loss) ** 2))
-        span += steps * float(mixed @ loss) + 10 * math.sqrt(steps) * deviation + np.ptp(loss)
-    span *= 4 if relation == "replace" else 2
-    return max(min(1e-4, spread / 50), span / 2e6, 1e-12)
-
-
-def _rdp_profile(events: tuple[Step, ...]) -> Profile:
-    """Opacus' Renyi curve, converted with the same theorem (Balle et al. 2020) as Opacus does."""
-    from opacus.accountants.analysis.rdp import compute_rdp
-
-    orders = np.array(RDP_ORDERS, dtype=float)
-    rdp = np.zeros_like(orders)
-    for q, sigma, steps in events:
-        for i, order in enumerate(orders.tolist()):
-            try:
-                rdp[i] += compute_rdp(q=q, noise_multiplier=sigma, steps=steps, orders=order)
-            except (ValueError, OverflowError):  # cancellation at this order: do without it
-                rdp[i] = np.inf
-
-    def profile(delta: float) -> float:
-        eps = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-        return np.inf if np.isnan(eps).all() else np.nanmin(eps)
-
-    return profile
-
-
-def _prv_profile(events: tuple[Step, ...]) -> Profile:
+def _prv_curve(events: Sequence[Step]) -> Curve:
     from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
     accountant.history = [(sigma, q, steps) for q, sigma, steps in events]
-    renyi, total = _rdp_profile(events), sum(steps for _, _, steps in events)
+    total = sum(steps for _, _, steps in events)
+    bound = profile(tuple(events), "rdp", "add_or_remove")
 
-    def profile(delta: float) -> float:
+    def curve(delta: float) -> float:
         # The grid's size, as Opacus will choose it; far too little noise would exhaust memory.
         mesh = PRV_EPS_ERROR / math.sqrt(total * math.log(12_000 / delta) / 2)
-        if not 2 * renyi(delta / 4000) / mesh < 4e6:
+        if not 2 * bound(delta / 4000) / mesh < 4e6:
             return math.inf
-        return accountant.get_epsilon(delta, eps_error=PRV_EPS_ERROR)
+        return float(accountant.get_epsilon(delta, eps_error=PRV_EPS_ERROR))
 
-    return profile
+    return curve
 
 
-def _autodp_profile(events: tuple[Step, ...]) -> Profile:
+def _autodp_curve(events: Sequence[Step]) -> Curve:
     from autodp.mechanism_zoo import GaussianMechanism
     from autodp.transformer_zoo import AmplificationBySampling, Composition
 
@@ -169,15 +253,41 @@ def _autodp_profile(events: tuple[Step, ...]) -> Profile:
             sample = AmplificationBySampling(PoissonSampling=True)
             mechanism = sample(mechanism, q, improved_bound_flag=True)
         mechanisms.append(mechanism)
-    return Composition()(mechanisms, [steps for _, _, steps in events]).get_approxDP
+    curve: Curve = Composition()(mechanisms, [steps for _, _, steps in events]).get_approxDP
+    return curve
 
 
-def group_of_two(profile: Profile, delta: float) -> float:
+def gaussian_delta(shift: float, epsilon: float) -> float:
+    """delta of N(shift, 1) against N(0, 1) (Balle and Wang 2018, Theorem 8), rounding added."""
+    if shift in (0.0, math.inf):
+        return float(shift > 0)
+    one = float(special.log_ndtr(shift / 2 - epsilon / shift))
+    two = epsilon + float(special.log_ndtr(-shift / 2 - epsilon / shift))
+    rounding = 1e-15 * (8 + abs(one) + abs(two) + 2 * epsilon)
+    return min(1.0, math.exp(one) * (-math.expm1(min(0.0, two - one)) + rounding))
+
+
+def gaussian_epsilon(shift: float, delta: float) -> float:
+    """The least epsilon >= 0 of one Gaussian at ``delta``, to 1e-12, on the safe side."""
+    if shift in (0.0, math.inf):
+        return shift
+    low, high = 0.0, 1.0
+    if gaussian_delta(shift, low) <= delta:
+        return 0.0
+    while gaussian_delta(shift, high) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * (1 + high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(shift, middle) > delta else (low, middle)
+    return high
+
+
+def group_of_two(curve: Curve, delta: float) -> float:
     """Replacement as a removal and an addition: (2 eps(d), (1 + e^eps(d)) d) for any d."""
     from scipy.optimize import brentq
 
     def spent(log_d: float) -> float:  # log of the delta that d turns into
-        return log_d + float(np.logaddexp(0.0, profile(math.exp(log_d))))
+        return log_d + float(np.logaddexp(0.0, curve(math.exp(log_d))))
 
     target, low, high = math.log(delta), math.log(delta) - 1.0, math.log(delta)
     while spent(low) > target:
@@ -187,17 +297,17 @@ def group_of_two(profile: Profile, delta: float) -> float:
     root = brentq(lambda log_d: spent(log_d) - target, low, high, xtol=1e-10)
     while spent(root) > target:
         root -= 1e-10
-    return 2 * profile(math.exp(root))
+    return 2 * curve(math.exp(root))
 
 
-def invert(profile: Profile, epsilon: float) -> float:
-    """The smallest delta (to 1e-9, on the safe side) at which the profile is at most epsilon."""
+def invert(curve: Curve, epsilon: float) -> float:
+    """The smallest delta (to 1e-9, on the safe side) at which the curve is at most epsilon."""
     low, high = math.log(1e-12), 0.0
-    if profile(math.exp(low)) <= epsilon:
+    if curve(math.exp(low)) <= epsilon:
         return math.exp(low)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if profile(math.exp(middle)) <= epsilon else (middle, high)
+        low, high = (low, middle) if curve(math.exp(middle)) <= epsilon else (middle, high)
         if high - low < 1e-9:
             break
     return math.exp(high)
@@ -207,19 +317,23 @@ def invert(profile: Profile, epsilon: float) -> float:
 def calibrate(
     target: float, delta: float, q: float, steps: int, accountant: str, relation: str
 ) -> float:
-    """The least noise multiplier, to 1e-8 and on the safe side, with epsilon(delta) <= target."""
-    from scipy.optimize import brentq, newton
+    """The least noise multiplier, with epsilon(delta) <= target.
+
+    To 1e-8 (beyond 200,000 steps: to 1e-3), on the safe side; at least :data:`LEAST_SIGMA`.
+    """
+    from scipy.optimize import brentq
 
     def excess(log_sigma: float, coarse: bool) -> float:
-        step = (q, math.exp(log_sigma), steps)
         name = "rdp" if coarse and accountant == "prv" else accountant  # prv is slow far away
-        value = profile((step,), name, relation, coarse and name == "pld")(delta)
+        value = profile(((q, math.exp(log_sigma), steps),), name, relation, 1, coarse)(delta)
         return math.log(min(max(value, 1e-300), 1e300) / target)
+
+    least = math.log(LEAST_SIGMA)
 
     def bracket(centre: float, width: float, coarse: bool) -> tuple[float, float]:
         low = high = centre
-        while excess(low, coarse) <= 0:
-            low, width = low - width, 2 * width
+        while low > least and excess(low, coarse) <= 0:
+            low, width = max(least, low - width), 2 * width
         while excess(high, coarse) > 0:
             high, width = high + width, 2 * width
             if high > 30:
@@ -228,16 +342,33 @@ def calibrate(
                 )
         return low, high
 
+    low, high = bracket(0.0, 1.0, True)
+    if low == least and excess(low, False) <= 0:
+        return LEAST_SIGMA
     # A coarse root costs little and lands so near that the secant needs few fine evaluations.
-    start = brentq(excess, *bracket(0.0, 1.0, True), args=(True,), xtol=1e-6)
-    near = start - (0.05 if accountant == "prv" else 1e-4)
-    try:
-        root = newton(excess, start, x1=near, args=(False,), tol=1e-7) + 1e-9
-    except RuntimeError:
-        root = math.nan
-    if not abs(excess(root, False) if root == root else 1.0) < 1e-7:  # a curve with corners
-        root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=1e-10)
-    step = 1e-10
+    start = brentq(excess, low, high, args=(True,), xtol=1e-6) if excess(low, True) > 0 else low
+    near = 2e-9 if steps <= 200_000 else 1e-4  # the cost of an evaluation grows with the steps
+    root = _secant(lambda x: excess(x, False), start, near)
+    if root is None:  # a curve with corners
+        root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=near)
+    step = near / 20
     while excess(root, False) > 0:  # end on the side where the promise holds
         root, step = root + step, 2 * step
     return math.exp(root)
+
+
+def _secant(f: Curve, x: float, near: float) -> float | None:
+    """A root of a smooth, falling ``f``, or ``near`` above it; None where it does not come soon."""
+    value, slope = f(x), -1.0
+    for _ in range(7):
+        if abs(value) < near:
+            return x + near
+        if not (abs(value) < 50 and slope < 0):
+            return None
+        following = x - min(max(value / slope, -0.3), 0.3)
+        new = f(following)
+        if following == x:
+            return None
+        slope = (new - value) / (following - x)
+        x, value = following, new
+    return None

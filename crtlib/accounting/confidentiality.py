@@ -9,18 +9,21 @@
 The first number is differential privacy; the second is what an adversary learns about a secret
 that the redaction policy misses one time in ten (CRT, Proposition 6). Both hold for adding or
 removing a data point. Replacing a secret by ``<MASK>``, which is what confidentiality is about,
-costs more: pass ``neighbouring_relation="replace"``.
+costs more: pass ``neighbouring_relation="replace"``. What a person with several points, or one
+who weighs guesses, wants to know is in :mod:`crtlib.accounting.statements`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from crtlib.accounting import ledger, mixtures
+from crtlib.accounting.accountants import RELATIONS
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.ledger import describe_relation, profile
@@ -33,14 +36,18 @@ def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> f
     ``p`` and ``q`` hold the probabilities of the same outcomes. The law of a random secret
     (Definition 4) is the mixture over its values, so it needs no function of its own.
     """
-    p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
-    if p.shape != q.shape:
-        raise ValueError(f"q: has shape {q.shape}, p has {p.shape}: must list the same outcomes")
-    for name, law in (("p", p), ("q", q)):
+    one, two = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    if one.shape != two.shape:
+        raise ValueError(
+            f"q: has shape {two.shape}, p has {one.shape}: must list the same outcomes"
+        )
+    for name, law in (("p", one), ("q", two)):
         total = float(law.sum())
         sums = bool((law >= 0).all()) and abs(total - 1) < 1e-9
         check(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
-    return float(np.maximum(p[q > 0] - _exp(epsilon) * q[q > 0], 0).sum() + p[q == 0].sum())
+    here = two > 0
+    gain = np.maximum(one[here] - _exp(epsilon) * two[here], 0).sum()
+    return float(gain + one[~here].sum())
 
 
 def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
@@ -93,12 +100,10 @@ def group_delta(
     """A lower and an upper bound of delta at ``epsilon`` for a group of data points (Definition 3).
 
     ``group`` counts the distinct points whose secret the policy misses. A step draws
-    Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), which
-    is composed for all steps (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`.
-
-    "add_or_remove" is tight, in both directions: the lower bound is that of an actual test. For
-    "replace" the upper bound is the proven one for a removal followed by an addition, and the
-    lower bound that of masks without a gradient, so the two lie apart.
+    Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), or for
+    "replace" against N(-count, sigma^2), which is composed for all steps
+    (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`. Both are tight: the lower bound is
+    that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta` with its ``group``.
     """
     check("epsilon", epsilon, epsilon >= 0, "at least 0")
     return _group_bracket(event, group, neighbouring_relation, "delta", epsilon)
@@ -126,45 +131,25 @@ def _group_bracket(
     event: SampledGaussian, group: int, relation: str, what: str, at: float
 ) -> tuple[float, float]:
     check("group", group, group >= 0 and group == int(group), "a whole number, at least 0")
-    check_choice("neighbouring_relation", relation, ledger.RELATIONS)
+    check_choice("neighbouring_relation", relation, RELATIONS)
     check("noise_multiplier", event.noise_multiplier, event.noise_multiplier > 0, "positive")
     if not group or not event.steps or not event.sampling_probability:
         return 0.0, 0.0
-    ways = _group(event, int(group))
-
-    def worse(what: str, side: int, at: float) -> float:
-        return max(getattr(way, what)(at)[side] for way in ways)
-
-    low, high = (worse(what, side, at) for side in (0, 1))
-    if relation == "replace":  # a removal and an addition: (2 e, (1 + e^e) delta(e)) for any e
-
-        def spent(e: float) -> float:
-            return (1 + _exp(e)) * worse("delta", 1, e)
-
-        high = min(1.0, spent(at / 2)) if what == "delta" else 2 * _least(spent, at)
-    return low, high
-
-
-def _least(spent: Callable[[float], float], delta: float) -> float:
-    """An e at which ``spent`` is at most ``delta``, the least that is found; else infinite."""
-    low, high = 0.0, 0.1
-    while spent(high) > delta:
-        low, high = high, 1.3 * high
-        if high > 50:
-            return math.inf
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if spent(middle) > delta else (low, middle)
-    return high
+    brackets = [getattr(way, what)(at) for way in _group(event, int(group), relation)]
+    curve = profile(event, "pld", relation, int(group))
+    proved = curve.delta(at) if what == "delta" else curve(at)
+    return max(low for low, _ in brackets), min(proved, max(high for _, high in brackets))
 
 
 @lru_cache(maxsize=2)  # each holds some ten million numbers
-def _group(event: SampledGaussian, group: int) -> tuple[mixtures.Composed, mixtures.Composed]:
-    """The group against its absence, and its absence against the group."""
+def _group(event: SampledGaussian, group: int, relation: str) -> tuple[mixtures.Composed, ...]:
+    """The group against its absence and back, or against its worst replacement."""
     law = mixtures.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
-    forward = mixtures.compose(law, sigma, steps, direction="forward")
-    return forward, mixtures.compose(law, sigma, steps, direction="backward")
+    directions: tuple[mixtures.Direction, ...] = ("replace",)
+    if relation == "add_or_remove":
+        directions = "forward", "backward"
+    return tuple(mixtures.compose(law, sigma, steps, direction=d) for d in directions)
 
 
 def bayes_amplify(epsilon: float, *, delta: float, gamma: float) -> tuple[float, float]:
@@ -220,19 +205,19 @@ def crt_guarantee(
     Both rates enter as their :attr:`MissRate.bound`. What both policies miss is learned without
     noise, so the printed delta is ``delta`` plus that of delta2. ``unit`` is the data point.
     """
-    spent = bayes_at_fixed_delta(
-        events,
-        gamma=gamma.bound,
-        delta=delta,
-        accountant=accountant,
-        neighbouring_relation=neighbouring_relation,
-    )
+    options: dict[str, Any] = {
+        "accountant": accountant,
+        "neighbouring_relation": neighbouring_relation,
+    }
+    rate = gamma.bound
+    spent = bayes_at_fixed_delta(events, gamma=rate, delta=delta, **options)
+    read = ledger.answer(events, delta=min(delta / rate, 0.5) if rate else delta, **options)
     return Guarantee(
         spent,
         delta=min(1.0, delta + delta2.bound),
         unit=f"one secret in one {unit}",
         neighbours=neighbouring_relation,
-        accountant=accountant,
+        accountant=read.accountant,  # whose bound it is: a looser one where the asked has none
         kind="Bayesian confidentiality",
         gamma=gamma,
         delta2=delta2,
@@ -307,41 +292,48 @@ def account(
     gamma: float = 1.0,
     delta2: float = 0.0,
     accountant: str = "pld",
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str = "replace",
 ) -> dict[str, float | int | str]:
     """Everything about one run of DP-SGD after redaction, as a flat record of plain values.
 
     Give the target ``epsilon`` or the ``noise_multiplier``. An epoch is as many steps as cover
-    ``points`` in expectation (CRT, footnote 3).
+    ``points`` in expectation (CRT, footnote 3). ``delta2`` is added to delta for the random secret
+    (``confidentiality_delta``). "accountant" is the one whose bound "epsilon" is: a looser one
+    than asked for where that has no answer (:func:`crtlib.accounting.ledger.answer`).
     """
     check("points", points, points >= 1, "at least 1")
     check("batch_size", batch_size, 0 < batch_size <= points, f"above 0, at most {points} points")
     check("epochs", epochs, 0 < epochs < math.inf, "positive")
     check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
     check_delta(delta)
-    check("delta2", delta2, 0 <= delta2 < delta, f"at least 0 and below delta={delta}")
-    options = {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
+    check("delta2", delta2, 0 <= delta2 < 1, "in [0, 1)")
+    options: dict[str, Any] = {
+        "accountant": accountant,
+        "neighbouring_relation": neighbouring_relation,
+    }
     q, steps = batch_size / points, math.ceil(epochs * points / batch_size - 1e-9)
     sigma = noise_multiplier
     if sigma is None:
-        run = {"sampling_probability": q, "steps": steps}
-        sigma = ledger.noise_multiplier(epsilon=epsilon, delta=delta, **run, **options)
+        if epsilon is None:
+            raise ValueError("epsilon, noise_multiplier: give one of the two")
+        sigma = ledger.noise_multiplier(
+            epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, **options
+        )
     check("noise_multiplier", sigma, 0 < sigma < math.inf, "positive and finite")
     event = SampledGaussian(q, sigma, steps)
-    spent = profile(event, accountant, neighbouring_relation)(delta)
-    check("noise_multiplier", sigma, spent < math.inf, f"larger: {accountant} finds no epsilon")
+    spent = ledger.answer(event, delta=delta, **options)
+    check("noise_multiplier", sigma, spent.value < math.inf, "larger: nothing is shown")
     return {
         "noise_multiplier": sigma,
-        "epsilon": spent,
+        "epsilon": spent.value,
         "delta": delta,
         "gamma": gamma,
         "delta2": delta2,
-        "confidentiality_epsilon": bayes_at_fixed_delta(
-            event, gamma=gamma, delta=delta, delta2=delta2, **options
-        ),
+        "confidentiality_epsilon": bayes_at_fixed_delta(event, gamma=gamma, delta=delta, **options),
+        "confidentiality_delta": min(1.0, delta + delta2),
         "neighbouring_relation": neighbouring_relation,
-        "neighbours": describe_relation(neighbouring_relation, accountant),
-        "accountant": accountant,
+        "neighbours": describe_relation(neighbouring_relation, spent.accountant),
+        "accountant": spent.accountant,
         "sampling_probability": q,
         "steps": steps,
     }

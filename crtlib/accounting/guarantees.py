@@ -76,11 +76,21 @@ class Guarantee:
     delta2: MissRate | None = None
     public: str = ""
 
+    @property
+    def _paper(self) -> str:
+        """What confidentiality under add/remove is, and what it is not."""
+        if self.neighbours != "add_or_remove" or "confidentiality" not in self.kind:
+            return ""
+        return (
+            " (the paper's accounting: it covers leaving the point out, "
+            "and not exchanging its secret for a mask, which costs more)"
+        )
+
     def __str__(self) -> str:
         said = [
             f"({self.epsilon:.4g}, {self.delta:.4g}) {self.kind}",
             f"unit: {self.unit}",
-            f"neighbours: {describe_relation(self.neighbours, self.accountant)}",
+            f"neighbours: {describe_relation(self.neighbours, self.accountant)}{self._paper}",
             f"accountant: {self.accountant}",
         ]
         policies = ("redaction", "gamma", self.gamma), ("conservative", "delta2", self.delta2)

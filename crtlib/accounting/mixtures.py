@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import fft, optimize, signal, special
+
+from crtlib.accounting.losses import Array, Pair, crossings
 
 Direction = Literal["forward", "backward", "replace"]
 DIRECTIONS = ("forward", "backward", "replace")
@@ -30,6 +33,7 @@ ROWS = 2048  # secrets of one block: their table stays in the cache
 LOG_TAIL = -75.0  # counts whose probability is below e^-75 are left out, and charged
 REACH, STEP = 9.5, 0.5  # of the integration grid, in sigma
 ULP = 2.0**-53
+Bins = tuple[Array, Array, Array, float]  # edges of the loss, masses of P and Q, their error
 WRAP = 1e-13  # mass that may leave the window of a convolution; it is charged
 
 
@@ -48,7 +52,7 @@ class Counts:
         return len(self.sizes)
 
 
-def counts(probabilities: Sequence[float], indptr: Sequence[int]) -> Counts:
+def counts(probabilities: ArrayLike, indptr: ArrayLike) -> Counts:
     """The laws of the groups ``probabilities[indptr[j]:indptr[j + 1]]`` (a CSR matrix' fields).
 
     Counts k whose Chernoff bound e^(k - load) (load / k)^k is below e^(-75 - load) are left out.
@@ -75,42 +79,45 @@ def counts(probabilities: Sequence[float], indptr: Sequence[int]) -> Counts:
             drawn = pmf[:n, :-1] * q
             pmf[:n] *= 1 - q
             pmf[:n, 1:] += drawn
-        tail = np.exp(_log_chernoff(top + 1, loads[rows]))
+        tail = np.asarray(np.exp(_log_chernoff(top + 1, loads[rows])))
         blocks.append((rows, pmf, np.where(sizes[rows] <= top, 0.0, tail)))
     return Counts(tuple(blocks), sizes)
 
 
-def poisson_binomial(probabilities: Sequence[float]) -> np.ndarray:
+def poisson_binomial(probabilities: Sequence[float] | Array) -> Array:
     """The law of how many of one group's points are drawn, ``(K + 1,)``: one row of `counts`.
 
     >>> poisson_binomial([0.5, 0.5]).tolist()
     [0.25, 0.5, 0.25]
     """
-    return counts(probabilities, [0, len(probabilities)]).blocks[0][1][0]
+    law: Array = counts(probabilities, [0, len(probabilities)]).blocks[0][1][0]
+    return law
 
 
-def _log_chernoff(k, load):
+def _log_chernoff(k: ArrayLike, load: ArrayLike) -> Array:
     """The log of a bound on P[count >= k], for k > load."""
+    k, load = np.asarray(k, dtype=float), np.asarray(load, dtype=float)
     with np.errstate(divide="ignore"):
         return np.where(k > load, k - load + k * np.log(load / k), 0.0)
 
 
-def _longest(loads: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _longest(loads: Array, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each group the largest count that is kept: bisection on the Chernoff bound."""
     low, high = np.floor(loads), np.maximum(sizes, 1).astype(float)
     while (high - low > 1).any():
         k = np.ceil((low + high) / 2)
         enough = _log_chernoff(k + 1, loads) <= LOG_TAIL - loads
         low, high = np.where(enough, low, np.minimum(k, high)), np.where(enough, k, high)
-    return high.astype(int)
+    return high.astype(np.int64)
 
 
-def kl(groups: Counts, sigma: float, *, direction: Direction = "forward") -> np.ndarray:
+def kl(groups: Counts, sigma: float, *, direction: Direction = "forward") -> Array:
     """KL divergence of one round in nats, of every group, ``(groups,)``.
 
     "forward" is with against without the group, "backward" without against with, "replace" the
-    mixture against its mirror image (each gradient u replaced by -u). ``sigma`` is the noise
-    multiplier. Rounding is below 1e-12 relative; what is left out of the laws is added as a bound.
+    mixture against its mirror image (each gradient u replaced by -u, the worst replacement).
+    ``sigma`` is the noise multiplier. Rounding is below 1e-12 relative; what is left out of the
+    laws is added as a bound.
     """
     _check(sigma, direction, DIRECTIONS)
     out = np.zeros(len(groups))
@@ -139,12 +146,12 @@ def _check(sigma: float, direction: str, directions: Sequence[str]) -> None:
         raise ValueError(f"direction={direction!r}: must be one of {', '.join(directions)}")
 
 
-def _kl_block(pmf, x, sigma, direction) -> np.ndarray:
+def _kl_block(pmf: Array, x: Array, sigma: float, direction: str) -> Array:
     log_q = -((x / sigma) ** 2) / 2 - math.log(sigma * math.sqrt(2 * math.pi))
     u, loss, p = _ratio(pmf, x, sigma, log_q)
     if direction == "replace":
         _, mirrored, p_mirrored = _ratio(pmf, -x, sigma, log_q)
-        return ((p - p_mirrored) * (loss - mirrored)).sum(axis=1)
+        return np.asarray(((p - p_mirrored) * (loss - mirrored)).sum(axis=1))
     q = np.exp(log_q)
     near = np.abs(u) < 1e-3  # where the differences below would cancel
     s = u[near]
@@ -155,10 +162,10 @@ def _kl_block(pmf, x, sigma, direction) -> np.ndarray:
         terms = p - q - q * loss
         series = s * s * (1 / 2 - s * (1 / 3 - s * (1 / 4 - s * (1 / 5 - s / 6))))
     terms[near] = series * np.broadcast_to(q, u.shape)[near]
-    return terms.sum(axis=1)
+    return np.asarray(terms.sum(axis=1))
 
 
-def _ratio(pmf, x, sigma, log_q):
+def _ratio(pmf: Array, x: Array, sigma: float, log_q: Array) -> tuple[Array, Array, Array]:
     """``p / q - 1``, its ``log1p`` and ``p`` at ``x``, each (groups, len(x)), p the mixture."""
     k = np.arange(pmf.shape[1])[:, None]
     exponent = (k * x - k**2 / 2) / sigma**2  # (K + 1, x)
@@ -242,16 +249,17 @@ class Composed:
 
 
 def compose(
-    pmf: Sequence[float],
+    pmf: Sequence[float] | Array,
     sigma: float,
     steps: int,
     *,
-    direction: Literal["forward", "backward"] = "forward",
+    direction: Direction = "forward",
     points: int = 2**18,
 ) -> Composed:
     """``steps`` rounds of the pair N(count, sigma^2), N(0, sigma^2), count distributed as ``pmf``.
 
-    "forward": P is the mixture and Q the Gaussian; "backward" the reverse. The real line is cut
+    "forward": P is the mixture and Q the Gaussian; "backward" the reverse; "replace": Q is the
+    mixture's mirror image, the worst replacement of the group. The real line is cut
     where the loss log(dP/dQ), which is monotone, crosses a grid, and the bins get their exact
     masses. Upper: each bin's mass goes to its two ends so that both P and Q keep it ("connect the
     dots", Doroshenko et al. 2022), a pair from which the true one can be simulated. Lower: a test
@@ -262,16 +270,18 @@ def compose(
 
     Raises ValueError for a pmf that is none, or sigma, steps outside their range.
     """
-    pmf = np.trim_zeros(np.asarray(pmf, dtype=float), "b")
-    _check(sigma, direction, DIRECTIONS[:2])
+    law = np.asarray(pmf, dtype=float)
+    law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
+    _check(sigma, direction, DIRECTIONS)
     if steps < 1 or steps != int(steps):
         raise ValueError(f"steps={steps}: must be a whole number, at least 1")
-    lost = abs(1 - float(pmf.sum()))
-    if not (pmf.size and (pmf >= 0).all() and lost < 1e-9):
-        raise ValueError(f"pmf: adds up to {float(pmf.sum())}: must be probabilities that sum to 1")
-    if len(pmf) == 1:  # never sampled, the two laws are one: as if once in 10^300 rounds
-        pmf = np.array([1.0, 1e-300])
-    losses, p, q, slack = _bins(pmf, sigma, steps, points)
+    lost = abs(1 - float(law.sum()))
+    if not (law.size and (law >= 0).all() and lost < 1e-9):
+        raise ValueError(f"pmf: adds up to {float(law.sum())}: must be probabilities that sum to 1")
+    if len(law) == 1:  # never sampled, the two laws are one: as if once in 10^300 rounds
+        law = np.array([1.0, 1e-300])
+    bins = _mirrored_bins if direction == "replace" else _bins
+    losses, p, q, slack = bins(law, sigma, steps, points)
     if direction == "backward":
         losses, p, q = -losses[::-1], q[::-1], p[::-1]
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
@@ -287,9 +297,9 @@ def compose(
     n = 1 << int(max(high - low, len(q))).bit_length()  # at least high - low + 1
     window = (low + np.arange(n)) % n
     total, rounding, log_n = {}, 0.0, math.log2(n)
-    for name, law in laws.items():
-        whole = fft.irfft(_power(fft.rfft(law, n), steps), n)
-        norms = steps * (log_n + 1) * np.linalg.norm(law) + log_n * np.linalg.norm(whole)
+    for name, one in laws.items():
+        whole = fft.irfft(_power(fft.rfft(one, n), steps), n)
+        norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
         rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
         total[name] = np.maximum(whole[window], 0)
     grid = steps * losses[0] + spacing * (low + np.arange(n))
@@ -308,17 +318,17 @@ def compose(
     )
 
 
-def _above(mass: np.ndarray) -> np.ndarray:
+def _above(mass: Array) -> Array:
     """The sum from each entry on."""
     return np.cumsum(mass[::-1])[::-1]
 
 
-def _discounted(mass: np.ndarray, spacing: float) -> np.ndarray:
+def _discounted(mass: Array, spacing: float) -> Array:
     """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without ever a large factor."""
-    return signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1]
+    return np.asarray(signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
 
 
-def _power(z: np.ndarray, n: int) -> np.ndarray:
+def _power(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:
     """``z ** n`` by squaring, whose rounding is known (n products)."""
     out = np.ones_like(z)
     while n:
@@ -328,7 +338,7 @@ def _power(z: np.ndarray, n: int) -> np.ndarray:
     return out
 
 
-def _bins(pmf, sigma, steps, points):
+def _bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
     """Edges of the loss, equally spaced, and the exact masses of P and Q between them.
 
     ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on what
@@ -338,7 +348,11 @@ def _bins(pmf, sigma, steps, points):
     with np.errstate(divide="ignore"):
         log_pmf = np.log(pmf)
 
-    def drawn(x):  # log of the part of dP/dQ where some point is drawn, and its slope in x
+    def drawn(
+        x: Array,
+    ) -> tuple[
+        Array, Array
+    ]:  # log of the part of dP/dQ where some point is drawn, and its slope in x
         terms = log_pmf[1:] + (x[:, None] * k[1:] - k[1:] ** 2 / 2) / sigma**2
         top = terms.max(axis=1)
         e = np.exp(terms - top[:, None])
@@ -384,7 +398,31 @@ def _bins(pmf, sigma, steps, points):
     return losses, each @ pmf, each[:, 0], slack
 
 
-def _connect_the_dots(losses, p, q):
+def _mirrored_bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
+    """As `_bins`, for the mixture against its mirror image; the grid is symmetric about 0."""
+    pair = Pair(tuple(pmf.tolist()), sigma, "replace")
+    k = np.arange(len(pmf))
+    high = float(k[-1]) - float(special.ndtri(WRAP / steps)) * sigma
+    x = np.linspace(-high, high, 1 + 2 * math.ceil(8 * high / sigma))
+    loss = pair.loss(x)
+    w = np.exp(-(((x[:, None] - k) / sigma) ** 2) / 2) @ pmf
+    mean = float(w @ loss / w.sum())
+    spread = math.sqrt(steps * float(w @ (loss - mean) ** 2 / w.sum()))
+    spacing = max(2 * (steps * mean + 9 * spread), 2 * loss[-1], 1e-12) / points
+    top = max(1, math.floor(loss[-1] / spacing))
+    losses = spacing * np.arange(-top, top + 1)
+    edges = crossings(pair, losses, -high, high)
+    masses, slack = [], 0.0
+    for sign in (1, -1):
+        z = (edges[:, None] - sign * k) / sigma
+        below, over = special.ndtr(z), special.ndtr(-z)
+        inside = np.where(z[1:] > 0, over[:-1] - over[1:], below[1:] - below[:-1])
+        masses.append(np.concatenate([below[:1], inside, over[-1:]]) @ pmf)
+        slack += 8 * ULP * float((np.minimum(below, over) @ pmf).sum())
+    return losses, masses[0], masses[1], slack
+
+
+def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
     """P's masses on ``losses`` of a pair at least as distinguishable, and P's mass at infinity."""
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
     e = np.exp(np.minimum(losses, 700))
@@ -398,7 +436,7 @@ def _connect_the_dots(losses, p, q):
     return mass, float(p[-1] - finite)
 
 
-def _reach(law: np.ndarray, steps: int) -> tuple[int, int]:
+def _reach(law: Array, steps: int) -> tuple[int, int]:
     """Indices between which the sum of ``steps`` draws lies but for WRAP each side (Chernoff)."""
     keep = np.flatnonzero(law)
     weights, ends = law[keep], []
@@ -407,12 +445,19 @@ def _reach(law: np.ndarray, steps: int) -> tuple[int, int]:
     few, where = np.add.reduceat(weights, blocks), keep[blocks]
     for side in (-1, 1):
 
-        def bound(log_t, weights, index, side=side):
+        def bound(
+            log_t: float, weights: Array, index: NDArray[np.int64], side: int = side
+        ) -> float:
             t = math.exp(log_t)
-            return (steps * special.logsumexp(side * t * index, b=weights) - math.log(WRAP)) / t
+            moment = float(special.logsumexp(side * t * index, b=weights))
+            return (steps * moment - math.log(WRAP)) / t
 
-        options = {"bounds": (-25, 3), "method": "bounded", "options": {"maxiter": 40}}
         with np.errstate(over="ignore"):  # infinite there, and not the least
-            best = optimize.minimize_scalar(bound, args=(few, where), **options)
-        ends.append(side * math.ceil(bound(best.x, weights, keep)))
+            best = optimize.minimize_scalar(
+                lambda log_t, bound=bound: bound(log_t, few, where),
+                bounds=(-25, 3),
+                method="bounded",
+                options={"maxiter": 40},
+            )
+        ends.append(side * math.ceil(bound(float(best.x), weights, keep)))
     return max(ends[0], 0), min(ends[1], steps * (len(law) - 1))

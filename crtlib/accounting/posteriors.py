@@ -13,14 +13,16 @@ to be compared is :data:`crtlib.accounting.secrets.MODES`.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from crtlib.checks import check, check_choice
 
+Array = NDArray[np.float64]
 DIVERGENCES = ("kl", "chi2", "tv", "pure")
 
 
-def divergence(prior, posterior, *, kind: str = "kl") -> np.ndarray:
+def divergence(prior: ArrayLike, posterior: ArrayLike, *, kind: str = "kl") -> Array:
     """The largest divergence D(Bern(posterior) || Bern(prior)) that keeps the promise.
 
     ``kind``: "kl" (nats), "chi2", "tv" or "pure" (epsilon). Arrays broadcast. Raises ValueError
@@ -32,13 +34,13 @@ def divergence(prior, posterior, *, kind: str = "kl") -> np.ndarray:
     p, r = promised(prior, posterior)
     check_choice("kind", kind, DIVERGENCES)
     if kind == "kl":
-        return special.rel_entr(r, p) + special.rel_entr(1 - r, 1 - p)
+        return np.asarray(special.rel_entr(r, p) + special.rel_entr(1 - r, 1 - p))
     if kind == "chi2":
-        return (r - p) ** 2 / (p * (1 - p))
-    return r - p if kind == "tv" else special.logit(r) - special.logit(p)
+        return np.asarray((r - p) ** 2 / (p * (1 - p)))
+    return np.asarray(r - p if kind == "tv" else special.logit(r) - special.logit(p))
 
 
-def posterior(divergence, prior, *, kind: str = "kl") -> np.ndarray:
+def posterior(divergence: ArrayLike, prior: ArrayLike, *, kind: str = "kl") -> Array:
     """The best success probability at a divergence: the other way round, at most 1.
 
     >>> round(float(posterior(1.0, 0.01)), 10)
@@ -49,20 +51,21 @@ def posterior(divergence, prior, *, kind: str = "kl") -> np.ndarray:
     _each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
     _each("divergence", c, c >= 0, "at least 0")
     if kind == "chi2":
-        return np.minimum(1, p + np.sqrt(c * p * (1 - p)))
+        return np.asarray(np.minimum(1, p + np.sqrt(c * p * (1 - p))))
     if kind == "tv":
-        return np.minimum(1, p + c)
+        return np.asarray(np.minimum(1, p + c))
     if kind == "pure":
-        return special.expit(special.logit(p) + c)
+        return np.asarray(special.expit(special.logit(p) + c))
     low, high = p.copy(), np.ones_like(p)  # kl(r || p) grows in r; the safe end is returned
     for _ in range(60):
         middle = (low + high) / 2
-        over = special.rel_entr(middle, p) + special.rel_entr(1 - middle, 1 - p) > c
+        one, two = special.rel_entr(middle, p), special.rel_entr(1 - middle, 1 - p)
+        over = one + two > c + 2.0**-51 * (2 + np.abs(one) + np.abs(two))  # beyond rounding
         low, high = np.where(over, low, middle), np.where(over, middle, high)
-    return np.where(c >= -np.log(p), 1.0, high)
+    return np.where(c >= -np.log(p) * (1 - 1e-15), 1.0, np.where(c == 0, p, high))
 
 
-def promised(prior, posterior) -> tuple[np.ndarray, np.ndarray]:
+def promised(prior: ArrayLike, posterior: ArrayLike) -> tuple[Array, Array]:
     """Both as arrays of one shape. Raises ValueError unless 0 < prior < posterior < 1."""
     p, r = np.broadcast_arrays(np.asarray(prior, float), np.asarray(posterior, float))
     _each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
@@ -71,6 +74,6 @@ def promised(prior, posterior) -> tuple[np.ndarray, np.ndarray]:
     return p, r
 
 
-def _each(name: str, values: np.ndarray, allowed: np.ndarray, rule: str) -> None:
+def _each(name: str, values: Array, allowed: NDArray[np.bool_], rule: str) -> None:
     if not np.all(allowed):
         check(name, float(values[~allowed].flat[0]) if values.ndim else float(values), False, rule)

@@ -13,10 +13,10 @@ bound that trusts no solver.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, sparse
 
 SOLVERS = ("auto", "highs", "pdlp")
@@ -45,9 +45,7 @@ class Weights:
         return max(0.0, 1 - self.value / self.bound) if self.bound > 0 else 0.0
 
 
-def solve(
-    incidence: sparse.csr_array, budgets: Sequence[float], *, solver: str = "auto"
-) -> Weights:
+def solve(incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "auto") -> Weights:
     """Maximise sum(w) subject to incidence @ w <= budgets and 0 <= w <= 1.
 
     ``incidence (secrets, examples)`` is 1 where the example holds the secret. ``solver``: "highs"

@@ -18,17 +18,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from crtlib.accounting import mixtures, secret_lp
 from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.losses import Array
 from crtlib.accounting.posteriors import divergence, posterior, promised
 from crtlib.checks import check, check_choice
 
-MODES = {
+MODES: dict[str, tuple[mixtures.Direction, ...]] = {
     "reference": ("forward",),
     "symmetric": ("forward", "backward"),
     "replace": ("replace",),
@@ -42,10 +45,13 @@ ONE fixed law Q, training with the secret's examples zeroed. That suffices, what
 to "the guess is right" does not raise it, and under Q, which knows nothing of the candidate, a
 guess succeeds with the prior at most. So only N(count, sigma^2) against N(0, sigma^2) is needed:
 one clipping norm apart, and in this direction. "replace" is Lemma 3.2 as the paper states it, for
-pairs of candidates, whose gradients may be opposite: it needs about twice the noise. "symmetric"
-asks for both directions of the reference."""
+pairs of candidates: opposite gradients are the worst of them (the theorem on replacement in the
+book's chapter on amplification), two clipping norms apart. By "kl" it needs about twice the noise
+of the reference; "tight" saves about half of it. "symmetric" asks for both directions of the
+reference."""
 
 TARGETS = {"linear": 1.0, "sqrt": 0.5}
+Index = NDArray[np.int64]
 LEAST = 0.05  # no less noise is ever planned
 SCREENED = 256  # secrets that a search looks at before all are verified
 
@@ -70,27 +76,32 @@ def sampling_probabilities(weights: np.ndarray, batch_size: float) -> tuple[np.n
 
 
 def kl(
-    incidence: sparse.csr_array, probabilities, noise_multiplier: float, *, mode: str = "reference"
-) -> np.ndarray:
+    incidence: sparse.csr_array,
+    probabilities: ArrayLike,
+    noise_multiplier: float,
+    *,
+    mode: str = "reference",
+) -> Array:
     """KL divergence of one round in nats for every secret, ``(secrets,)``; T rounds cost T times
     as much, also where later rounds depend on earlier ones."""
     check_choice("mode", mode, tuple(MODES))
     return _kl(_counts(incidence, probabilities), noise_multiplier, mode)
 
 
-def _counts(incidence, probabilities) -> mixtures.Counts:
+def _counts(incidence: sparse.csr_array, probabilities: ArrayLike) -> mixtures.Counts:
     return mixtures.counts(np.asarray(probabilities)[incidence.indices], incidence.indptr)
 
 
-def _kl(groups: mixtures.Counts, sigma: float, mode: str) -> np.ndarray:
-    return np.max([mixtures.kl(groups, sigma, direction=d) for d in MODES[mode]], axis=0)
+def _kl(groups: mixtures.Counts, sigma: float, mode: str) -> Array:
+    each = [mixtures.kl(groups, sigma, direction=d) for d in MODES[mode]]
+    return np.asarray(np.max(each, axis=0))
 
 
 def noise_multiplier(
     incidence: sparse.csr_array,
     probabilities: np.ndarray,
-    prior,
-    posterior,
+    prior: ArrayLike,
+    posterior: ArrayLike,
     *,
     steps: int,
     mode: str = "reference",
@@ -113,8 +124,6 @@ def noise_multiplier(
     sigma, ratios = _least(incidence, probabilities, groups, allowed, mode)
     if accounting == "kl":
         return sigma
-    if mode == "replace":
-        raise ValueError("accounting='tight': must be 'kl' for mode='replace'")
     worst = np.argsort(-ratios, kind="stable")[:tight]
     rest = np.setdiff1d(np.arange(len(ratios)), worst)
     others = incidence[rest]
@@ -122,7 +131,11 @@ def noise_multiplier(
     floor, _ = _least(others, probabilities, counts, allowed[rest], mode)
     laws = [mixtures.poisson_binomial(_of(incidence, probabilities, j)) for j in worst]
 
-    def broken(s):  # the first promise that noise s does not keep: worst first
+    def broken(
+        s: float,
+    ) -> (
+        tuple[Array, float, float] | None
+    ):  # the first promise that noise s does not keep: worst first
         for j, law in zip(worst, laws, strict=True):
             if tight_posterior(law, s, steps, float(p[j]), mode=mode)[1] > r[j]:
                 return law, float(p[j]), r[j]
@@ -143,7 +156,8 @@ def tight_posterior(
     law: np.ndarray, sigma: float, steps: int, prior: float, *, mode: str = "reference"
 ) -> mixtures.Bracket:
     """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
-    best success (Hayes et al. 2023, Theorem 2, against the reference)."""
+    best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace" against
+    another candidate)."""
     brackets = [
         mixtures.compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
         for d in MODES[mode]
@@ -151,13 +165,19 @@ def tight_posterior(
     return max(b[0] for b in brackets), max(b[1] for b in brackets)
 
 
-def _of(incidence, probabilities, j) -> np.ndarray:
+def _of(incidence: sparse.csr_array, probabilities: Array, j: int) -> Array:
     """The sampling probabilities of the examples that hold secret ``j``."""
     start, stop = incidence.indptr[j : j + 2]
     return np.asarray(probabilities)[incidence.indices[start:stop]]
 
 
-def _least(incidence, probabilities, groups, allowed, mode) -> tuple[float, np.ndarray]:
+def _least(
+    incidence: sparse.csr_array,
+    probabilities: ArrayLike,
+    groups: mixtures.Counts,
+    allowed: Array,
+    mode: str,
+) -> tuple[float, Array]:
     """The least sigma at which the KL divergence of every secret is ``allowed``, and the ratios
     there. Few secrets are searched; all are verified, and those that fail join the few."""
     if not len(allowed):
@@ -170,8 +190,8 @@ def _least(incidence, probabilities, groups, allowed, mode) -> tuple[float, np.n
         few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SCREENED])
         screened = _counts(incidence[few], probabilities)
 
-        def fails(s, screened=screened, few=few):
-            return (_kl(screened, s, mode) / allowed[few]).max() > 1
+        def fails(s: float, screened: mixtures.Counts = screened, few: Index = few) -> bool:
+            return bool((_kl(screened, s, mode) / allowed[few]).max() > 1)
 
         high = sigma
         while fails(high):
@@ -273,7 +293,9 @@ class Plan:
             "in_every_batch": self.certain,
         }
 
-    def tables(self, examples: Sequence, secrets: Sequence) -> dict[str, pd.DataFrame]:
+    def tables(
+        self, examples: Sequence[object], secrets: Sequence[object]
+    ) -> dict[str, pd.DataFrame]:
         """``weights``, one row an example, and ``secrets``, with what KL accounts for each."""
         held = self.incidence
         spent = self.steps * kl(held, self.probabilities, self.noise_multiplier, mode=self.mode)
@@ -326,8 +348,8 @@ class Plan:
 
 def plan(
     incidence: sparse.csr_array,
-    prior,
-    posterior,
+    prior: ArrayLike,
+    posterior: ArrayLike,
     *,
     steps: int,
     batch_size: float,
@@ -346,7 +368,7 @@ def plan(
     ``scale`` keeps every example: no preprocessing. The plan depends on public data alone: who
     holds what, and the promises. Raises ValueError for promises, budgets or batches that cannot be.
     """
-    held = sparse.csr_array(incidence, dtype=float, copy=True)
+    held = sparse.csr_array(incidence, copy=True).astype(float)
     held.sum_duplicates()
     held.eliminate_zeros()
     held.data[:] = 1.0
@@ -382,7 +404,12 @@ def plan(
 
 
 def sweep(
-    incidence: sparse.csr_array, prior, posterior, *, scales: Sequence[float], **options
+    incidence: sparse.csr_array,
+    prior: ArrayLike,
+    posterior: ArrayLike,
+    *,
+    scales: Sequence[float],
+    **options: Any,
 ) -> pd.DataFrame:
     """What each constant C of ``scales`` keeps, and the noise that it needs: a plan a row.
 

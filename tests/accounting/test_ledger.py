@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from crtlib.accounting import accountants, ledger
+from crtlib.accounting import accountants, ledger, mixtures
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.intervals import clopper_pearson_upper, labels_needed
@@ -37,8 +37,13 @@ def sigma_for(q, steps, epsilon, accountant="pld", delta=DELTA, relation="add_or
 
 @pytest.mark.parametrize("setting", SIGMA)
 def test_calibrated_noise(setting):
+    """The golden numbers are dp-accounting's, whose grid of 1e-4 asks for up to 1e-5 more."""
     accountant, q, steps, epsilon = setting
-    assert sigma_for(q, steps, epsilon, accountant) == pytest.approx(SIGMA[setting], abs=1e-6)
+    sigma = sigma_for(q, steps, epsilon, accountant)
+    assert sigma == pytest.approx(SIGMA[setting], rel=1e-5)
+    if accountant == "pld":  # less noise breaks the promise: there is a test that shows it
+        pair = mixtures.compose([1 - q, q], sigma * (1 - 1e-5), steps)
+        assert pair.epsilon(DELTA)[0] > epsilon
 
 
 def test_recall_bounds():
@@ -115,9 +120,11 @@ def test_a_tighter_accountant_is_never_above_a_looser_one(q, sigma, steps):
             )
             for name in ledger.ACCOUNTANTS
         }
-        assert eps["pld"] < eps["prv"] < eps["rdp"]
-        assert eps["pld"] < eps["autodp"]
+        assert eps["pld"] < min(eps["prv"], eps["rdp"], eps["autodp"])
+        if relation == "replace":  # the worst pair, by Renyi too; the others' bound is generic
+            assert eps["rdp"] < eps["prv"]
         if relation == "add_or_remove":
+            assert eps["prv"] < eps["rdp"]
             assert eps["prv"] - accountants.PRV_EPS_ERROR == pytest.approx(eps["pld"], abs=3e-4)
             assert eps["rdp"] == pytest.approx(eps["autodp"], rel=5e-3)
 
@@ -220,7 +227,6 @@ def test_edges_of_the_event(accountant):
             "neighbouring_relation='swap': must be one of add_or_remove, replace",
         ),
         (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive"),
-        (lambda: sigma_for(0.1, 10, 1e-9, "rdp"), "out of reach of 'rdp'"),
         (lambda: clopper_pearson_upper(3, 2), "count=3: must be in [0, 2]"),
         (lambda: MissRate(1.2), "rate=1.2: must be in [0, 1]"),
     ],

@@ -200,6 +200,41 @@ def test_single_points_agree_with_the_ledger():
     assert low <= high < low + 1e-5 and low <= theirs <= high + 1e-4 and high <= theirs + 1e-6
 
 
+def test_replacing_a_certain_point_is_a_gaussian_twice_as_far():
+    pair = composed([1.0], 10.0, 100, direction="replace")
+    for c in PRIORS:
+        exact = stats.norm.sf(stats.norm.isf(c) - 2)
+        low, high = pair.blow_up(c)
+        assert low <= exact <= high < low + 1e-5
+    exact = stats.norm.sf(-0.5) - math.e * stats.norm.sf(1.5)
+    low, high = pair.delta(1.0)
+    assert low <= exact <= high < low + 1e-5
+
+
+def test_replacement_is_bracketed_like_dp_accountings_pair():
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    theirs = pld.from_gaussian_mechanism(
+        1.27053328,
+        value_discretization_interval=1e-4,
+        sampling_prob=0.01,
+        neighboring_relation=pld.NeighborRel.REPLACE_ONE,
+    ).self_compose(1000)
+    pair = composed([0.01], 1.27053328, 1000, direction="replace")
+    for delta in (1e-2, 1e-3, 8e-5):
+        low, high = pair.epsilon(delta)
+        value = theirs.get_epsilon_for_delta(delta)
+        assert low <= value * (1 + 1e-6) and high == pytest.approx(value, rel=5e-5)
+
+
+def test_the_chain_of_a_replaced_group():
+    """KL of the bracket's own law is that of the exact quadrature."""
+    p, sigma = [0.02] * 5, 1.0
+    pair = composed(p, sigma, 1, direction="replace")
+    divergence = float(pair.mass @ pair.losses)
+    assert divergence == pytest.approx(one(p, sigma, "replace"), rel=1e-4)
+
+
 def test_a_group_that_is_never_drawn_shows_nothing():
     for pmf in ([1.0], [1.0, 0.0]):
         pair = mixtures.compose(pmf, 1.0, 100)

@@ -151,7 +151,7 @@ def test_the_guarantee_says_what_it_rests_on():
     for part in (
         "Bayesian confidentiality",
         "unit: one secret in one turn",
-        "one data point replaced (antipodal pair, the worst in every check and not proved",
+        "one data point replaced (antipodal pair, proved the worst)",
         "97.5 % upper bound",
         "treated as public: the number of private points, and which points are second",
     ):

@@ -1,0 +1,411 @@
+"""Many steps of DP-SGD: the delta of their composition, never below the truth.
+
+>>> steps = Composition([(Pair.of(0.1, group=1, sigma=2.24772, direction="forward"), 100)])
+>>> round(steps.epsilon(1e-5), 4)
+2.0
+
+The losses of the steps add up, so their laws are convolved, by Fourier transforms. The rounding of
+a transform is as large everywhere as at the law's peak, and the tail that a small delta needs lies
+far below the peak. So each law is *tilted* first: weighted by e^(theta loss) and normalised, with
+the theta that moves the peak to where delta is decided. What rounding remains is bounded (Higham
+2002, Theorem 24.2, with Cauchy and Schwarz) and charged; it is relative to delta now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, optimize, signal, special
+
+from crtlib.accounting.losses import ULP, Array, Atoms, Pair, lattice
+
+BEYOND = 1e-30  # mass of all steps together that the lattices may leave out above
+LEAST_DELTA = 1e-26  # below it, what is left out would count
+LARGEST = 2**21  # points of a transform
+TINY = -28.0  # log of the share of a tilted law that may leave the window
+THETA = (-7.0, 9.0)  # the range of log theta
+TILTS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.05)  # shares of the best theta that are tried
+WIDTHS = np.array(
+    [0.05, 0.2, 0.7, 2.0, 4.0, 7.0, 10.0, 20.0]
+)  # of Chernoff's bounds, in 1 / spread
+CHARGE = 1e-5  # the share of delta that the numerics may take: below it no other tilt is tried
+ENOUGH = 1e-2  # and below this one no other lattice
+
+Complex = NDArray[np.complex128]
+
+
+class Composition:
+    """Independent steps of several pairs: ``parts`` are pairs, and how often each is composed.
+
+    ``coarse`` takes a tenth of the time and says a little more; neither is below the truth.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Pair, int]], *, coarse: bool = False) -> None:
+        self._parts = list(parts)
+        self._steps = sum(n for _, n in parts)
+        self._extent = _extent(parts)
+        points = 2**18 if self._steps <= 20_000 else 2**20 if self._steps <= 200_000 else 2**19
+        self._sizes = [2**14] if coarse else [points, 2**16, 2**13]
+        self._level = lru_cache(maxsize=len(self._sizes))(self._on_lattice)
+
+    def _on_lattice(self, points: int) -> _Lattice:
+        return _Lattice(self._parts, self._extent / points, 256 if points <= 2**14 else 2048)
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound of the hockey-stick divergence of P from Q at e^epsilon >= 1."""
+        least = 1.0
+        for points in self._sizes:  # fewer points err less, and say more
+            value, charge = self._level(points).delta(epsilon)
+            least = min(least, value)
+            if charge <= ENOUGH:
+                break
+        return least
+
+    def deltas(self, epsilons: Array) -> Array:
+        """:meth:`delta` at many epsilons >= 0 at once: few transforms, and a coarser lattice."""
+        level = self._level(min(self._sizes[0], 2**16))
+        return np.minimum(1.0, level.deltas(np.asarray(epsilons, dtype=float)))
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 that is shown to have ``delta``; infinite where none is."""
+        if not LEAST_DELTA < delta < 1:
+            return 0.0 if delta >= 1 else math.inf
+        least = math.inf
+        for points in self._sizes:
+            value, charge = self._level(points).epsilon(delta)
+            least = min(least, value)
+            if charge <= ENOUGH:
+                break
+        return least
+
+
+class _Lattice:
+    """The composition of ``parts`` on a lattice of one width."""
+
+    def __init__(self, parts: Sequence[tuple[Pair, int]], width: float, per_octave: int) -> None:
+        self._steps = sum(n for _, n in parts)
+        beyond = BEYOND / self._steps
+        atoms = [lattice(p, width, beyond=beyond, per_octave=per_octave) for p, _ in parts]
+        times = [n for _, n in parts]
+        self._width = atoms[0].width
+        self._laws = [_Law.of(a, n) for a, n in zip(atoms, times, strict=True)]
+        self._sketch = [law.sketch() for law in self._laws]
+        kept = (n * math.log1p(-min(a.infinity, 0.5)) for a, n in zip(atoms, times, strict=True))
+        self._infinity = -math.expm1(sum(kept))
+        self._at = lru_cache(maxsize=3)(self._tilted)
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """delta at ``epsilon``, and the share of it that is there for the numerics."""
+
+        def exponent(log_theta: float) -> float:  # of the integrand, at its saddle point
+            theta = math.exp(log_theta)
+            return _cgf(self._sketch, theta) - theta * epsilon - log_theta - math.log1p(theta)
+
+        best = (1.0, 1.0)
+        for tilt in self._tilts(_least(exponent)):
+            value = min(1.0, tilt.delta(epsilon) + self._infinity)
+            share = tilt.charge(epsilon) / max(value, 1e-300)
+            if best[0] < 1 and share > best[1]:
+                break
+            best = min(best, (value, share))
+            if share <= CHARGE:
+                break
+        return best
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """epsilon at ``delta``, and the share of delta that is there for the numerics."""
+        decade = 10 ** (math.floor(math.log10(delta)) + 0.5)  # one transform serves a decade
+        best = (math.inf, 1.0)
+        for tilt in self._tilts(self._theta(decade)):
+            value = tilt.epsilon(delta - self._infinity)
+            share = tilt.charge(value) / delta if value < math.inf else 1.0
+            if best[0] < math.inf and share > best[1]:
+                break
+            best = min(best, (value, share))
+            if share <= CHARGE:
+                break
+        return best
+
+    def deltas(self, epsilons: Array) -> Array:
+        """The least delta that a few tilts show at each of ``epsilons``."""
+        thetas = [
+            self._theta(d) * share for d in (0.3, 1e-2, 1e-5, 1e-9, 1e-14) for share in (0.6, 1)
+        ]
+        tilts = (self._tilted(theta) for theta in thetas)
+        least: Array = np.min([tilt.deltas(epsilons) for tilt in tilts], axis=0)
+        return least + self._infinity
+
+    def _theta(self, delta: float) -> float:
+        """The tilt near which ``delta`` is decided: that of its Renyi bound."""
+
+        def bound(log_theta: float) -> float:
+            theta = math.exp(log_theta)
+            return (_cgf(self._sketch, theta) + log_share(theta) - math.log(delta)) / theta
+
+        return _least(bound)
+
+    def _tilts(self, theta: float) -> Iterator[Tilted]:
+        """The composed law under this tilt, then under weaker ones: all are sound. Where a single
+        step may decide (rare draws, little noise) the best tilt has no window that is small."""
+        return (self._at(float(np.float32(theta * share))) for share in TILTS)
+
+    def _tilted(self, theta: float) -> Tilted:
+        total = _cgf(self._laws, theta)
+        low, high = self._window(theta)
+        start = math.floor(low / self._width)
+        size = max(math.ceil(high / self._width) - start + 2, 16)
+        if not size <= LARGEST:
+            return Tilted.nothing()
+        n = 1 << (size - 1).bit_length()
+        whole, error = _convolved([(law.tilted(theta, n), law.steps) for law in self._laws], n)
+        index = start + np.arange(n)
+        # What the window loses above: Chernoff's bound, and the rounding of the moments.
+        end, spread = (start + n) * self._width, self._spread(theta)
+        top = min(_cgf(self._laws, u) - u * end for u in theta + WIDTHS / spread)
+        top = math.exp(min(0.0, top + 1e-6 + 64 * ULP * self._steps))
+        return Tilted.of(
+            np.multiply(index, self._width),
+            np.maximum(whole[index % n], 0),
+            error,
+            theta,
+            total,
+            top,
+        )
+
+    def _spread(self, theta: float) -> float:
+        """The standard deviation of the tilted sum."""
+        return math.sqrt(sum(law.steps * law.moments(theta)[1] for law in self._sketch)) + 1e-300
+
+    def _window(self, theta: float) -> tuple[float, float]:
+        """The ends between which the tilted sum lies, by Chernoff's bound.
+
+        What leaves the window below comes back above, where it counts with a larger loss; what
+        leaves it above is charged.
+        """
+        total, spread = _cgf(self._sketch, theta), self._spread(theta)
+        up, down = [], []
+        for u in WIDTHS / spread:
+            down.append((total - _cgf(self._sketch, theta - u) + TINY) / u)
+            up.append((_cgf(self._sketch, theta + u) - total - TINY) / u)
+        return float(max(down)), float(min(up))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Law:
+    """The atoms of one pair, with their logs, composed ``steps`` times."""
+
+    index: NDArray[np.int64]
+    losses: Array
+    log_mass: Array
+    steps: int
+
+    @classmethod
+    def of(cls, atoms: Atoms, steps: int) -> _Law:
+        keep = atoms.mass > 0
+        return cls(atoms.index[keep], atoms.losses[keep], np.log(atoms.mass[keep]), steps)
+
+    def sketch(self, block: int = 16, plain: int = 2048) -> _Law:
+        """Fewer atoms, for searches: away from 0, neighbours are joined at their mean loss."""
+        at = np.arange(len(self.index))
+        starts = at[(np.abs(self.index) <= plain) | (at % block == 0)]
+        mass = np.exp(self.log_mass)
+        joint = np.add.reduceat(mass, starts)
+        losses = np.add.reduceat(mass * self.losses, starts) / joint
+        return _Law(self.index[starts], losses, np.log(joint), self.steps)
+
+    def log_moment(self, theta: float) -> float:
+        exponents = self.log_mass + theta * self.losses
+        top = float(exponents.max())
+        return top + math.log(float(np.exp(exponents - top).sum()))
+
+    def moments(self, theta: float) -> tuple[float, float]:
+        """Mean and variance of the tilted loss."""
+        weights = np.exp(self.log_mass + theta * self.losses - self.log_moment(theta))
+        mean = float(weights @ self.losses)
+        return mean, float(weights @ (self.losses - mean) ** 2)
+
+    def tilted(self, theta: float, n: int) -> Array:
+        """The tilted masses on a circle of ``n`` points, the rounding of each one added."""
+        log_moment = self.log_moment(theta)
+        bend = theta * self.losses
+        size = np.abs(self.log_mass) + np.abs(bend) + abs(log_moment)
+        masses = np.exp(self.log_mass + bend - log_moment) * (1 + ULP * (8 + 4 * size))
+        return np.asarray(np.bincount(self.index % n, masses, n), dtype=float)
+
+
+def _cgf(laws: Sequence[_Law], theta: float) -> float:
+    """log E_P[e^(theta loss)] of all steps."""
+    return sum(law.steps * law.log_moment(theta) for law in laws)
+
+
+def _least(cost: Callable[[float], float]) -> float:
+    """The theta with the least ``cost(log theta)``, to few digits: any theta is sound."""
+    best = optimize.minimize_scalar(cost, bounds=THETA, method="bounded", options={"xatol": 1e-3})
+    return float(np.float32(math.exp(best.x)))
+
+
+def log_share(theta: float) -> float:
+    """log max_t (1 - e^-t) e^(-theta t): what of a Chernoff bound a hockey stick can use.
+
+    With order theta + 1 it is the constant of Balle et al. (2020), Theorem 21.
+    """
+    return -math.log1p(theta) - theta * math.log1p(1 / theta)
+
+
+def _extent(parts: Sequence[tuple[Pair, int]]) -> float:
+    """About how far the summed loss reaches, nats: 20 spreads, and twice epsilon at 1e-12."""
+    theta = np.logspace(-1.5, 3, 40)
+    cgf, variance = np.zeros_like(theta), 0.0
+    for pair, steps in parts:
+        mean_of_p = [pair.means(k)[0] for k in range(len(pair.pmf))]
+        x = np.linspace(-9 * pair.sigma, pair.top + 12 * pair.sigma, 6001)
+        with np.errstate(under="ignore"):
+            bells = np.exp(-(((x - np.array(mean_of_p)[:, None]) / pair.sigma) ** 2) / 2)
+            density: Array = np.array(pair.pmf) @ bells
+        density, loss = density / density.sum(), pair.loss(x)
+        mean = float(density @ loss)
+        variance += steps * float(density @ (loss - mean) ** 2)
+        with np.errstate(divide="ignore", over="ignore"):
+            cgf += steps * special.logsumexp(np.outer(theta, loss) + np.log(density), axis=1)
+    share = np.array([log_share(t) for t in theta])
+    return 20 * math.sqrt(variance) + 2 * float(np.min((cgf + share + 28) / theta)) + 1e-12
+
+
+def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]:
+    """The laws' convolution, each taken so many times, and a bound on the error of any entry.
+
+    A transform errs by ``bound`` in the 2-norm; its T-th power by T |z|^(T-1) times that.
+    """
+    unit = 8 * ULP * math.log2(n)
+    product: Complex = np.ones(n // 2 + 1, dtype=complex)
+    log_sizes, factors = np.zeros(n // 2 + 1), []
+    for law, steps in laws:
+        transform: Complex = fft.rfft(law)
+        bound = unit * math.sqrt(n) * float(np.linalg.norm(law))
+        product = product * _power(transform, steps)
+        size = np.log(np.abs(transform) + bound)  # at least what is exact
+        log_sizes += steps * size
+        factors.append((steps * bound, size))
+    twice = np.full(n // 2 + 1, 2.0)  # each frequency but the first and the last stands for two
+    twice[[0, -1]] = 1.0
+    error = 0.0
+    for scale, size in factors:
+        with np.errstate(over="ignore", under="ignore"):
+            rest = np.exp(np.minimum(log_sizes - size, 300))
+        error += scale * math.sqrt(float(twice @ rest**2)) / n
+    with np.errstate(over="ignore", under="ignore"):
+        whole = np.exp(np.minimum(log_sizes, 300))
+    steps = sum(times for _, times in laws)
+    error += 8 * ULP * (steps + 4) * float(twice @ whole) / n
+    error += unit * math.sqrt(float(twice @ whole**2) / n)
+    return fft.irfft(product, n), error
+
+
+def _power(z: Complex, n: int) -> Complex:
+    """``z ** n`` by squaring, whose rounding is known (n products)."""
+    out = np.ones_like(z)
+    while n:
+        if n & 1:
+            out = out * z
+        n >>= 1
+        if n:
+            z = z * z
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tilted:
+    """A composed law, back from its tilt: ``mass[i]`` at the loss ``grid[i]``, errors added.
+
+    ``top`` bounds the mass above the grid; ``above`` and ``discounted`` are the sums of the mass
+    from each point on, plain and weighted by e^(grid[i] - grid[j]). Nothing is known of an epsilon
+    below ``least``, where the window begins. Under the tilt ``theta``,
+    normalised by e^cgf, a mass is off by ``error`` at most.
+    """
+
+    grid: Array
+    mass: Array
+    above: Array
+    discounted: Array
+    top: float
+    least: float = 0.0
+    error: float = 0.0
+    theta: float = 0.0
+    cgf: float = 0.0
+
+    @classmethod
+    def nothing(cls) -> Tilted:
+        empty = np.zeros(0)
+        return cls(empty, empty, empty, empty, top=1.0)
+
+    @classmethod
+    def of(
+        cls, grid: Array, tilted: Array, error: float, theta: float, cgf: float, top: float
+    ) -> Tilted:
+        first, edge = int(np.searchsorted(grid, 0.0)), float(grid[0])
+        grid, tilted = grid[first:], tilted[first:]
+        if len(grid) < 2:
+            return cls.nothing()
+        mass = np.exp(np.minimum(cgf - theta * grid, 650)) * (tilted + error) * (1 + 1e-9)
+        above = np.cumsum(mass[::-1])[::-1]
+        decay = math.exp(grid[0] - grid[1])
+        discounted = signal.lfilter([1.0], [1.0, -decay], mass[::-1])[::-1]
+        # Above a mass of 4 no delta is decided, below 1e-40 none: what is left off is charged.
+        start, end = np.searchsorted(-above, [-4.0, -1e-40])
+        top += float(above[end]) if end < len(above) else 0.0
+        grid, mass = grid[start:end].copy(), mass[start:end].copy()
+        above, discounted = above[start:end].copy(), discounted[start:end].copy()
+        if not len(grid):
+            return cls.nothing()
+        least = float(grid[0]) if start else max(0.0, edge)
+        return cls(grid, mass, above, discounted, top, least, error, theta, cgf)
+
+    def delta(self, epsilon: float) -> float:
+        """sum of P (1 - e^(epsilon - loss))+, term by term: nothing cancels."""
+        if epsilon < self.least or not len(self.grid):
+            return 1.0
+        first = int(np.searchsorted(self.grid, epsilon, "right"))
+        gain = -np.expm1(epsilon - self.grid[first:])
+        return float(gain @ self.mass[first:]) + self.top
+
+    def deltas(self, epsilons: Array) -> Array:
+        """:meth:`delta` at many epsilons, by sums that are there; their rounding is added."""
+        if not len(self.grid):
+            return np.ones_like(epsilons)
+        j = np.searchsorted(self.grid, epsilons, "right")
+        inside = np.minimum(j, len(self.grid) - 1)
+        grown = np.exp(np.minimum(0.0, epsilons - self.grid[inside]))
+        sums = self.above[inside] * (1 + 1e-9) - grown * self.discounted[inside]
+        found = np.where(j < len(self.grid), np.maximum(sums, 0.0), 0.0) + self.top
+        return np.where(epsilons < self.least, 1.0, found)
+
+    def charge(self, epsilon: float) -> float:
+        """How much of :meth:`delta` is there for the numerics."""
+        grid = self.grid[int(np.searchsorted(self.grid, epsilon, "right")) :]
+        weights = np.exp(np.minimum(self.cgf - self.theta * grid, 650))
+        return self.error * float(weights @ -np.expm1(epsilon - grid)) + self.top
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 whose :meth:`delta` is at most ``delta``."""
+        if not self.top < delta or not len(self.grid):
+            return math.inf
+        left = delta - self.top
+        over = np.flatnonzero(self.above - self.discounted > left)
+        j = int(over[-1]) + 1 if len(over) else 0
+        if j == len(self.grid):
+            return math.inf
+        epsilon = self.least
+        if j:  # in the last gap, delta is linear in e^epsilon
+            epsilon = float(self.grid[j])
+            if self.above[j] > left:
+                epsilon += math.log((self.above[j] - left) / self.discounted[j])
+        epsilon = max(epsilon, self.least)
+        step = 1e-13 * (1 + abs(epsilon))
+        while self.delta(epsilon) > delta:  # rounding of the two sums
+            epsilon, step = epsilon + step, 2 * step
+        return epsilon

@@ -1,0 +1,269 @@
+"""What a person asks: each formula against its definition, on laws that can be written out."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from crtlib.accounting import confidentiality, ledger, mixtures, statements
+from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
+from crtlib.accounting.events import SampledGaussian
+from crtlib.intervals import miss_rate_upper_bound
+
+REPLACE = {"neighbouring_relation": "replace"}
+ADD = {"neighbouring_relation": "add_or_remove"}
+
+
+# --- The worked example of a certificate ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def example():
+    """46,080 points, batches of 512, 360 steps, calibrated to epsilon 3 for replacement."""
+    shape = {"sampling_probability": 512 / 46_080, "steps": 360}
+    sigma = ledger.noise_multiplier(epsilon=3, delta=1e-6, **shape, **REPLACE)
+    traces = miss_rate_upper_bound(13, 400, 0.975)
+    public = miss_rate_upper_bound(0, 400, 0.975)
+    return SampledGaussian(noise_multiplier=sigma, **shape), traces, public
+
+
+def guesses(event, copies, traces, public):
+    value = statements.advantage(event, copies=copies, trace_rate=traces, public_rate=public)
+    return 100 * statements.right_guess(value)
+
+
+def test_the_worked_example(example):
+    event, traces, public = example
+    assert event.noise_multiplier == pytest.approx(0.844316, abs=1e-6)
+    assert (traces, public) == pytest.approx((0.054935, 0.009180), abs=1e-6)
+    assert statements.missed_secret(event, delta=1e-6) == pytest.approx(3, abs=1e-6)
+    secret = confidentiality.bayes_at_fixed_delta(event, gamma=traces, delta=1e-6, **REPLACE)
+    assert secret == pytest.approx(0.4516, abs=1e-4)
+    paper = confidentiality.bayes_at_fixed_delta(event, gamma=traces, delta=1e-6)
+    assert paper == pytest.approx(0.2709, abs=1e-4)
+    distances = [ledger.delta(event, epsilon=0, group=k, **REPLACE) for k in range(1, 7)]
+    assert distances == pytest.approx([0.2208, 0.4185, 0.5845, 0.7157, 0.8137, 0.8829], abs=1e-4)
+    assert guesses(event, 1, traces, public) == pytest.approx(51.07, abs=0.01)
+    assert guesses(event, 1, 1.0, 0.0) == pytest.approx(61.04, abs=0.01)  # it was missed
+    assert guesses(event, 1, 0.0, 0.0) == 50  # it was found
+    assert guesses(event, 5, traces, public) == pytest.approx(55.33, abs=0.01)
+    assert guesses(event, 20, traces, public) == pytest.approx(71.20, abs=0.01)
+    for prior, most in ((1e-6, 21.1), (1e-3, 20.1)):
+        value = statements.value_guess(3.0, delta=1e-6, prior=prior)
+        assert value / prior == pytest.approx(most, abs=0.05)
+    twice = [event, event]
+    assert ledger.epsilon(twice, delta=1e-6, **REPLACE) == pytest.approx(4.0953, abs=1e-3)
+    secret = confidentiality.bayes_at_fixed_delta(twice, gamma=traces, delta=1e-6, **REPLACE)
+    assert secret == pytest.approx(0.9806, abs=1e-3)
+    assert guesses(twice, 1, traces, public) == pytest.approx(51.31, abs=0.01)
+    assert guesses(twice, 1, 1.0, 0.0) == pytest.approx(65.45, abs=0.01)
+
+
+def test_the_worked_example_by_other_routes(example):
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    event, traces, _ = example
+    q, sigma, steps = 512 / 46_080, event.noise_multiplier, 360
+    theirs = pld.from_gaussian_mechanism(
+        sigma,
+        value_discretization_interval=1e-4,
+        sampling_prob=q,
+        neighboring_relation=pld.NeighborRel.REPLACE_ONE,
+    ).self_compose(steps)
+    assert theirs.get_epsilon_for_delta(1e-6) == pytest.approx(3, abs=1e-5)
+    read = theirs.get_epsilon_for_delta(1e-6 / traces)
+    amplified, _ = confidentiality.bayes_amplify(read, delta=1e-6, gamma=traces)
+    assert amplified == pytest.approx(0.4516, abs=1e-4)
+    for k, expected in ((1, 0.2208), (4, 0.7157)):
+        law = mixtures.poisson_binomial([q] * k)
+        low, high = mixtures.compose(law, sigma, steps, direction="replace").delta(0.0)
+        assert low <= expected + 1e-4 and expected - 1e-4 <= high < low + 1e-5
+
+
+# --- Guesses --------------------------------------------------------------------------------------
+
+
+def mechanism(clear, q=0.4, noise=0.6):
+    """A finite mechanism: count the drawn ``clear`` points, add two-sided geometric noise."""
+    count, steps = stats.binom.pmf(np.arange(clear + 1), clear, q), np.arange(-25, 41)
+    kernel = noise ** np.abs(steps - np.arange(clear + 1)[:, None])
+    return count @ (kernel / kernel.sum(axis=1, keepdims=True))
+
+
+def test_right_guesses_are_those_of_the_best_adversary():
+    p, q = mechanism(2), mechanism(0)
+    best = 0.5 * np.maximum(p, q).sum()  # the likelier world at each outcome
+    assert statements.right_guess(hockey_stick(p, q, epsilon=0.0)) == pytest.approx(best, rel=1e-12)
+
+
+def test_a_value_is_guessed_at_most_as_often_as_is_said():
+    """Each value moves the output; the guesser knows the prior and says the likeliest value."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        worlds, silent = rng.dirichlet(np.full(8, 3.0), 5), rng.dirichlet(np.full(8, 3.0))
+        prior = rng.dirichlet(np.ones(5))
+        epsilon, right = 0.4, (prior[:, None] * worlds).max(axis=0).sum()
+        delta = max(indistinguishability(w, silent, epsilon=epsilon) for w in worlds)
+        bound = statements.value_guess(epsilon, delta=delta, prior=float(prior.max()))
+        assert right <= bound + 1e-12
+    assert statements.value_guess(800.0, delta=0.0, prior=0.5) == 1.0
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 1.0, 1.7, 2.5, 3.0])
+def test_the_concave_majorant_is_the_worst_law_with_that_mean(at):
+    values = [0.0, 0.1, 0.5, 0.6]
+    grid = np.linspace(0, 1, 21)
+    worst = max(
+        np.dot(law, values)
+        for law in product(grid, repeat=4)
+        if abs(sum(law) - 1) < 1e-9 and np.dot(law, range(4)) <= at + 1e-9
+    )
+    assert worst - 1e-9 <= statements.concave_majorant(values, at) <= worst + 0.03
+
+
+def test_the_bound_for_copies_holds_however_misses_depend():
+    """On a finite mechanism: all copies missed together, independently, or never two."""
+    copies, gamma = 3, 0.1
+    worlds = [mechanism(k) for k in range(copies + 1)]
+    distances = [hockey_stick(w, worlds[0], epsilon=0.0) for w in worlds]
+    bound = statements.concave_majorant(distances, copies * gamma)
+    laws = {
+        "together": [1 - gamma, 0, 0, gamma],
+        "independent": stats.binom.pmf(range(4), 3, gamma),
+        "apart": [1 - 3 * gamma, 3 * gamma, 0, 0],
+    }
+    spread = {}
+    for name, law in laws.items():
+        mixed = np.array(law) @ np.array(worlds)
+        spread[name] = hockey_stick(mixed, worlds[0], epsilon=0.0)
+        assert spread[name] <= bound + 1e-12
+    assert spread["apart"] == pytest.approx(bound, rel=1e-9)  # these distances are concave
+    assert spread["together"] < spread["independent"] < spread["apart"]
+
+
+def test_advantage_is_one_where_a_secret_is_public():
+    event = SampledGaussian(0.1, 2.0, 10)
+    assert statements.advantage(event, copies=4, trace_rate=0.1, public_rate=0.3) == 1
+    assert statements.advantage(event, copies=0, trace_rate=0.1, public_rate=0.3) == 0
+    few = statements.advantage(event, copies=2, trace_rate=0.1, public_rate=0.01)
+    more = statements.advantage(event, copies=3, trace_rate=0.1, public_rate=0.01)
+    assert 0.02 < few < more < 1
+
+
+# --- A user ---------------------------------------------------------------------------------------
+
+
+def test_a_user_is_a_group():
+    event = SampledGaussian(0.01, 1.27053328, 1000)
+    low, high = confidentiality.group_epsilon(event, group=5, delta=8e-5, **REPLACE)
+    found = statements.user(event, points=5, delta=8e-5)
+    assert low <= found <= high + 1e-3
+    assert statements.user(event, points=1, delta=8e-5) == statements.missed_secret(
+        event, delta=8e-5
+    )
+    assert statements.user(event, points=0, delta=8e-5) == 0
+
+
+# --- A value that is said several times -----------------------------------------------------------
+
+GOLDEN = [  # event, copies, gamma, epsilon at 8e-5 with independent misses, add or remove
+    (SampledGaussian(0.01, 1.270533, 1000), 5, 0.05, 0.3355),
+    (SampledGaussian(0.01, 1.270533, 1000), 5, 0.1, 0.7284),
+    (SampledGaussian(0.001, 1.0, 2000), 5, 0.05, 0.0364),
+    (SampledGaussian(0.001, 1.0, 2000), 5, 0.1, 0.0815),
+]
+
+
+@pytest.mark.parametrize("event, copies, gamma, expected", GOLDEN)
+def test_golden_values_said_several_times(event, copies, gamma, expected):
+    options = {"copies": copies, "trace_rate": gamma, "delta": 8e-5, **ADD}
+    found = statements.repeated_value_independent(event, **options)
+    assert found == pytest.approx(expected, abs=2e-4)
+    assert found < statements.repeated_value(event, **options)
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_one_copy_is_proposition_6(relation):
+    event, options = SampledGaussian(0.01, 1.27, 1000), {"delta": 8e-5, **relation}
+    for gamma in (0.03, 0.1, 0.7):
+        exact = confidentiality.bayes_at_fixed_delta(event, gamma=gamma, **options)
+        for bound in (statements.repeated_value, statements.repeated_value_independent):
+            found = bound(event, copies=1, trace_rate=gamma, **options)
+            assert exact * (1 - 1e-4) <= found <= exact * 1.004
+
+
+def polygon(p, q):
+    """H_c(P || Q) of finite laws, at every c where it has a corner: exact."""
+    ratios = p[q > 0] / q[q > 0]
+    c = np.unique(np.concatenate([[0.0], ratios]))
+    return c, np.array([np.maximum(p - x * q, 0).sum() for x in c])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_mixture_is_bounded_in_both_directions(seed):
+    """By definition on finite laws, for any law of how many are in clear."""
+    rng = np.random.default_rng(seed)
+    worlds = [mechanism(k, q=0.3) for k in range(4)]
+    curves = {k: polygon(worlds[k], worlds[0]) for k in (1, 2, 3)}
+    law = rng.dirichlet([8, 1, 1, 1])
+    mixed = law @ np.array(worlds)
+    bound = statements.Mixture(dict(enumerate(law)), curves)
+    for epsilon in (0.0, 0.02, 0.1, 0.3):
+        exact = indistinguishability(mixed, worlds[0], epsilon=epsilon)
+        assert exact <= bound.delta(epsilon) + 1e-12
+        # likelihood ratios of these worlds grow together, so the bound is an equality forward
+        forward = hockey_stick(mixed, worlds[0], epsilon=epsilon)
+        assert bound(math.exp(epsilon)) == pytest.approx(forward, abs=1e-9)
+
+
+def test_the_worst_law_of_misses_is_a_corner():
+    """No law with that mean beats the corners, on a finite mechanism."""
+    rng = np.random.default_rng(1)
+    worlds = [mechanism(k, q=0.3) for k in range(4)]
+    curves = {k: polygon(worlds[k], worlds[0]) for k in (1, 2, 3)}
+    mean, delta = 0.4, 0.01
+    corners = [
+        {i: 1 - (mean - i) / (j - i), j: (mean - i) / (j - i)} for i in (0,) for j in (1, 2, 3)
+    ]
+    worst = max(statements.Mixture(law, curves).epsilon(delta) for law in corners)
+    for _ in range(200):
+        law = rng.dirichlet(np.ones(4))
+        law *= min(1.0, mean / (law @ range(4)))
+        law[0] += 1 - law.sum()
+        mixed = law @ np.array(worlds)
+        assert indistinguishability(mixed, worlds[0], epsilon=worst) <= delta + 1e-9
+
+
+def test_a_polygon_is_above_the_curve_and_convex():
+    event = SampledGaussian(0.05, 1.5, 200)
+    for relation in ("add_or_remove", "replace"):
+        c, h = statements.polygon(ledger.profile(event, "pld", relation, 2), 1e-5)
+        assert (np.diff(h) <= 1e-15).all() and h[0] == 1
+        assert (np.diff(np.diff(h) / np.diff(c)) >= -1e-9).all()
+        law = mixtures.poisson_binomial([0.05] * 2)
+        way = "replace" if relation == "replace" else "forward"
+        pair = mixtures.compose(law, 1.5, 200, direction=way)
+        for epsilon in (0.0, 0.5, 2.0, 4.0):
+            low, high = pair.delta(epsilon)
+            value = float(np.interp(math.exp(epsilon), c, h))
+            assert low <= value <= high * 1.02 + 1e-9
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda e: statements.user(e, points=1.5, delta=1e-5), "points=1.5: must be a whole"),
+        (lambda e: statements.advantage(e, copies=1, trace_rate=2), "trace_rate=2: must be in"),
+        (lambda e: statements.value_guess(1.0, delta=0.0, prior=0), "prior=0: must be in"),
+        (lambda e: statements.right_guess(1.2), "advantage=1.2: must be in"),
+        (
+            lambda e: statements.repeated_value(e, copies=2, trace_rate=0.1, delta=0),
+            "delta=0: must be in",
+        ),
+    ],
+)
+def test_mistakes_are_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call(SampledGaussian(0.1, 1.0, 10))
