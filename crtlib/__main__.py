@@ -328,9 +328,8 @@ def account(
     )
     print(f"\n{guarantee}")
     if told["accountant"] != accountant:
-        print(
-            f"{accountant} has no answer here, or a larger one: the bound is that of {told['accountant']}"
-        )
+        other = told["accountant"]
+        print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
     for row in rows:
         print(
             f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "

@@ -102,8 +102,9 @@ def group_delta(
     ``group`` counts the distinct points whose secret the policy misses. A step draws
     Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), or for
     "replace" against N(-count, sigma^2), which is composed for all steps
-    (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`. Both are tight: the lower bound is
-    that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta` with its ``group``.
+    (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`. Both are tight: the
+    lower bound is that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta`
+    with its ``group``.
     """
     check("epsilon", epsilon, epsilon >= 0, "at least 0")
     return _group_bracket(event, group, neighbouring_relation, "delta", epsilon)
