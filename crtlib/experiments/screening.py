@@ -90,7 +90,7 @@ class ScreeningStudy(Study):
         return (tagger.redacting if name == "tagger" else tagger.conservative)(made)
 
 
-def wide(table: pd.DataFrame) -> pd.DataFrame:
+def by_pair(table: pd.DataFrame) -> pd.DataFrame:
     """One row a corpus and pair of policies, a column a metric: the mean over seeds."""
     keys = ["corpus", "policy", "conservative"]
     return table.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
