@@ -176,9 +176,9 @@ class CrtStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        size = self.dialogues + 2 * self.heldout + self.labelled
+        size = self.dialogues + 2 * self.heldout
         start = data.lacking(self.init) if data.is_corpus(self.init) else None
-        return data.lacking(self.corpus, size) or start
+        return data.lacking(self.corpus, size, self.labelled) or start
 
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten

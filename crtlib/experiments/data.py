@@ -134,16 +134,17 @@ def is_corpus(name: str) -> bool:
     return name in corpora.known()
 
 
-def lacking(corpus: str, dialogues: int = 0) -> str | None:
-    """What is missing here to read so many dialogues of this corpus; None: nothing."""
+def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
+    """What is missing here to read so many dialogues of this corpus, and so many more that teach a
+    policy; None: nothing."""
     if not corpora.available(corpus):
         return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
     if corpora.source(corpus).draw or not dialogues:
         return None
     reserve = dialogues if is_corpus(corpus) else 0  # the search has a block to itself
-    size = len(_loaded(corpus))
-    if size < dialogues + reserve:
-        return f"{corpus}: has {size} dialogues here, {dialogues + reserve} are needed"
+    size, needed = len(_loaded(corpus)), dialogues + reserve + labelled
+    if size < needed:
+        return f"{corpus}: has {size} dialogues here, {needed} are needed"
     return None
 
 

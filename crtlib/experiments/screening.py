@@ -50,7 +50,7 @@ class ScreeningStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        return data.lacking(self.corpus, 1 + 2 * self.heldout + self.labelled)
+        return data.lacking(self.corpus, 1 + 2 * self.heldout, self.labelled)
 
     def cost(self) -> float:
         """CPU seconds: teaching takes most of it."""
