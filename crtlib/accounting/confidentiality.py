@@ -94,7 +94,8 @@ def group_delta(
 
     ``group`` counts the distinct points whose secret the policy misses. A step draws
     Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), which
-    is composed for all steps (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`.
+    is composed for all steps (:mod:`crtlib.accounting.mixtures`): far less than
+    :func:`group_naive`.
 
     "add_or_remove" is tight, in both directions: the lower bound is that of an actual test. For
     "replace" the upper bound is the proven one for a removal followed by an addition, and the

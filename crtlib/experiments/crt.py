@@ -23,7 +23,8 @@ import numpy as np
 from torch import nn
 
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.attacks import exposure, membership
+from crtlib.attacks import by_name as attacks
+from crtlib.attacks.attack import Subject
 from crtlib.experiments import data
 from crtlib.experiments.data import Data
 from crtlib.experiments.store import Row
@@ -164,7 +165,10 @@ class CrtStudy(Study):
         return study
 
     def reads(self) -> Iterable[str]:
-        """Fingerprints of the corpora, the starting point and the policies' folders."""
+        """Fingerprints of the corpora, the starting point and the policies' folders, and the names
+        of attacks that are not this library's: what was stored without them lacks their rows."""
+        ours = {attack.name for attack in attacks.OURS}
+        yield from (f"attack {name}" for name in attacks.known() if name not in ours)
         yield corpora.fingerprint(self.corpus)
         if data.is_corpus(self.init):
             yield corpora.fingerprint(self.init)
@@ -412,7 +416,7 @@ def utility(model: nn.Module, tokenizer: Bpe, points: dict[Point, int]) -> dict[
 
 
 def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
-    """Utility, sizes, membership inference and the canary attack: rows of the long table."""
+    """Utility, sizes and what every registered attack finds: rows of the long table."""
     d, model = fitted.data, fitted.run.model
     rows: list[Row] = [
         (f"valid_{name}", int(h["epoch"]), 0, h[name])
@@ -434,10 +438,15 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts["test_ppl"]):
         return rows  # it diverged: no attack has anything to ask
-    attacked = membership.probe(d.points, d.read, d.others, seed=study.seed)
-    inferred = membership.measure(model, d.tokenizer, attacked, seed=study.seed)
-    rows += [(name, study.epochs, 0, number) for name, number in inferred]
-    if d.canaries:
-        exposed = exposure.canary_exposure(model, d.tokenizer, d.canaries)
-        rows += [("exposure", study.epochs, k, float(x)) for k, x in enumerate(exposed)]
+    subject = Subject(
+        model=model,
+        tokenizer=d.tokenizer,
+        points=d.points,
+        read=d.read,
+        others=d.others,
+        canaries=d.canaries,
+        seed=study.seed,
+    )
+    for attack in attacks.known().values():
+        rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
     return rows

@@ -70,8 +70,8 @@ class Recurrent(nn.Module):
     def carrying(self, state: tuple[Tensor, ...]) -> Iterator[None]:
         """While active, ``forward`` starts from ``state``, each (batch, hidden), instead of zeros.
 
-        No gradient flows into it. Rows are those of the forward pass: :mod:`crtlib.training.clipping` puts
-        the longest example first.
+        No gradient flows into it. Rows are those of the forward pass:
+        :mod:`crtlib.training.clipping` puts the longest example first.
         """
         self.initial = tuple(x.detach() for x in state)
         try:

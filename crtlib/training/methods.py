@@ -29,7 +29,8 @@ from crtlib.training.phases import Phase
 class Constants:
     """The public constants of a run; each method reads some of them.
 
-    ``plan`` is one of :mod:`crtlib.accounting.secrets`, of who holds which secret; ``has_public`` is False where screening lets no point pass.
+    ``plan`` is one of :mod:`crtlib.accounting.secrets`, of who holds which secret; ``has_public``
+    is False where screening lets no point pass.
     """
 
     epochs: int
@@ -239,11 +240,7 @@ DEDUP = register(
         baseline=False,
     )
 )
-DPSELECTIVE_NOISE = 0.7
-"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
-misses there is no epsilon that one could calibrate it to."""
-
-SGD = register(
+DPSGD = register(
     Method(
         name="dpsgd",
         label="DP-SGD",
