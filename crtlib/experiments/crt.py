@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import nn
@@ -151,7 +151,8 @@ class CrtStudy(Study):
         """
         method = self.how
         every = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
-        fixed = {f.name: f.default for f in fields(self)} | {"gamma": 0.0, "dedup": "none"}
+        fixed: dict[str, Any] = {f.name: f.default for f in fields(self)}
+        fixed |= {"gamma": 0.0, "dedup": "none"}
         unread = {n: fixed[n] for n in every - method.reads if n in fixed}
         if self.learned:
             unread.pop("policy", None)  # who taught it is held out, whatever the method reads
@@ -187,7 +188,7 @@ class CrtStudy(Study):
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
         seconds, one of 64 in three; a small GPT-2 takes three times as long."""
-        width = 1e-3 * (2 + 8 * (self.hidden / 200) ** 1.5) * self.layers
+        width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         passes = self.epochs * (1 + 0.5 * self.how.private) + 4
         return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
 
