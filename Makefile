@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish test lint clean
+.PHONY: help install book published publish test faults lint clean
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -42,6 +42,9 @@ publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and reco
 
 test: .venv/.installed ## run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
 
 lint: .venv/.installed ## check style with ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -182,7 +182,7 @@ def train(
 def sweep(
     name: Annotated[
         str,
-        typer.Argument(help="crt, tuning, choices, start, leakage, secrets, games or screening."),
+        typer.Argument(help="crt, tuning, leakage, secrets, games or screening."),
     ],
     profile: Annotated[str, typer.Option(help="quick, laptop or paper.")] = "quick",
     changes: Annotated[

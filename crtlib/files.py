@@ -47,14 +47,14 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
         part.unlink(missing_ok=True)
 
 
-def write_text(path: str | os.PathLike, text: str) -> None:
+def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` atomically."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged.
 
     A pipe or a device is refused, as it may never end.
@@ -69,7 +69,7 @@ def reading(path: str | os.PathLike) -> Iterator[BinaryIO]:
             raise ValueError(f"{path}: damaged gzip file") from None
 
 
-def check_regular(path: str | os.PathLike) -> None:
+def check_regular(path: str | os.PathLike[str]) -> None:
     """Refuse what is no regular file, in one line that says what it is."""
     path = Path(path)
     if path.is_dir():
@@ -84,7 +84,7 @@ LONGEST = 64 << 20
 """Bytes or characters of the longest line that is read: a file may be one line without an end."""
 
 
-def lines(file: IO[AnyStr], path: str | os.PathLike) -> Iterator[AnyStr]:
+def lines(file: IO[AnyStr], path: str | os.PathLike[str]) -> Iterator[AnyStr]:
     """The lines of an open file; ``ValueError`` for one longer than ``LONGEST``."""
     number = 0
     while line := file.readline(LONGEST):
@@ -103,7 +103,7 @@ def harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
-def check_writable(folder: str | os.PathLike) -> None:
+def check_writable(folder: str | os.PathLike[str]) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=os.fspath(folder)):

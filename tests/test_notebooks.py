@@ -43,7 +43,9 @@ def outputs(path, kind):
     return [o["data"][kind] for o in made if kind in o.get("data", {})]
 
 
-@pytest.mark.parametrize("name", ["customersim", "amplification"])
+@pytest.mark.parametrize(
+    "name", ["dp_from_zero", "language_models", "customersim", "amplification"]
+)
 def test_quick_profile_runs(name, tmp_path):
     done = papermill(name, tmp_path / "out.ipynb")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -42,8 +42,8 @@ def claims(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
     """One row a claim, corpus and model: what was measured, with its spread, and the verdict.
 
     ``table`` is the results of :func:`crtlib.experiments.grids.crt_grid`. Perplexities are over
-    words, at ``gamma``; ratios are paired by seed, and judged one at a time (:func:`judged`). Attacks are
-    judged by chance bands that hold for all points of one corpus and attack together
+    words, at ``gamma``; ratios are paired by seed, and judged one at a time (:func:`judged`).
+    Attacks are judged by chance bands that hold for all points of one corpus and attack together
     (:func:`attack_verdicts`).
     """
     rows = []

@@ -18,6 +18,7 @@ from crtlib.experiments import data, search
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
 from crtlib.experiments.leakage import LeakageStudy
+from crtlib.experiments.screening import ScreeningStudy
 from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy, first_available
 from crtlib.experiments.study import Study
 from crtlib.text import corpora
@@ -325,6 +326,36 @@ def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
         for hidden in settings.hidden
         for noise in settings.noise_multipliers
         for seed in range(settings.seeds)
+    ]
+
+
+# --- screening ------------------------------------------------------------------------------------
+
+PAIRS = (
+    ("regex", "regex"),
+    ("cautious", "everything"),
+    ("regex", "regex+cautious"),
+    ("tagger", "tagger"),
+    ("tagger", "tagger_conservative"),
+    ("tagger", "tagger+cautious"),
+)
+"""The pairs of policies, pi and pi_c, whose rates are counted on every corpus."""
+
+
+def screening_grid(settings: Settings) -> list[ScreeningStudy]:
+    """Every pair of policies on every corpus that is here."""
+    return [
+        ScreeningStudy(
+            seed=settings.seed,
+            corpus=corpus,
+            policy=pi,
+            conservative=pi_c,
+            labelled=sizes.labelled,
+            heldout=sizes.heldout,
+        )
+        for corpus, sizes in settings.data.items()
+        if corpora.available(corpus)
+        for pi, pi_c in PAIRS
     ]
 
 

@@ -1,16 +1,15 @@
 """Sweeps by name: what ``crtlib sweep NAME`` runs, and which sections of a profile it reads.
 
 >>> list(SWEEPS)
-['crt', 'tuning', 'choices', 'start', 'leakage', 'secrets', 'games']
+['crt', 'tuning', 'leakage', 'secrets', 'games', 'screening']
 >>> len(studies("games", "quick", {"trials": "1"}))
 6
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pandas as pd
@@ -20,7 +19,8 @@ from crtlib.experiments import grids, settings
 from crtlib.experiments.study import Study
 
 SHOWN = (
-    "test_ppl_words", "exposure", "unique", "longest", "valid", "test", "success", "memorised"
+    "test_ppl_words", "exposure", "unique", "longest", "valid", "test", "success", "memorised",
+    "trace_upper", "public_upper",
 )  # fmt: skip
 """Metrics that the command line shows of a sweep."""
 
@@ -34,10 +34,6 @@ class Sweep:
     shows: str
 
 
-def _choices(section: Any) -> list[Study]:
-    return list(itertools.chain.from_iterable(grids.choices_grid(section).values()))
-
-
 def _leakage(report: Any, training: Any) -> list[Study]:
     return [run.study for run in grids.leakage_chapters(report, training)]
 
@@ -49,8 +45,6 @@ def _secrets(protection: Any, extraction: Any) -> list[Study]:
 SWEEPS: dict[str, Sweep] = {
     "crt": Sweep(("crt",), grids.crt_grid, "Figures 2 to 5 of CRT"),
     "tuning": Sweep(("tuning",), grids.tuning_grid, "the search for their hyperparameters"),
-    "choices": Sweep(("utility",), _choices, "what CRT leaves open"),
-    "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
     "leakage": Sweep(
         ("leakage_report", "leakage_training"), _leakage, "Tables 2 to 5 and Figure 5 of the report"
     ),
@@ -58,6 +52,7 @@ SWEEPS: dict[str, Sweep] = {
         ("secret_protection", "extraction"), _secrets, "Figure 1 of Hush! and its extraction"
     ),
     "games": Sweep(("secret_protection",), grids.games_grid, "reconstruction games"),
+    "screening": Sweep(("screening",), grids.screening_grid, "rates of pairs of policies"),
 }
 
 
@@ -69,16 +64,14 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     """
     check_choice("name", name, tuple(SWEEPS))
     sections = [settings.load(section, profile) for section in SWEEPS[name].sections]
-    for dotted, text in changes.items():
-        taken, refusals = 0, []
-        for k, section in enumerate(sections):
-            try:
-                sections[k] = settings.assign(section, {dotted: text})
-                taken += 1
-            except ParameterError as error:
-                refusals.append(error)
-        if not taken:
-            raise refusals[0]
+    owners = [{f.name for f in fields(section)} for section in sections]
+    for dotted in changes:
+        if not any(dotted.partition(".")[0] in names for names in owners):
+            settings.assign(sections[0], {dotted: changes[dotted]})  # refuses it by its name
+    sections = [
+        settings.assign(section, {n: v for n, v in changes.items() if n.partition(".")[0] in names})
+        for section, names in zip(sections, owners, strict=True)
+    ]
     return grids.unique(SWEEPS[name].grid(*sections))
 
 
@@ -99,6 +92,7 @@ def overview(table: pd.DataFrame) -> str:
     the mean over seeds and how many there are."""
     last = table[table.epoch == table.groupby("run").epoch.transform("max")]
     names = ["study", "corpus", "model", "method", "gamma", "targets", "learns", "noise"]
+    names += ["policy", "conservative"]
     groups = [n for n in names if n in last and last[n].notna().any()]
     shown = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
     return (

@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import os
 import platform
@@ -50,6 +51,11 @@ def record(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
 def recorded(name: str) -> pd.DataFrame:
     """A table that is recorded with the package."""
+    return _read(name).copy()
+
+
+@functools.lru_cache(maxsize=8)
+def _read(name: str) -> pd.DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
         names = sorted(p.name.removesuffix(".parquet") for p in FOLDER.iterdir())

@@ -1,20 +1,20 @@
 """Language models behind one small interface, so that training and attacks never ask which kind.
 
-:func:`hidden` and :func:`head` are all that training needs; :func:`token_logprobs` is the one
-scoring path that every attack reads; :func:`start` and :func:`step` walk a trie of prefixes.
+:func:`hidden` and :func:`head` are all that training needs, of our recurrent models and of the
+causal ones of ``transformers``, also wrapped by ``peft``; :mod:`crtlib.models.scoring` reads them
+as well.
 
->>> model = build(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
->>> [scores.shape for scores in token_logprobs(model, [[1, 2, 3], [4]])]
-[(2,), (0,)]
->>> state, logprobs = start(model, [1, 2])
->>> bool(abs(logprobs[0, 3] - token_logprobs(model, [[1, 2, 3]])[0][1]) < 1e-6)
-True
+>>> model = RecurrentLM(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5))
+>>> h = hidden(model, torch.tensor([[1, 2, 3]]))
+>>> h.shape, head(model).logits(h).shape
+(torch.Size([1, 3, 5]), torch.Size([1, 3, 7]))
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,10 @@ from crtlib.models.spec import ModelSpec
 
 class RecurrentLM(nn.Module):
     """Embedding, recurrent layers, linear head."""
+
+    embedding: nn.Embedding
+    layers: nn.ModuleList
+    head: nn.Linear
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -67,13 +71,23 @@ class Head:
         return z if self.softcap is None else (z / self.softcap).tanh() * self.softcap
 
 
+def core(model: nn.Module) -> Any:
+    """The model of ``transformers`` inside: of one that ``peft`` has wrapped, with its adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def head(model: nn.Module) -> Head:
-    """The output layer of any model of this library."""
+    """The output layer of any model of this library.
+
+    Raises ValueError where it is no plain linear map (an adapter on it would be left out).
+    """
     if isinstance(model, RecurrentLM):
         return Head(model.head.weight, model.head.bias)
-    layer = model.get_output_embeddings()
-    softcap = getattr(model.config, "final_logit_softcapping", None)
-    return Head(layer.weight, getattr(layer, "bias", None), softcap)
+    layer = core(model).get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        raise ValueError(f"model: its output layer is a {type(layer).__name__}: must be nn.Linear")
+    softcap = getattr(core(model).config, "final_logit_softcapping", None)
+    return Head(layer.weight, layer.bias, softcap)
 
 
 def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -84,31 +98,35 @@ def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tens
     if isinstance(model, RecurrentLM):
         return model.features(ids)
     batch, time = ids.shape
-    if time > context(model):
-        raise ValueError(f"sequence of {time} tokens: must be at most {context(model)}")
+    limit = context(model)
+    if limit is not None and time > limit:
+        raise ValueError(f"sequence of {time} tokens: must be at most {limit}")
+    whole = core(model)
     # One row of positions for each example, or the position table would see a batch of one.
     positions = torch.arange(time, device=ids.device).repeat(batch, 1)
     if is_causal(model):
-        base = model.base_model
+        base = whole.base_model
         return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
     mask = None if lengths is None else (positions < lengths.clamp_min(1)[:, None]).long()
-    out = model.base_model(
+    out = whole.base_model(
         input_ids=ids,
         position_ids=positions,
         token_type_ids=torch.zeros_like(ids),
         attention_mask=mask,
     )
-    return model.cls.predictions.transform(out.last_hidden_state)
+    return whole.cls.predictions.transform(out.last_hidden_state)
 
 
 def context(model: nn.Module) -> int | None:
-    """The longest sequence that the model reads; ``None``: no limit."""
-    return None if isinstance(model, RecurrentLM) else model.config.max_position_embeddings
+    """The longest sequence that the model reads; ``None``: no limit (also BLOOM's)."""
+    if isinstance(model, RecurrentLM):
+        return None
+    return getattr(core(model).config, "max_position_embeddings", None)
 
 
 def is_causal(model: nn.Module) -> bool:
     """Whether it predicts the next token (and not a masked one)."""
-    return isinstance(model, RecurrentLM) or model.config.model_type != "bert"
+    return isinstance(model, RecurrentLM) or core(model).config.model_type != "bert"
 
 
 def _check_causal(model: nn.Module) -> None:

@@ -13,12 +13,14 @@ True
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+Sink = Callable[[list[tuple[Tensor, Tensor]]], None]
 SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
 TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
 
@@ -59,8 +61,10 @@ class Recurrent(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.inputs, self.size, self.sink = inputs, hidden, None
-        self.initial, self.saved = None, None
+        self.inputs, self.size = inputs, hidden
+        self.sink: Sink | None = None
+        self.initial: tuple[Tensor, ...] | None = None
+        self.saved: Any = None
 
     def weights(self) -> list[nn.Parameter]:
         """(weight, bias) of each linear map, in the order of the pairs of ``scan_backward``."""
@@ -70,8 +74,8 @@ class Recurrent(nn.Module):
     def carrying(self, state: tuple[Tensor, ...]) -> Iterator[None]:
         """While active, ``forward`` starts from ``state``, each (batch, hidden), instead of zeros.
 
-        No gradient flows into it. Rows are those of the forward pass:
-        :mod:`crtlib.training.clipping` puts the longest example first.
+        No gradient flows into it. Rows are those of the forward pass, the longest example
+        first (:mod:`crtlib.training.clipping`).
         """
         self.initial = tuple(x.detach() for x in state)
         try:

@@ -16,7 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crtlib.models.interface import Head, RecurrentLM, _check_causal, _device, context, head, hidden
+from crtlib.models.interface import (
+    Head,
+    RecurrentLM,
+    _check_causal,
+    _device,
+    context,
+    core,
+    head,
+    hidden,
+)
 
 
 def _logprobs(layer: Head, h: Tensor) -> Tensor:
@@ -187,8 +196,12 @@ def _advance(model: nn.Module, state: State | None, ids: Tensor) -> tuple[State,
 
         cache = DynamicCache(state.layers) if state else DynamicCache()
         positions = torch.arange(before, before + time, device=ids.device).repeat(batch, 1)
-        h = model.base_model(
-            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
-        ).last_hidden_state[:, -1]
+        h = (
+            core(model)
+            .base_model(
+                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
+            )
+            .last_hidden_state[:, -1]
+        )
         layers = [(layer.keys, layer.values) for layer in cache.layers]
     return State(before + time, tuple(layers)), _logprobs(head(model), h)

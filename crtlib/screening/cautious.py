@@ -29,7 +29,7 @@ _TOKEN = re.compile(
     r"|(?P<address>(?:https?://|www\.)[^\s<>]+"  # a URL, an e-mail address, a @name, a domain
     r"|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}|@\w+"
     r"|\w[\w-]{0,62}(?:\.\w[\w-]{0,62}){0,8}\.(?:com|org|net|edu|gov|io|info|co|uk|de|eu|us)\b)"
-    r"|(?P<word>\w+(?:['’]\w+)*)"
+    r"|(?P<word>\w+(?:['’]\w+|(?<=\d)[.,:/-]\d\w*)*)"
     r"|(?P<stop>[.!?:\n])"
 )
 _ENDINGS = {"s", "t", "d", "m", "ll", "re", "ve", "em", "n"}  # what stands after an apostrophe
@@ -45,6 +45,8 @@ def common_words(file: str = "") -> frozenset[str]:
     """
     try:
         path = Path(file) if file else resources.files("crtlib.screening") / "words.txt"
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None

@@ -346,11 +346,11 @@ def expressions(file: str) -> Policy:
     import tomllib
 
     where = Path(file).name
+    if not Path(file).is_file():
+        raise ValueError(f"policy='regex:{file}': no such file")
     try:
         tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError:
-        raise ValueError(f"policy='regex:{file}': no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")

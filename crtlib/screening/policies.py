@@ -25,9 +25,11 @@ from crtlib.screening.policy import Flag, Labels, Policy, checked, register
 from crtlib.screening.spans import merged
 from crtlib.text.records import Point, Secret
 
-# Each piece starts with a sign or a capital: an optional start would take exponential time.
+# Each piece starts with a sign or a capital: an optional start would take exponential time. What
+# can go on over many words has a most, or a text of nothing but such words takes quadratic time.
 _WORD = (
-    r"[A-ZÀ-ÖØ-Þ](?:['’][A-ZÀ-ÖØ-Þ])?[a-zà-öø-ÿ]+(?:(?:['’-][A-ZÀ-ÖØ-Þ]?|[A-ZÀ-ÖØ-Þ])[a-zà-öø-ÿ]+)*"
+    r"[A-ZÀ-ÖØ-Þ](?:['’][A-ZÀ-ÖØ-Þ])?[a-zà-öø-ÿ]{1,64}"
+    r"(?:(?:['’-][A-ZÀ-ÖØ-Þ]?|[A-ZÀ-ÖØ-Þ])[a-zà-öø-ÿ]{1,64}){0,8}"
 )
 # Words that start a sentence, and are no first names: "Hello Ada Lovelace" holds one name.
 _NO_NAME = (
@@ -49,7 +51,8 @@ _SIDE = r"(?i:north|south|east|west|northeast|northwest|southeast|southwest|[ns]
 _SHAPES = {
     "customersim": {
         "address": (
-            r"(?<![\w-])(?:\d{1,6}(?: (?:Apt\.|#?\d+|[A-Z][\w'’-]+))+, [A-Z]{2} \d{5}(?:-\d{4})?"
+            r"(?<![\w-])(?:\d{1,6}(?: (?:Apt\.|#?\d+|[A-Z][\w'’-]+)){1,16}, [A-Z]{2} "
+            r"\d{5}(?:-\d{4})?"
             rf"|(?:PSC \d+, Box \d+|Unit \d+ Box \d+|US[A-Z]+ {_WORD}) [ADF]PO A[AEP] \d{{5}})\b"
         ),
         "order": r"(?<![\w-])\d{3}-\d{5}-\d{1,4}(?![\w-])",
@@ -65,13 +68,13 @@ _SHAPES = {
             r"(?:, [A-Z][\w'’-]+(?: [A-Z][\w'’-]+)*)*"
         ),
         "amount": (
-            r"\$ ?\d[\d,]*(?:\.\d+)?|\b(?:\d[\d,]*(?:\.\d+)?"
-            rf"|(?i:{_NUMERAL}(?:[ -]{_NUMERAL})*)) (?i:dollars|bucks)\b"
+            r"\$ ?\d[\d,]*(?:\.\d+)?|\b(?:\d[\d,]{0,32}(?:\.\d{1,32})?"
+            rf"|(?i:{_NUMERAL}(?:[ -]{_NUMERAL}){{0,16}})) (?i:dollars|bucks)\b"
         ),
         # One capitalised word is anything; what a doctor has about it, and whom money goes to.
         "name": (
             rf"\b(?:Dr\.? {_WORD}(?: [A-Z]\b\.?)?(?: {_WORD})*"
-            rf"|{_WORD}(?: (?:[A-Z]\b\.?|{_WORD}))*,? "
+            rf"|{_WORD}(?: (?:[A-Z]\b\.?|{_WORD})){{0,8}},? "
             r"(?:M\.?D\b\.?|DDS\b|D\.D\.S\.|OD\b|Ph\.?D\b\.?))"
             rf"|(?<=\bto )(?!the |my |your ){_WORD}"
             r"(?=(?:['’]s)?(?: (?:from|in|savings|checking|account)|[.?,!]|$))"
@@ -82,8 +85,8 @@ _SHAPES = {
         "phone": r"(?<![\w-])0\d{3,4}[ -]?\d{5,6}(?![\w-])",
         "postcode": r"\b(?i:[a-z]{2}\.? ?\d{1,2},? ?\d[a-z]{2})\b",
         "address": (
-            r"(?<![\w-])(?:\d[\w/-]*(?: - \d+)?(?: [A-Z][\w'’-]*)+?"
-            rf"|[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)*?) {_ROAD}"
+            r"(?<![\w-])(?:\d[\w/-]*(?: - \d+)?(?: [A-Z][\w'’-]*){1,8}?"
+            rf"|[A-Z][\w'’-]+(?: [A-Z][\w'’-]+){{0,8}}?) {_ROAD}"
             r"(?:,? (?:City Centre|Chesterton|Fen Ditton|Cherry Hinton|[A-Z][\w'’-]+))*"
         ),
     },

@@ -60,28 +60,32 @@ class Policy:
 
     def __call__(self, points: Sequence[Point]) -> Labels:
         """The flagged spans of each point, sorted and disjoint."""
+        turns = _turns(points) if self.own_words else []
+        read = [turn for _, _, turn in turns] if self.own_words else points
         try:
-            if self.own_words:
-                labels = _by_turn(points, self.flag)
-            else:
-                labels = [tuple(spans) for spans in self.flag(points)]
+            labels = [tuple(spans) for spans in self.flag(read)]
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None
-        return check_labels(points, labels, f"policy={self.name!r}")
+        labels = check_labels(read, labels, f"policy={self.name!r}")
+        return _moved(turns, labels, len(points)) if self.own_words else labels
 
 
-def _by_turn(points: Sequence[Point], flag: Flag) -> Labels:
-    """The labels of points of which ``flag`` sees one turn's own words at a time."""
-    of = [(k, a, b) for k, p in enumerate(points) for a, b in p.spoken or ((0, len(p.text)),)]
-    turns = [Point(points[k].id, points[k].user, points[k].text[a:b]) for k, a, b in of]
-    labels: list[list[Secret]] = [[] for _ in points]
-    answers = list(flag(turns))
-    if len(answers) != len(turns):
-        return [()] * (len(answers) + len(points))  # so that the check names the number
-    for (k, a, _), turn, spans in zip(of, turns, answers, strict=True):
-        cut = around(turn.text, tuple(spans))
-        labels[k] += [Secret(s.kind, s.start + a, s.end + a) for s in cut]
-    return [tuple(spans) for spans in labels]
+def _turns(points: Sequence[Point]) -> list[tuple[int, int, Point]]:
+    """Of each turn: whose it is, where it begins, and its own words as a point."""
+    return [
+        (k, a, Point(p.id, p.user, p.text[a:b]))
+        for k, p in enumerate(points)
+        for a, b in p.spoken or ((0, len(p.text)),)
+    ]
+
+
+def _moved(turns: Sequence[tuple[int, int, Point]], labels: Labels, points: int) -> Labels:
+    """The labels of the turns as labels of the points, cut around the masks in them."""
+    moved: list[list[Secret]] = [[] for _ in range(points)]
+    for (k, a, turn), spans in zip(turns, labels, strict=True):
+        cut = around(turn.text, spans)
+        moved[k] += [Secret(s.kind, s.start + a, s.end + a) for s in cut]
+    return [tuple(spans) for spans in moved]
 
 
 def check_labels(

@@ -249,26 +249,35 @@ def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
 
 
+def _damaged(folder: Path, error: Exception) -> ValueError:
+    why = type(error).__name__
+    return ValueError(f"{folder}: its tagger is damaged or is no tagger ({why}); teach it again")
+
+
 def load(folder: str | os.PathLike[str]) -> Tagger:
     """The tagger that :func:`save` wrote; ``ValueError`` where there is none or it is damaged."""
     folder = Path(folder)
+    parts = folder / "tagger.json", folder / "tagger.safetensors"
+    if not all(part.is_file() for part in parts):
+        raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors")
     try:
-        summary = json.loads((folder / "tagger.json").read_text(encoding="utf-8"))
+        summary = json.loads(parts[0].read_text(encoding="utf-8"))
         kinds = tuple(map(str, summary["kinds"]))
+        weights = load_file(str(parts[1]))
+        if len(weights["head.bias"]) != 1 + 2 * len(kinds):  # before memory is taken for it
+            raise ValueError("kinds")
         net = Net(1 + 2 * len(kinds))
-        net.load_state_dict(load_file(str(folder / "tagger.safetensors")))
+        net.load_state_dict(weights)
         known = summary.get("taught_by")
         taught = known and Teaching(
             frozenset(map(str, known["turns"])),
             frozenset(map(int, known["words"])),
             frozenset(map(int, known["shapes"])),
         )
-    except OSError:
-        raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError):
-        raise ValueError(f"{folder}: its tagger is damaged or is no tagger") from None
-    except SafetensorError:
-        raise ValueError(f"{folder}: its tagger.safetensors is damaged") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise _damaged(folder, error) from None
+    except (SafetensorError, MemoryError) as error:
+        raise _damaged(folder, error) from None
     if summary.get("version") != _VERSION:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
     return Tagger(kinds, net.eval(), taught or None)

@@ -2,7 +2,9 @@
 
 A weight's gradient is a sum over positions of outer products, ``sum_t r_t c_t'``, of the inputs of
 its layer and the gradients of its outputs. Kept, they give each example's squared norm,
-``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. :mod:`crtlib.training.clipping` is the way in.
+``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. :mod:`crtlib.training.layers` has a rule for
+each kind of layer, :mod:`crtlib.training.recording` collects what they give, and
+:mod:`crtlib.training.clipping` is the way in.
 
 >>> rows, columns = torch.ones(1, 3, 2), torch.ones(1, 3, 5)  # (batch, time, ·)
 >>> entry = Outer(nn.Parameter(torch.zeros(2, 5)), rows, columns)
@@ -12,17 +14,11 @@ its layer and the gradients of its outputs. Kept, they give each example's squar
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-
-from crtlib.models import interface
-from crtlib.models.recurrent import Recurrent
 
 DIRECT_COST = 80
 """Storing, squaring and summing one number of a per-example gradient takes about as long as this
@@ -80,7 +76,16 @@ def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
     return torch.where(norms.isfinite(), factors, 0)
 
 
+def gradient(parameter: nn.Parameter) -> Tensor:
+    """The ``.grad`` that sums are added to: :mod:`crtlib.training.examples` has made it."""
+    assert parameter.grad is not None
+    return parameter.grad
+
+
 # --------------------------------------------------------------------------- entries
+ALL = slice(None)
+
+
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Batched product with sums in float32 at least, also of bfloat16 factors."""
     if a.dtype in (torch.bfloat16, torch.float16):
@@ -102,7 +107,15 @@ class Outer:
     column C belongs to it, and zeros may follow. ``span``: the examples that it holds (all).
     """
 
-    def __init__(self, parameter, rows, columns, *, bias=None, span=slice(None)) -> None:
+    def __init__(
+        self,
+        parameter: nn.Parameter,
+        rows: Tensor,
+        columns: Tensor,
+        *,
+        bias: nn.Parameter | None = None,
+        span: slice = ALL,
+    ) -> None:
         self.parameter, self.bias, self.span = parameter, bias, span
         self.rows, self.columns = rows, columns.to(rows.dtype)
 
@@ -111,6 +124,7 @@ class Outer:
         return _dot(_matmul(self.rows, self.rows.mT), _matmul(self.columns, self.columns.mT))
 
     def matrix_columns(self) -> Tensor:
+        """``columns`` without those of the bias and the zeros."""
         return self.columns[..., : self.parameter.shape[1]]
 
     def leave_out(self, examples: Tensor) -> None:
@@ -128,7 +142,7 @@ class Outer:
                 pairs = [(part, columns) for part in _parts(rows * factors, rows.dtype)]
             else:
                 pairs = [(rows, part) for part in _parts(columns * factors, rows.dtype)]
-        grad = self.parameter.grad
+        grad = gradient(self.parameter)
         for rows, columns in pairs:
             if rows.transpose(0, 1).is_contiguous():  # of a recurrence: time first
                 rows, columns = rows.transpose(0, 1), columns.transpose(0, 1)
@@ -138,7 +152,7 @@ class Outer:
                 continue
             product = _matmul(rows[None], columns[None])[0]
             if self.bias is not None:
-                self.bias.grad.add_(product[:, grad.shape[1]])
+                gradient(self.bias).add_(product[:, grad.shape[1]])
             grad.add_(product[:, : grad.shape[1]])
 
 
@@ -151,12 +165,13 @@ def _parts(x: Tensor, dtype: torch.dtype) -> list[Tensor]:
 class Lookup:
     """An embedding's gradient: ``ids`` (B, T) say which rows get ``grads`` (B, T, d)."""
 
-    span = slice(None)
+    span = ALL
 
-    def __init__(self, parameter, ids, grads) -> None:
+    def __init__(self, parameter: nn.Parameter, ids: Tensor, grads: Tensor) -> None:
         self.parameter, self.ids, self.grads = parameter, ids, grads.to(wide(grads))
 
     def square(self) -> Tensor:
+        """As of :class:`Outer`: a token that is repeated adds to one row."""
         same = self.ids[:, :, None] == self.ids[:, None, :]
         return _dot(_matmul(self.grads, self.grads.mT), same)
 
@@ -164,9 +179,12 @@ class Lookup:
         """As of :class:`Outer`."""
         self.grads = self.grads.masked_fill(examples[:, None, None], 0)
 
-    def add(self, factors: Tensor) -> None:
-        scaled = self.grads * factors[:, None, None].to(self.grads.dtype)
-        grad, ids, scaled = self.parameter.grad, self.ids.flatten(), scaled.flatten(0, 1)
+    def add(self, factors: Tensor | None) -> None:
+        """As of :class:`Outer`."""
+        scaled = self.grads
+        if factors is not None:
+            scaled = scaled * factors[:, None, None].to(scaled.dtype)
+        grad, ids, scaled = gradient(self.parameter), self.ids.flatten(), scaled.flatten(0, 1)
         if grad.is_cuda:  # there index_add_ sums in any order
             table = torch.ops.aten.embedding_dense_backward(scaled, ids, len(grad), -1, False)
             grad.add_(table)
@@ -177,27 +195,31 @@ class Lookup:
 class Whole:
     """The gradient of each example itself, (B, *shape)."""
 
-    def __init__(self, parameter, grads, *, span=slice(None)) -> None:
+    def __init__(self, parameter: nn.Parameter, grads: Tensor, *, span: slice = ALL) -> None:
         self.parameter, self.span, self.grads = parameter, span, grads.to(wide(grads))
 
     def square(self) -> Tensor:
-        return torch.linalg.vector_norm(self.grads.flatten(1), dim=1).square()
+        """As of :class:`Outer`."""
+        norms: Tensor = torch.linalg.vector_norm(self.grads.flatten(1), dim=1)
+        return norms.square()
 
     def leave_out(self, examples: Tensor) -> None:
         """As of :class:`Outer`."""
         here = examples[self.span].view(-1, *[1] * (self.grads.ndim - 1))
         self.grads = self.grads.masked_fill(here, 0)
 
-    def add(self, factors: Tensor) -> None:
+    def add(self, factors: Tensor | None) -> None:
+        """As of :class:`Outer`."""
         grads = self.grads.flatten(1)
         factors = factors[self.span] if factors is not None else grads.new_ones(len(grads))
-        self.parameter.grad.view(-1).addmv_(grads.T, factors.to(grads.dtype))
+        gradient(self.parameter).view(-1).addmv_(grads.T, factors.to(grads.dtype))
 
 
 Entry = Outer | Lookup | Whole
 
 
 def wide(x: Tensor) -> torch.dtype:
+    """The type of norms and sums: float32 at least."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -213,7 +235,8 @@ def cross(a: Entry, b: Entry) -> Tensor:
         ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
         picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
         columns = b.matrix_columns()
-        return _dot(_matmul(columns, grads.to(columns.dtype).mT), picked)
+        # In the wider of both types: grads rounded would not be those that are added.
+        return _dot(_matmul(columns.to(grads.dtype), grads.mT), picked)
     if isinstance(a, Lookup) and isinstance(b, Lookup):
         same = a.ids[:, :, None] == b.ids[:, None, :]
         return _dot(_matmul(a.grads, b.grads.mT), same)
@@ -225,19 +248,7 @@ def cross(a: Entry, b: Entry) -> Tensor:
     raise UnknownLayer(f"parameter of shape {tuple(a.parameter.shape)}: shared in an unknown way")
 
 
-# --------------------------------------------------------------------------- layers
-def _linear(layer, x: Tensor, grad: Tensor) -> Iterator[Entry]:
-    x, grad = x.reshape(len(x), -1, x.shape[-1]), grad.reshape(len(grad), -1, grad.shape[-1])
-    if layer.bias is not None and layer.bias.requires_grad:
-        yield Whole(layer.bias, grad.sum(1, dtype=wide(grad)))
-    if layer.weight.requires_grad:
-        # transformers' Conv1D keeps its weight transposed
-        flip = layer.weight.shape[0] != grad.shape[2] or type(layer).__name__ == "Conv1D"
-        rows, columns = (x.to(grad.dtype), grad) if flip else (grad, x)
-        yield _outer(layer.weight, rows, columns)
-
-
-def _outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
+def outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
     """Ghost norm or direct product, whichever is cheaper for this shape."""
     time, size = rows.shape[1], rows.shape[2] + columns.shape[2]
     if time * time * size <= DIRECT_COST * parameter.numel():
@@ -247,176 +258,3 @@ def _outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
         return Whole(parameter, _matmul(rows, columns))
     out = KEPT.take((len(rows), *parameter.shape), rows)
     return Whole(parameter, torch.bmm(rows, columns, out=out))
-
-
-def _embedding(layer: nn.Embedding, ids: Tensor, grad: Tensor) -> Iterator[Entry]:
-    grad = grad.reshape(len(grad), -1, grad.shape[-1])
-    scale = getattr(layer, "embed_scale", None)  # Gemma's: the output is a multiple of the row
-    if scale is not None:
-        grad = grad * scale.to(grad.dtype)
-    ids = ids.reshape(len(ids), -1)
-    if layer.padding_idx is not None:
-        grad = grad * (ids != layer.padding_idx)[..., None]
-    yield Lookup(layer.weight, ids, grad)
-
-
-def _layer_norm(layer: nn.LayerNorm, x: Tensor, grad: Tensor) -> Iterator[Entry]:
-    if layer.bias is not None and layer.bias.requires_grad:
-        yield Whole(layer.bias, _positions(grad, layer.bias))
-    if layer.weight is not None and layer.weight.requires_grad:
-        normal = F.layer_norm(x.to(wide(x)), layer.normalized_shape, eps=layer.eps)
-        yield Whole(layer.weight, _positions(grad * normal, layer.weight))
-
-
-def _rms_norm(layer, x: Tensor, grad: Tensor) -> Iterator[Entry]:
-    eps = getattr(layer, "eps", None) or getattr(layer, "variance_epsilon", None)
-    normal = F.rms_norm(x.to(wide(x)), layer.weight.shape, eps=eps)
-    yield Whole(layer.weight, _positions(grad * normal, layer.weight))
-
-
-def _positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
-    """Sum over all positions: (B, ..., *shape) -> (B, *shape)."""
-    return grad.reshape(len(grad), -1, *parameter.shape).sum(1, dtype=wide(grad))
-
-
-# By exact name: a subclass may compute something else.
-LAYERS: dict[str, Callable[..., Iterator[Entry]]] = {
-    "torch.nn.modules.linear.Linear": _linear,
-    "transformers.pytorch_utils.Conv1D": _linear,
-    "torch.nn.modules.sparse.Embedding": _embedding,
-    "transformers.models.gemma2.modeling_gemma2.Gemma2TextScaledWordEmbedding": _embedding,
-    "torch.nn.modules.normalization.LayerNorm": _layer_norm,
-    "torch.nn.modules.normalization.RMSNorm": _rms_norm,
-    "transformers.models.llama.modeling_llama.LlamaRMSNorm": _rms_norm,
-    "transformers.models.gemma2.modeling_gemma2.Gemma2RMSNorm": _rms_norm,
-}
-
-
-def _name(layer: nn.Module) -> str:
-    return f"{type(layer).__module__}.{type(layer).__qualname__}"
-
-
-# --------------------------------------------------------------------------- the book
-class Book:
-    """Entries of each parameter, filled during one forward and one backward pass."""
-
-    def __init__(self, model: nn.Module, batch: int) -> None:
-        self.batch = batch
-        self.parameters = trainable(model)
-        self.entries: dict[nn.Parameter, list[Entry]] = {p: [] for p in self.parameters.values()}
-        self.squares: list[tuple[slice, Tensor]] = []
-
-    def add(self, entry: Entry) -> None:
-        """Enter it, and count its norm and its cross terms with earlier entries."""
-        earlier = self.entries[entry.parameter]
-        self.squares.append((entry.span, entry.square()))
-        for other in earlier:
-            a, b = (entry, other) if isinstance(other, Outer) else (other, entry)
-            if a.span == b.span or slice(None) in (a.span, b.span):
-                self.squares.append((b.span, 2 * cross(a, b)))
-        earlier.append(entry)
-
-    def norms(self) -> Tensor:
-        """Norm of each example's whole gradient, (B,), in float32 at least."""
-        first = self.squares[0][1]
-        total = torch.zeros(self.batch, dtype=torch.float64, device=first.device)
-        for span, square in self.squares:
-            total[span] += square
-        return total.clamp_min(0).sqrt().to(first.dtype)
-
-    def add_clipped(self, factors: Tensor) -> None:
-        """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
-        none = factors == 0
-        if none.any():  # a gradient that is not finite: 0 times infinity would be no number
-            for entries in self.entries.values():
-                for entry in entries:
-                    entry.leave_out(none)
-        for entries in self.entries.values():
-            for entry in entries:
-                entry.add(factors)
-
-    @contextlib.contextmanager
-    def recording(self, model: nn.Module) -> Iterator[None]:
-        """While active, layers work with frozen weights and register for their output gradient.
-
-        Frozen, so that autograd does not spend a third of the backward pass on weight gradients
-        that would mix the examples.
-        """
-        handles = []
-        owners = [
-            (name, m) for name, m in model.named_modules()
-            if any(p.requires_grad for p in m.parameters(recurse=False))
-        ]  # fmt: skip
-        head = {id(interface.head(model).weight), id(interface.head(model).bias)}
-        try:
-            for name, module in owners:
-                own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-                if isinstance(module, Recurrent):
-                    module.sink = self._recurrent_sink(module)
-                elif _name(module) in LAYERS:
-                    before, after = self._hooks(name, module, own)
-                    handles.append(module.register_forward_pre_hook(before))
-                    handles.append(
-                        module.register_forward_hook(after, with_kwargs=True, always_call=True)
-                    )
-                elif not all(id(p) in head for p in own):
-                    raise UnknownLayer(f"parameter {name!r}: no rule for {_name(module)}")
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for _, module in owners:
-                if isinstance(module, Recurrent):
-                    module.sink = None
-
-    def _hooks(self, name: str, module: nn.Module, own: list[nn.Parameter]):
-        rule = LAYERS[_name(module)]
-
-        def before(_module, _args) -> None:
-            for p in own:
-                p.requires_grad_(False)
-
-        def after(_module, args, kwargs, out) -> None:
-            for p in own:
-                p.requires_grad_(True)
-            if out is None:  # the layer raised
-                return
-            x = (*args, *kwargs.values())[0].detach()
-            if len(x) != self.batch:
-                raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
-                                   "for each example")  # fmt: skip
-            if not out.requires_grad:
-                out.requires_grad_()
-            out.register_hook(lambda grad: self._record(rule, module, x, grad))
-
-        return before, after
-
-    def _record(self, rule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
-        for entry in rule(module, x, grad.detach()):
-            self.add(entry)
-
-    def _recurrent_sink(self, module: Recurrent):
-        weights = module.weights()
-
-        def sink(pairs: list[tuple[Tensor, Tensor]]) -> None:
-            for (x, grad), weight, bias in zip(pairs, weights[::2], weights[1::2], strict=True):
-                if weight.requires_grad:
-                    self.add(_outer(weight, grad, x))
-                if bias.requires_grad:
-                    self.add(Whole(bias, grad.sum(1)))
-
-        return sink
-
-    def backward(self, h: Tensor, d_h: Tensor) -> None:
-        """Run it; refuse if a parameter was used outside of the layer that owns it."""
-        kept = {name: p.grad for name, p in self.parameters.items()}
-        for p in self.parameters.values():
-            p.grad = None
-        try:
-            h.backward(d_h)
-            for name, p in self.parameters.items():
-                if p.grad is not None:
-                    raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")
-        finally:
-            for name, p in self.parameters.items():
-                p.grad = kept[name]

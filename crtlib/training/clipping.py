@@ -22,7 +22,6 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -32,20 +31,21 @@ from torch import Tensor, nn
 from crtlib.models import interface
 from crtlib.training.bookkeeping import (
     KEPT,
-    Book,
     Entry,
     Outer,
     UnknownLayer,
     Whole,
     clip_factors,
+    gradient,
     trainable,
     wide,
 )
+from crtlib.training.examples import IGNORED, Examples, Reduction
+from crtlib.training.layers import refuse_unfit
+from crtlib.training.recording import Book
 
-Reduction = Literal["mean", "sum"]
+__all__ = ["IGNORED", "Clipped", "Engine", "clipped_sum", "plain_sum"]
 Engine = Literal["bookkeeping", "opacus", "loop"]
-IGNORED = -100
-"""Target of a position that has none (the convention of ``torch`` and ``transformers``)."""
 ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
 
@@ -79,6 +79,8 @@ def clipped_sum(
     As it adds, a logical batch larger than memory is several calls; an empty batch adds nothing
     (but leaves zeros, never ``None``, in ``.grad``).
 
+    Raises ValueError, by name, for a model that mixes the examples of a batch or drops out
+    (:func:`crtlib.training.layers.refuse_unfit`).
     A layer that the engine does not know makes it fall back, with a warning that names the
     parameter, to ``engine="loop"``, one example after the other. ``"opacus"`` runs Opacus' hooks.
     """
@@ -86,20 +88,21 @@ def clipped_sum(
         raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
     if engine not in ("bookkeeping", "opacus", "loop"):
         raise ValueError(f"engine={engine!r}: must be bookkeeping, opacus or loop")
-    batch = Batch.make(model, tokens, lengths, targets, reduction)
+    refuse_unfit(model)
+    batch = Examples.make(model, tokens, lengths, targets, reduction)
     if len(batch.inputs) == 0:
         zeros = torch.zeros(len(tokens), device=tokens.device)
         return Clipped(zeros, zeros.clone())
     if engine == "opacus":
         from crtlib.training.opacus_engine import opacus_sum
 
-        return batch.restored(*opacus_sum(model, batch, clip_norm))
+        return Clipped(*batch.restored(*opacus_sum(model, batch, clip_norm)))
     if engine == "bookkeeping":
         try:
-            return batch.restored(*_bookkeeping(model, batch, clip_norm))
+            return Clipped(*batch.restored(*_bookkeeping(model, batch, clip_norm)))
         except UnknownLayer as error:
             warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
-    return batch.restored(*_loop(model, batch, clip_norm))
+    return Clipped(*batch.restored(*_loop(model, batch, clip_norm)))
 
 
 def plain_sum(
@@ -115,7 +118,7 @@ def plain_sum(
     The same kernels as :func:`clipped_sum`, without clipping. The gradient of the mean loss per
     token is that of ``reduction="sum"`` divided by the number of targets.
     """
-    batch = Batch.make(model, tokens, lengths, targets, reduction)
+    batch = Examples.make(model, tokens, lengths, targets, reduction)
     if len(batch.inputs) == 0:
         return torch.zeros(len(tokens), device=tokens.device)
     with torch.enable_grad():
@@ -125,66 +128,11 @@ def plain_sum(
             interface.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
         )
         if h.requires_grad:
-            h.backward(d_h)
-    return batch.restored(losses, losses).losses
+            torch.autograd.backward([h], [d_h])
+    return batch.restored(losses)[0]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Examples sorted by length (the longest first), so that the head can skip padding."""
-
-    inputs: Tensor  # (B, T) token ids, 0 where padded
-    targets: Tensor  # (B, T) token ids, 0 where there is none
-    weights: Tensor  # (B, T) weight of each target in its example's loss
-    lengths: Tensor  # (B,) inputs that are not padding
-    extents: list[int]  # lengths, on the host
-    order: Tensor  # (B,) the place of each example in the caller's batch
-
-    @staticmethod
-    def make(model, tokens, lengths, targets, reduction) -> Batch:
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"reduction={reduction!r}: must be mean or sum")
-        if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
-            raise ValueError(
-                f"tokens {tuple(tokens.shape)}, lengths {tuple(lengths.shape)}: "
-                "must be (batch, time) and (batch,)"
-            )
-        for p in trainable(model).values():
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        lengths = lengths.to(tokens.device)
-        lengths, order = lengths.sort(descending=True, stable=True)
-        tokens = tokens[order]
-        if targets is None:
-            if not interface.is_causal(model):
-                raise ValueError("targets=None: must be given for a masked language model")
-            lengths = (lengths - 1).clamp_min(0)
-            inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        else:
-            inputs, targets = tokens, targets[order]
-        extents = lengths.tolist()
-        if extents and extents[0] > inputs.shape[1]:
-            raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
-        width = extents[0] if extents else 0
-        inputs, targets = inputs[:, :width], targets[:, :width]
-        real = torch.arange(width, device=tokens.device) < lengths[:, None]
-        counted = real & (targets != IGNORED)
-        weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))
-        if reduction == "mean":
-            weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
-        inputs, targets = inputs.masked_fill(~real, 0), targets.masked_fill(~counted, 0)
-        if width == 0:  # no example has a target: nothing to learn, and nothing to run
-            return Batch(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
-        return Batch(inputs, targets, weights, lengths, extents, order)
-
-    def restored(self, losses: Tensor, norms: Tensor) -> Clipped:
-        """In the caller's order."""
-        back = torch.empty_like(self.order)
-        back[self.order] = torch.arange(len(back), device=back.device)
-        return Clipped(losses[back], norms[back])
-
-
-def _bookkeeping(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+def _bookkeeping(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
     book = Book(model, len(batch.inputs))
     with torch.enable_grad(), book.recording(model):
         h = interface.hidden(model, batch.inputs, batch.lengths)
@@ -221,7 +169,7 @@ def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
 def _head_and_loss(
     head: interface.Head,
     h: Tensor,
-    batch: Batch,
+    batch: Examples,
     low: torch.dtype | None,
     enter: Callable[[Entry], None],
     *,
@@ -261,9 +209,9 @@ def _head_and_loss(
         match learns:
             case (None, None):
                 pass
-            case (None, p):
+            case (None, nn.Parameter() as p):
                 enter(Whole(p, torch.bmm(d.mT, x[..., width, None])[..., 0], span=rows))
-            case (p, q):
+            case (nn.Parameter() as p, q):
                 enter(Outer(p, d, x if q is not None else x[..., :width], bias=q, span=rows))
     return losses, d_h
 
@@ -319,14 +267,15 @@ def _blocks(extents: Sequence[int], vocabulary: int) -> Iterator[slice]:
 
 
 # --------------------------------------------------------------------------- one by one
-def _loop(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Tensor]:
+def _loop(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
     """The definition: autograd on each example alone. The reference of every test."""
     parameters = list(trainable(model).values())
     losses, norms = [], []
     for i, extent in enumerate(batch.extents):
         one = slice(i, i + 1)
         if extent == 0:
-            losses.append(batch.weights.new_zeros(())), norms.append(batch.weights.new_zeros(()))
+            losses.append(batch.weights.new_zeros(()))
+            norms.append(batch.weights.new_zeros(()))
             continue
         h = interface.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
         logits = interface.head(model).logits(h)[0]
@@ -338,6 +287,7 @@ def _loop(model: nn.Module, batch: Batch, clip_norm: float) -> tuple[Tensor, Ten
         factor = clip_factors(norm, clip_norm)
         for p, g in zip(parameters, grads, strict=True):
             if g is not None and factor > 0:  # 0 times infinity would be no number
-                p.grad.add_(g * factor)
-        losses.append(loss.detach()), norms.append(norm)
+                gradient(p).add_(g * factor)
+        losses.append(loss.detach())
+        norms.append(norm)
     return torch.stack(losses), torch.stack(norms)

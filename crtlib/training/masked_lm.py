@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from crtlib.checks import check
 from crtlib.models import interface
-from crtlib.training import clipping
+from crtlib.training.examples import IGNORED
 from crtlib.training.noise import Random
 from crtlib.training.phases import PrivatePhase, collate
 from crtlib.training.steps import Batch
@@ -43,7 +43,7 @@ def hide(
 ) -> tuple[Tensor, Tensor]:
     """Inputs and targets (B, L) of ``tokens`` (B, L): each token but the first and the last is
     asked for with probability ``share``; of those 80 % read ``mask``, 10 % a random token, 10 %
-    what they are. Targets are ``clipping.IGNORED`` elsewhere.
+    what they are. Targets are ``IGNORED`` elsewhere.
 
     The draws depend on nothing but ``generator`` and the lengths. Raises ValueError for a share
     outside (0, 1].
@@ -56,7 +56,7 @@ def hide(
     other = (_uniforms(tokens, generator) * vocab_size).long()
     inputs = tokens.masked_fill(asked & (fate < 0.8), mask)
     inputs = torch.where(asked & (fate >= 0.9), other, inputs)
-    return inputs, tokens.masked_fill(~asked, clipping.IGNORED)
+    return inputs, tokens.masked_fill(~asked, IGNORED)
 
 
 def _uniforms(tokens: Tensor, generator: Random) -> Tensor:
@@ -98,7 +98,7 @@ def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, see
         inputs, targets = hide(
             tokens, lengths, mask=mask, vocab_size=len(head.weight), generator=generator
         )
-        asked = targets != clipping.IGNORED
+        asked = targets != IGNORED
         logits = head.logits(interface.hidden(model, inputs, lengths)[asked])
         total += float(F.cross_entropy(logits.float(), targets[asked], reduction="sum"))
         count += int(asked.sum())

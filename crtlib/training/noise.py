@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 # --------------------------------------------------------------------------- noise
-SECURE = "secure"
+SECURE: Final = "secure"
+Random = torch.Generator | Literal["secure"]
 
 
 @torch.no_grad()
@@ -24,7 +25,7 @@ def add_noise(
     parameters: Sequence[nn.Parameter],
     *,
     std: float,
-    generator: torch.Generator | Literal["secure"],
+    generator: Random,
 ) -> None:
     """Add independent ``N(0, std^2)`` to every number of ``.grad`` (zeros where it is ``None``).
 
@@ -45,9 +46,9 @@ def add_noise(
             piece.add_(normals(piece, generator), alpha=std)
 
 
-def normals(like: Tensor, generator: torch.Generator | Literal["secure"]) -> Tensor:
+def normals(like: Tensor, generator: Random) -> Tensor:
     """Independent ``N(0, 1)`` of the shape, type and device of ``like``: see :func:`add_noise`."""
-    if generator != SECURE:
+    if not isinstance(generator, str):
         return torch.empty_like(like).normal_(generator=generator)
     # Box and Muller's transform of 53-bit uniforms in (0, 1].
     half = (like.numel() + 1) // 2
@@ -58,12 +59,9 @@ def normals(like: Tensor, generator: torch.Generator | Literal["secure"]) -> Ten
     return normals.view_as(like).to(like.device, like.dtype)
 
 
-Random = torch.Generator | Literal["secure"]
-
-
 def uniform(n: int, generator: Random) -> Tensor:
     """``n`` float64 uniforms of [0, 1), 53 bits each; "secure" asks the operating system."""
-    if generator != SECURE:
+    if not isinstance(generator, str):
         return torch.rand(n, generator=generator, dtype=torch.float64)
     bits = np.frombuffer(os.urandom(8 * n), dtype=np.uint64) >> np.uint64(11)
     return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +29,9 @@ from torch import Tensor, nn
 
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm, Recurrent
-from crtlib.training.bookkeeping import clip_factors
+from crtlib.training.bookkeeping import clip_factors, gradient
+from crtlib.training.examples import Examples
+from crtlib.training.layers import refuse_unfit
 
 
 class Mirror(nn.Module):
@@ -39,79 +43,90 @@ class Mirror(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.give_back: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []
-        self.recurrent = isinstance(model, interface.RecurrentLM)
-        if not self.recurrent:
+        self.of_recurrent: list[nn.Module] | None = None
+        if not isinstance(model, interface.RecurrentLM):
             self.model, self.softcap = model, interface.head(model).softcap
             self._same(model)
             return
         self.embedding, self.head = model.embedding, model.head
-        self.layers = nn.ModuleList(self._mirrored(layer) for layer in model.layers)
-        self._same(self.embedding, self.head)
+        self.of_recurrent = [self._mirrored(layer) for layer in model.layers]
+        self.layers = nn.ModuleList(self.of_recurrent)
+        self._same(model.embedding, model.head)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        if self.recurrent:
+        """(B, T) ids and (B,) lengths -> (B, T, V) logits."""
+        if self.of_recurrent is not None:
             x = self.embedding(ids)
-            for layer in self.layers:
+            for layer in self.of_recurrent:
                 x, _ = layer(x)
-            return self.head(x)
-        logits = self.model.get_output_embeddings()(interface.hidden(self.model, ids, lengths))
+            logits: Tensor = self.head(x)
+            return logits
+        output = interface.core(self.model).get_output_embeddings()
+        logits = output(interface.hidden(self.model, ids, lengths))
         return logits if self.softcap is None else (logits / self.softcap).tanh() * self.softcap
 
     def _same(self, *modules: nn.Module) -> None:
         parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
-        self.give_back += [(p, lambda p=p: p.grad_sample) for p in dict.fromkeys(parameters)]
+        self.give_back += [(p, partial(_sample, p)) for p in dict.fromkeys(parameters)]
 
-    def _mirrored(self, layer: Recurrent) -> nn.Module:
+    def _mirrored(self, layer: nn.Module) -> nn.Module:
         from opacus.layers import DPGRU, DPLSTM
 
+        assert isinstance(layer, Recurrent)
         lstm = isinstance(layer, Lstm)
-        theirs = (DPLSTM if lstm else DPGRU)(layer.inputs, layer.size, batch_first=True)
+        theirs: Any = (DPLSTM if lstm else DPGRU)(layer.inputs, layer.size, batch_first=True)
         theirs.to(next(layer.parameters()))
         x, h = theirs.cells[0].ih, theirs.cells[0].hh
-        with torch.no_grad():
-            if lstm:  # one matrix and one bias for us, two of each for them
-                o, i, f, g = layer.weight.chunk(4)
-                w_x, w_h = torch.cat([i, f, g, o]).split([layer.inputs, layer.size], dim=1)
-                o, i, f, g = layer.bias.chunk(4)
-                x.weight.copy_(w_x), h.weight.copy_(w_h), x.bias.copy_(torch.cat([i, f, g, o]))
+        ours = layer.weights()
+        if lstm:  # one matrix and one bias for us, two of each for them
+            with torch.no_grad():
+                w_x, w_h = _to_theirs(ours[0]).split([layer.inputs, layer.size], dim=1)
+                x.weight.copy_(w_x), h.weight.copy_(w_h), x.bias.copy_(_to_theirs(ours[1]))
                 h.bias.zero_().requires_grad_(False)
-            else:
-                theirs_weights = (x.weight, x.bias, h.weight, h.bias)
-                for p, q in zip(theirs_weights, layer.weights(), strict=True):
-                    p.copy_(q)
-
-        def reordered(*parts: nn.Parameter) -> Tensor:
-            grads = torch.cat([p.grad_sample for p in parts], dim=-1)
-            i, f, g, o = grads.chunk(4, dim=1)
-            return torch.cat([o, i, f, g], dim=1)
-
-        if lstm:
-            pairs = [
-                (layer.weight, lambda: reordered(x.weight, h.weight)),
-                (layer.bias, lambda: reordered(x.bias)),
-            ]
+            pairs = [(ours[0], (x.weight, h.weight)), (ours[1], (x.bias,))]
+            given = [(q, partial(_to_ours, *parts)) for q, parts in pairs]
         else:
-            pairs = [(q, lambda p=p: p.grad_sample)
-                     for p, q in zip(theirs_weights, layer.weights(), strict=True)]  # fmt: skip
-        self.give_back += [(q, grads) for q, grads in pairs if q.requires_grad]
-        return theirs
+            weights = (x.weight, x.bias, h.weight, h.bias)
+            with torch.no_grad():
+                for p, q in zip(weights, ours, strict=True):
+                    p.copy_(q)
+            given = [(q, partial(_sample, p)) for p, q in zip(weights, ours, strict=True)]
+        self.give_back += [(q, grads) for q, grads in given if q.requires_grad]
+        return cast(nn.Module, theirs)
 
 
-def opacus_sum(model: nn.Module, batch, clip_norm: float) -> tuple[Tensor, Tensor]:
-    """Losses and norms (B,) of a :class:`crtlib.training.clipping.Batch`; its clipped sum is added
-    to ``.grad``.
+def _sample(parameter: Any) -> Tensor:
+    """The gradients (B, *shape) that Opacus has left there."""
+    return cast(Tensor, parameter.grad_sample)
+
+
+def _to_theirs(ours: Tensor) -> Tensor:
+    """Gates in the order of ``nn.LSTM``."""
+    o, i, f, g = ours.chunk(4)
+    return torch.cat([i, f, g, o])
+
+
+def _to_ours(*parts: Any) -> Tensor:
+    """Their gradients of these parameters side by side, with the gates in our order."""
+    i, f, g, o = torch.cat([_sample(p) for p in parts], dim=-1).chunk(4, dim=1)
+    return torch.cat([o, i, f, g], dim=1)
+
+
+def opacus_sum(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
+    """Losses and norms (B,) of a batch; adds the clipped sum to ``.grad``.
 
     Opacus keeps every example's whole gradient: memory grows as batch times parameters.
     """
     from opacus.grad_sample import GradSampleModule
 
     training = {module: module.training for module in model.modules()}
-    kept = {p: p.grad for p in model.parameters()}
+    before = {p: p.grad for p in model.parameters()}
     mirror, wrapped = Mirror(model).train(), None  # Opacus records in training mode only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch on full backward hooks of integer inputs
         try:
-            for p in kept:
+            refuse_unfit(mirror)
+            for p in before:
                 p.grad = None
             wrapped = GradSampleModule(mirror, loss_reduction="sum")
             logits = wrapped(batch.inputs, batch.lengths).transpose(1, 2)
@@ -128,7 +143,7 @@ def opacus_sum(model: nn.Module, batch, clip_norm: float) -> tuple[Tensor, Tenso
                 vars(module).pop("activations", None)
             for module, mode in training.items():
                 module.training = mode
-            for p, grad in kept.items():
+            for p, grad in before.items():
                 p.grad = grad
     if any(g is None for _, g in grads):
         raise ValueError("engine='opacus': some parameters have no rule there")
@@ -137,5 +152,5 @@ def opacus_sum(model: nn.Module, batch, clip_norm: float) -> tuple[Tensor, Tenso
         factors = clip_factors(norms, clip_norm)
         for p, g in grads:
             g[factors == 0] = 0  # 0 times infinity would be no number
-            p.grad.add_(torch.einsum("b,b...->...", factors, g))
+            gradient(p).add_(torch.einsum("b,b...->...", factors, g))
     return losses.detach(), norms

@@ -35,6 +35,7 @@ from crtlib import checks
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm
+from crtlib.training.bookkeeping import clip_factors
 from crtlib.training.noise import Random, normals
 from crtlib.training.phases import Flags, Order, Part, Points
 from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
@@ -135,7 +136,7 @@ class SelectivePhase:
         """Set ``.grad`` and yield the kind of update, segment after segment."""
         layer = _lstm(model)
         zeros = layer.bias.detach().new_zeros(1, layer.size)
-        parts = [_Part.make(*rows, zeros) for rows in batch]
+        parts = [_Part.make(tokens, lengths, flags, zeros) for tokens, lengths, flags in batch]
         for t in range(max((len(c) for part in parts for c in part.cuts), default=0)):
             if t % 2 == 0:
                 # No target where every sequence begins with a private segment.
@@ -171,8 +172,8 @@ class SelectivePhase:
         """Rows (batch, hidden) clipped to ``hidden_clip``, with noise of ``noise_multiplier``."""
         if self.hidden_clip is None:
             return torch.zeros_like(x)
-        norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-        clipped = x * (self.hidden_clip / norms.clamp_min(1e-30)).clamp_max(1)
+        factors = clip_factors(torch.linalg.vector_norm(x, dim=1, keepdim=True), self.hidden_clip)
+        clipped = (x * factors).masked_fill(factors == 0, 0)  # where x is not finite
         if self.noise_multiplier == 0:
             return clipped
         return clipped + self.noise_multiplier * self.hidden_clip * normals(x, noise)

@@ -24,9 +24,8 @@ import torch
 from torch import nn
 
 from crtlib import files
-from crtlib.training import noise
 from crtlib.training.bookkeeping import trainable
-from crtlib.training.noise import Random
+from crtlib.training.noise import SECURE, Random
 from crtlib.training.phases import Event, Flags, Order, Phase, Points
 from crtlib.training.steps import Kind
 
@@ -99,9 +98,10 @@ def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[St
     made: dict[Stream, Random] = {}
     for k, name in enumerate(STREAMS):
         where = device if name == "noise" else torch.device("cpu")
-        made[name] = torch.Generator(where).manual_seed(_seed(seed, k))
         if secure and name != "public order":
-            made[name] = noise.SECURE
+            made[name] = SECURE
+        else:
+            made[name] = torch.Generator(where).manual_seed(_seed(seed, k))
     return made
 
 

@@ -1,14 +1,18 @@
 """Detectors of other packages: whole words, thresholds by kind, no text beyond the context lost."""
 
 import importlib.util
+import json
+import pathlib
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
-from crtlib.screening import by_name, detectors
+from crtlib.screening import by_name, detectors, tagger
 from crtlib.screening.policy import checked, words
-from crtlib.text.records import MASK, Point
+from crtlib.text import units
+from crtlib.text.records import MASK, Corpus, Dialogue, Point, Turn
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "call", "ada", "love", "##lace", "now", "."]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -90,6 +94,149 @@ def test_pickled_weights_are_refused(model, tmp_path):
     torch.save(load_file(model / "model.safetensors"), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="no token-classification model with safetensors"):
         detectors.transformers_ner(str(tmp_path))
+
+
+EVIL = """
+import pathlib
+pathlib.Path({mark!r}).write_text("it ran")
+class Evil:
+    pass
+"""
+
+
+def copied(model, folder, **changes):
+    """The model's folder with keys of its JSON files changed; None takes a key out."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for name, keys in changes.items():
+        told = json.loads((folder / f"{name}.json").read_text()) | keys
+        told = {k: v for k, v in told.items() if v is not None}
+        (folder / f"{name}.json").write_text(json.dumps(told))
+    return folder
+
+
+CODE = {"AutoConfig": "evil.Evil", "AutoModelForTokenClassification": "evil.Evil"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": {"auto_map": CODE, "model_type": "evil"}},
+        {"config": {"auto_map": CODE, "model_type": None}},
+        {
+            "config": {
+                "auto_map": {k: f"other/repo--{v}" for k, v in CODE.items()},
+                "model_type": "e",
+            }
+        },
+        {
+            "tokenizer_config": {
+                "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]},
+                "tokenizer_class": "Evil",
+            }
+        },
+        {"config": {"auto_map": CODE}, "tokenizer_config": {"auto_map": {"AutoTokenizer": CODE}}},
+    ],
+)
+def test_no_code_of_a_folder_is_run_and_nobody_is_asked(model, tmp_path, monkeypatch, changes):
+    folder = copied(model, tmp_path / "m", **changes)
+    (folder / "evil.py").write_text(EVIL.format(mark=str(tmp_path / "mark")))
+    monkeypatch.setattr("builtins.input", lambda *a: pytest.fail("it asked whether to run code"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    try:
+        policy = detectors.transformers_ner(str(folder))
+    except ValueError as error:
+        assert str(error).startswith(f"policy='ner:{folder}'") and "\n" not in str(error)
+    else:  # the library's own class stands in for the folder's
+        assert policy(points("call ada now"))
+    assert not (tmp_path / "mark").exists()
+
+
+class Bomb:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return pathlib.Path.write_text, (pathlib.Path(self.mark), "it ran")
+
+
+def hostile(kind, mark):
+    """Bytes that stand where weights should."""
+    if kind == "pickle":
+        return pickle.dumps(Bomb(mark))
+    if kind == "a header beyond the file":
+        return (2**63 - 1).to_bytes(8, "little") + b"{}"
+    if kind == "a header of a gigabyte":
+        return (2**30).to_bytes(8, "little") + b" " * 64
+    if kind == "a tensor beyond the file":
+        header = b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
+        return len(header).to_bytes(8, "little") + header
+    return b"" if kind == "empty" else b"no weights at all"
+
+
+HOSTILE = (
+    "pickle", "a header beyond the file", "a header of a gigabyte", "a tensor beyond the file",
+    "empty", "noise",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
+    mark = tmp_path / "mark"
+    folder = copied(model, tmp_path / "m")
+    (folder / "model.safetensors").write_bytes(hostile(kind, mark))
+    with pytest.raises(ValueError, match="no token-classification model with safetensors") as error:
+        detectors.transformers_ner(str(folder))
+    taught = tmp_path / "t"
+    taught.mkdir()
+    (taught / "tagger.json").write_text('{"version": 1, "kinds": ["name"]}')
+    (taught / "tagger.safetensors").write_bytes(hostile(kind, mark))
+    with pytest.raises(ValueError, match="its tagger is damaged or is no tagger") as other:
+        tagger.load(taught)
+    assert not mark.exists()
+    assert "\n" not in str(error.value) + str(other.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", "{"),
+        ("tokenizer.json", '{"version": "1.0", "model": {"type": "Nobody"}}'),
+        ("tokenizer.json", "[" * 100_000),
+        ("tokenizer_config.json", "\x00"),
+        ("config.json", "[]"),
+        ("config.json", '{"model_type": "bert", "hidden_size": "many"}'),
+        ("config.json", '{"model_type": "bert", "num_labels": -1, "id2label": 7}'),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(model, tmp_path, file, content):
+    folder = copied(model, tmp_path / "m")
+    (folder / file).write_text(content)
+    with pytest.raises(ValueError, match=f"policy='ner:{folder}': no token-class") as error:
+        detectors.transformers_ner(str(folder))
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_sees_the_turns_own_words_and_not_who_speaks(model):
+    """To a model "now" would be a place also where it is only who speaks."""
+    corpus = Corpus(
+        "c",
+        (
+            Dialogue(
+                "d",
+                "u",
+                (Turn("now", "call ada"), Turn("ada", "now .")),
+            ),
+        ),
+    )
+    policy = detectors.transformers_ner(str(model), threshold=0.5)
+    assert found(policy(points("now: call ada"))[0], "now: call ada")[0] == ("LOC", "now")
+    for unit, expected in (("turn", [["ada"], ["now"]]), ("dialogue", [["ada", "now"]])):
+        some = units.points(corpus, unit)
+        said = [[text for _, text in found(spans, p.text)] for p, spans in
+                zip(some, policy(some), strict=True)]  # fmt: skip
+        assert said == expected
 
 
 def test_tags_of_every_style_are_read():

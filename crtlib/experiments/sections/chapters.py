@@ -12,6 +12,23 @@ from crtlib.experiments.sections.base import Accountant, CorpusName, Dialogues, 
 from crtlib.experiments.value import Count, Open, Positive, Whole, value
 
 
+@section("dp_from_zero")
+@value
+class DpFromZero(Settings):
+    seed: Whole = Field(description="draws every experiment")
+    trials: Count = Field(description="how often each experiment is repeated")
+    epsilon: Positive = Field(description="the promise that most examples keep")
+    delta: Open = Field(description="the chance that a promise may fail")
+
+
+@section("language_models")
+@value
+class LanguageModels(Settings):
+    seed: Whole = Field(description="draws dialogues, weights and samples")
+    dialogues: Dialogues = Field(description="dialogues that the models read")
+    epochs: Count = Field(description="how often they read them")
+
+
 @section("customersim")
 @value
 class CustomerSim(Settings):

@@ -1,0 +1,89 @@
+"""The examples of one micro-batch as the engines read them.
+
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> tokens, lengths = torch.tensor([[5, 6, 0], [1, 2, 3]]), torch.tensor([2, 3])
+>>> examples = Examples.make(model, tokens, lengths, None, "mean")
+>>> examples.inputs.tolist(), examples.targets.tolist()  # the longest first
+([[1, 2], [5, 0]], [[2, 3], [6, 0]])
+>>> examples.restored(torch.tensor([30, 20]))[0].tolist()
+[20, 30]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from crtlib.models import interface
+from crtlib.training.bookkeeping import trainable
+
+Reduction = Literal["mean", "sum"]
+IGNORED = -100
+"""Target of a position that has none (the convention of ``torch`` and ``transformers``)."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples sorted by length (the longest first), so that the head can skip padding."""
+
+    inputs: Tensor  # (B, T) token ids, 0 where padded
+    targets: Tensor  # (B, T) token ids, 0 where there is none
+    weights: Tensor  # (B, T) weight of each target in its example's loss
+    lengths: Tensor  # (B,) inputs that are not padding
+    extents: list[int]  # lengths, on the host
+    order: Tensor  # (B,) the place of each example in the caller's batch
+
+    @staticmethod
+    def make(
+        model: nn.Module,
+        tokens: Tensor,
+        lengths: Tensor,
+        targets: Tensor | None,
+        reduction: Reduction,
+    ) -> Examples:
+        """Refuse what cannot be, and make the missing ``.grad``: zeros."""
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"reduction={reduction!r}: must be mean or sum")
+        if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)}, lengths {tuple(lengths.shape)}: "
+                "must be (batch, time) and (batch,)"
+            )
+        for p in trainable(model).values():
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        lengths = lengths.to(tokens.device)
+        lengths, order = lengths.sort(descending=True, stable=True)
+        tokens = tokens[order]
+        if targets is None:
+            if not interface.is_causal(model):
+                raise ValueError("targets=None: must be given for a masked language model")
+            lengths = (lengths - 1).clamp_min(0)
+            inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        else:
+            inputs, targets = tokens, targets[order]
+        extents = lengths.tolist()
+        if extents and extents[0] > inputs.shape[1]:
+            raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
+        width = extents[0] if extents else 0
+        inputs, targets = inputs[:, :width], targets[:, :width]
+        real = torch.arange(width, device=tokens.device) < lengths[:, None]
+        counted = real & (targets != IGNORED)
+        weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))
+        if reduction == "mean":
+            weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
+        inputs, targets = inputs.masked_fill(~real, 0), targets.masked_fill(~counted, 0)
+        if width == 0:  # no example has a target: nothing to learn, and nothing to run
+            return Examples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
+        return Examples(inputs, targets, weights, lengths, extents, order)
+
+    def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """Each (B,) in the caller's order."""
+        back = torch.empty_like(self.order)
+        back[self.order] = torch.arange(len(back), device=back.device)
+        return tuple(x[back] for x in values)

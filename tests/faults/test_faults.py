@@ -1,0 +1,45 @@
+"""The suite is tested as well: a fault of the table must fail its guard. All: ``make faults``."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults import __main__ as faults
+from tests.faults.table import FAULTS, Fault
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_quick_faults_are_caught():
+    command = [sys.executable, "-m", "tests.faults", "--quick", "--jobs", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{sum(f.quick for f in FAULTS)} planted faults caught" in done.stdout
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f.name for f in FAULTS])
+def test_a_fault_of_the_table_applies_and_names_a_test(fault):
+    """Else it would be a survivor that nobody notices before "make faults"."""
+    assert faults.altered(fault).__code__ != faults.function(fault.target).__code__
+    path, _, test = fault.guard.partition("::")
+    assert f"def {test.partition('[')[0]}(" in (ROOT / path).read_text()
+
+
+def test_the_table_is_long_and_says_nothing_twice():
+    assert len(FAULTS) >= 60
+    assert max(Counter(f.name for f in FAULTS).values()) == 1
+    assert max(Counter((f.target, f.old, f.new) for f in FAULTS).values()) == 1
+
+
+def test_a_fault_that_no_longer_applies_or_is_not_noticed_is_reported(capfd):
+    harmless = FAULTS[0].target, "p.grad is None", "p.grad is None and True"
+    guard = "tests/training/test_clipping.py::test_mistakes_are_named"
+    gone = FAULTS[0].target, "a line that is not there", "another"
+    rows = [Fault("harmless", *harmless, guard), Fault("gone", *gone, guard)]
+    assert faults.plant_all(rows, jobs=1) == 2
+    said = capfd.readouterr().out
+    assert "SURVIVED  harmless  (without it: passes; with it: passes" in said
+    assert "SURVIVED  gone  (without it: passes; with it: does not apply" in said

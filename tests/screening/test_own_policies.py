@@ -1,0 +1,339 @@
+"""Policies of one's own: lists, expressions, the cautious one, unions, and names of strangers."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+from importlib import metadata
+
+import pandas as pd
+import pytest
+
+from crtlib.screening import by_name, cautious, lists, policies, policy
+from crtlib.screening.policy import Policy
+from crtlib.screening.redact import redact
+from crtlib.text import units
+from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
+
+
+def flagged(policy, text, *, spoken=()):
+    (spans,) = policy([Point("0", "u", text, (), spoken)])
+    return [text[s.start : s.end] for s in spans]
+
+
+@pytest.fixture
+def listed(tmp_path):
+    def make(*values):
+        (tmp_path / "v.txt").write_text("\n".join(values), encoding="utf-8")
+        return by_name.policy_by_name(f"list:{tmp_path / 'v.txt'}")
+
+    return make
+
+
+# --------------------------------------------------------------------------- lists
+@pytest.mark.parametrize(
+    ("value", "text", "expected"),
+    [
+        ("José O’Neill", "I am jose  o'neill.", ["jose  o'neill"]),
+        ("JOSE O'NEILL", "I am José O’Neill!", ["José O’Neill"]),
+        ("Jose", "Jose\u0301 came", ["Jose\u0301"]),
+        ("4111111111111111", "card 4111-1111 1111.1111 03/27", ["4111-1111 1111.1111"]),
+        ("15550107788", "at +1 (555) 010-7788, please", ["1 (555) 010-7788"]),
+        ("+1 (555) 010-7788", "at 15550107788", ["15550107788"]),
+        ("Ann", "Ann's friend, Annual Ann-Marie ann", ["Ann", "Ann", "ann"]),
+        ("1234", "12345 and 01234 and 1234", ["1234"]),
+        ("٣٤٥٦", "number 3456", ["3456"]),
+        ("zero\u00adwidth", "zerow\u200bidth", ["zerow\u200bidth"]),
+        ("a–b", "an a-b here", ["a-b"]),
+        ("straße 5", "STRASSE 5", ["STRASSE 5"]),
+        ("mask", f"a {MASK} and a mask", ["mask"]),
+        ("ann lee", "ann lee lee smith ann  lee", ["ann lee", "ann  lee"]),
+    ],
+)  # fmt: skip
+def test_a_value_is_found_as_people_write_it(listed, value, text, expected):
+    assert flagged(listed(value), text) == expected
+
+
+def test_of_values_that_overlap_all_is_flagged(listed):
+    assert flagged(listed("Ann Lee", "Lee Smith"), "so Ann Lee Smith said") == ["Ann Lee Smith"]
+
+
+def test_lists_have_kinds_and_parts_in_csv_and_parquet(tmp_path):
+    table = pd.DataFrame(
+        {"secret": ["Ada King Lovelace", "0017"], "kind": ["name", ""], "parts": ["yes", ""]}
+    )
+    table.to_csv(tmp_path / "v.csv", index=False)
+    table.to_parquet(tmp_path / "v.parquet")
+    for file in ("v.csv", "v.parquet"):
+        policy = lists.listed(str(tmp_path / file))
+        text = "lovelace had 0017, of Ada king lovelace"
+        (spans,) = policy([Point("0", "u", text)])
+        assert [(s.kind, text[s.start : s.end]) for s in spans] == [
+            ("name", "lovelace"), ("listed", "0017"), ("name", "Ada king lovelace")
+        ]  # fmt: skip
+        assert not policy.learned and policy.own_words
+
+
+def test_a_value_that_stands_in_many_turns_is_warned_of_by_its_row(listed):
+    policy = listed("zyzzyva", "hello")
+    points = [Point(str(i), "u", "hello there") for i in range(100)]
+    with pytest.warns(UserWarning, match=r"v.txt, row 2: stands in 100.0 % of the turns") as said:
+        policy(points)
+    assert "hello" not in str(said[0].message)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.txt", "okay then\nab.", "v.txt, row 2: is too short to look for; 2 characters"),
+        ("v.txt", "\n \n", "holds no value"),
+        ("v.csv", "name\nAda", r"need a column secret"),
+        ("v.csv", '"', r"cannot be read"),
+        ("v.parquet", "Ada", r"cannot be read"),
+        ("v.docx", "Ada", "must be a .txt, .csv or .parquet file"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused_in_one_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        by_name.policy_by_name(f"list:{tmp_path / name}")
+    assert "\n" not in str(error.value) and "Ada" not in str(error.value)
+    with pytest.raises(ValueError, match="no such file"):
+        by_name.policy_by_name("list:nowhere.txt")
+
+
+# --------------------------------------------------------------------------- expressions
+TOML = r"""
+[order]
+pattern = '\b\d{3}-\d{5}-\d{1,4}\b'
+examples = ["123-45678-9"]
+[contract]
+pattern = 'contract (?:no\.? )?(?P<secret>[A-Z]{2}\d{6})'
+flags = "i"
+not = ["AA000000"]
+"""
+
+
+def test_expressions_of_a_file(tmp_path):
+    (tmp_path / "ours.toml").write_text(TOML)
+    policy = by_name.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+    text = "Contract no. xy123456, contract AA000000, order 123-45678-9."
+    (spans,) = policy([Point("0", "u", text)])
+    assert [(s.kind, text[s.start : s.end]) for s in spans] == [
+        ("contract", "xy123456"), ("order", "123-45678-9")
+    ]  # fmt: skip
+    assert not policy.learned and not by_name.learned(policy.name)
+
+
+def test_a_repeat_without_an_end_is_bounded_and_that_is_said(tmp_path):
+    (tmp_path / "ours.toml").write_text("[a]\npattern = 'x+[+]{0,2}y{2,}?'")
+    with pytest.warns(UserWarning) as said:
+        policy = lists.expressions(str(tmp_path / "ours.toml"))
+    assert [str(w.message) for w in said] == [
+        "ours.toml, [a]: '+' is read as {1,64}",
+        "ours.toml, [a]: '{2,}' is read as {2,64}",
+    ]
+    assert flagged(policy, "x" * 70 + "++yyy") == ["x" * 64 + "++yy"]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("pattern = '(a+)+b'", r"ours.toml, \[order\] pattern: nested repeats may take expon"),
+        ("pattern = '(?:a|b*c)*d'", "nested repeats"),
+        (r"pattern = '(a)\1'", "back references"),
+        ("pattern = '(?<=a+)b'", "is no regular expression"),
+        ("pattern = '('", "is no regular expression"),
+        ("pattern = 'a*'", "matches the empty text"),
+        ("pattern = 7", "must be a text"),
+        ("pattern = 'a'\nflags = 'm'", "flags: must be of i and x"),
+        ("pattern = 'a'\ncolour = 'm'", "colour: must be one of pattern, flags, examples, not"),
+        ("pattern = 'a'\nexamples = ['a', 'ab']", "examples: number 2 does not match whole"),
+        ("pattern = 'a'\nnot = 'a'", "not: must be a list of texts"),
+        ("pattern = 'a'\nnot = ['a']\nexamples = ['a']", "number 1 does not match"),
+        ("pattern = ", "is no TOML"),
+    ],
+)
+def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, message):
+    (tmp_path / "ours.toml").write_text(f"[order]\n{table}\n")
+    with warnings.catch_warnings(), pytest.raises(ValueError, match=message) as error:
+        warnings.simplefilter("ignore")
+        by_name.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+    assert "\n" not in str(error.value)
+
+
+# --------------------------------------------------------------------------- cautious
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello, how are you?", []),
+        ("I'm fine and I think it's okay. Thanks! So what", []),
+        ("call Ada Lovelace at 7:30 now", ["Ada Lovelace", "7:30"]),
+        ("ada@example.com or @ada or www.example.com/x",
+         ["ada@example.com", "@ada", "www.example.com/x"]),
+        ("see example.com.", ["example.com"]),
+        ("it is the zyzzyva", ["zyzzyva"]),
+        ("we don’t know the people's names", []),
+        ("Yes. London is fine\nParis: Rome", ["London", "Paris", "Rome"]),
+        (f"I saw {MASK} there", []),
+        ("order A7B9 and x2", ["A7B9", "x2"]),
+        ("Zoë", ["Zoë"]),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_flagged(text, expected):
+    assert flagged(cautious.cautious(), text) == expected
+
+
+def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
+    turn = Turn("USR", "call Ada at 555 1234 or mail bob@example.com", (Secret("name", 5, 8),))
+    (point,) = units.points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
+    policy = cautious.cautious()
+    masked = redact(point, point.secrets)
+    assert flagged(policy, masked.text, spoken=masked.spoken) == ["555 1234", "bob@example.com"]
+
+
+def test_words_of_ones_own(tmp_path):
+    (tmp_path / "w.txt").write_text("# ours\nzyzzyva\n")
+    policy = by_name.policy_by_name(f"cautious:{tmp_path / 'w.txt'}")
+    assert flagged(policy, "zyzzyva hello") == ["hello"]
+    for name, message in (
+        ("cautious:nowhere", "is no readable file"),
+        (f"cautious:{tmp_path}", "no"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            by_name.policy_by_name(name)
+    assert len(cautious.common_words()) == 5_000
+
+
+# --------------------------------------------------------------------------- unions and names
+def test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first(listed):
+    values = listed("Ada").name
+    policy = by_name.policy_by_name(f"{values}+regex:customersim+cautious")
+    text = "USR: call Ada Lovelace now, ok zyzzyva"
+    (spans,) = policy([Point("0", "u", text, (), ((5, len(text)),))])
+    assert [(s.kind, text[s.start : s.end]) for s in spans] == [
+        ("listed", "Ada Lovelace"), ("rare", "zyzzyva")
+    ]  # fmt: skip
+    assert policy.name == f"{values}+regex:customersim+cautious"
+
+
+def test_a_plus_inside_a_path_is_written_as_a_code(tmp_path):
+    (tmp_path / "a+b%.txt").write_text("Ada")
+    name = str(tmp_path / "a+b%.txt").replace("%", "%25").replace("+", "%2B")
+    assert flagged(by_name.policy_by_name(f"list:{name}"), "so Ada") == ["Ada"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lsit:a.csv", r"policy='lsit:a.csv': must be one of .*; did you mean list:a.csv\?"),
+        ("regex", "regex must say whose; regex:customersim or regex:FILE.toml"),
+        ("regex:sgd", "corpus='sgd': must be one of"),
+        ("oracle:x", "must be one of"),
+        ("list:", "must be one of"),
+        ("", "must be one of"),
+        ("none+", "must be one of"),
+        ("tagger:/no/such", "holds no tagger.json"),
+    ],
+)
+def test_a_name_that_is_none_is_refused_in_one_line(name, message):
+    with pytest.raises(ValueError, match=message) as error:
+        by_name.policy_by_name(name)
+    assert "\n" not in str(error.value)
+
+
+def test_every_name_is_registered_where_its_policy_is_defined():
+    for name, (module, takes) in by_name._HOME.items():
+        maker = by_name._maker(name)
+        assert maker is not None and (maker.name, maker.takes) == (name, takes)
+        assert maker.make.__module__ == f"crtlib.screening.{module}"
+    learned = [name for name in by_name._HOME if by_name.learned(name)]
+    assert set(learned) == set(by_name._HOME) - {
+        "oracle", "none", "everything", "regex", "list", "cautious"
+    }  # fmt: skip
+
+
+def test_knowing_all_names_loads_no_heavy_package():
+    code = (
+        "import sys; from crtlib.screening import by_name; by_name.known(); "
+        "by_name.policy_by_name('regex:multiwoz+cautious'); "
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text(
+        "from crtlib.screening.policy import Policy, register\n"
+        "from crtlib.text.records import Secret\n"
+        "@register('first', ':N')\n"
+        "def first(n):\n"
+        "    spans = lambda ps: [[Secret('x', 0, int(n))] for p in ps]\n"
+        "    return Policy(f'first:{n}', spans, 'the first characters')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(policy, "MAKERS", dict(policy.MAKERS))
+    monkeypatch.setattr(by_name, "MAKERS", policy.MAKERS)
+    with pytest.raises(ValueError, match="must be one of"):
+        by_name.policy_by_name("first:2")
+    import stranger  # noqa: F401
+
+    assert by_name.known()["first"] == ":N"
+    union = by_name.policy_by_name("first:2+oracle")
+    assert (
+        flagged(union, "abc") == ["ab"]
+        and union.label == "the first characters + the labels themselves"
+    )
+
+
+def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "guest.py").write_text(
+        "from crtlib.screening import policies\ndef nothing(argument):\n    return policies.none\n"
+    )
+    info = tmp_path / "guest-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[crtlib.policies]\nnothing = guest:nothing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert metadata.entry_points(group=by_name.GROUP)
+    assert "nothing" in by_name.known()
+    assert by_name.policy_by_name("nothing") is policies.none
+    assert not by_name.learned("nothing")
+
+
+def test_a_policy_goes_to_another_process_and_stays_what_it_is(listed):
+    point = Point("0", "u", "USR: I am Ada Lovelace 7", (Secret("name", 10, 22),), ((5, 24),))
+    for one in (
+        policies.regex(), policies.oracle, policies.none, policies.everything,
+        policies.miss(policies.regex(), 0.5, 0), cautious.cautious(), listed("Ada"),
+        policies.union(policies.regex(), policies.everything),
+    ):  # fmt: skip
+        for again in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert again([point]) == one([point]) and again.name == one.name
+
+
+def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
+    turns = (Turn("USR", "hi"), Turn("SYS", "what\nnow"), Turn("", "bye"))
+    corpus = Corpus("c", (Dialogue("d", "u", turns),))
+    seen = []
+
+    def flag(points):
+        seen.append([p.text for p in points])
+        return [[Secret("x", 0, 1)] for _ in points]
+
+    policy = Policy("first letters", flag, own_words=True)
+    for unit in units.UNITS:
+        points = units.points(corpus, unit)
+        labels = policy(points)
+        assert seen.pop() == ["hi", "what\nnow", "bye"]
+        pairs = zip(points, labels, strict=True)
+        assert [p.text[s.start] for p, spans in pairs for s in spans] == ["h", "w", "b"]
+    (long,) = units.points(corpus, "dialogue")
+    redacted = redact(long, [Secret("x", 5, 7), Secret("y", 13, 17)])
+    policy([redacted])
+    assert seen.pop() == [MASK, f"{MASK}\nnow", "bye"]
+    short = Policy("short", lambda points: [()], own_words=True)
+    with pytest.raises(ValueError, match="policy='short': 1 labels for 3 points"):
+        short(units.points(corpus, "turn"))

@@ -1,0 +1,191 @@
+"""Every architecture of today: its clipped sums are those of one example at a time.
+
+Tiny random models of ``transformers``, whole and with LoRA adapters of ``peft``. Run this file with
+``-s`` to see the table.
+"""
+
+import warnings
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from crtlib.models import interface, scoring
+from crtlib.models.build import build
+from crtlib.training import clipping
+from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, total_norm
+
+NO_IDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+BASE = {
+    "vocab_size": 23,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+    "attention_dropout": 0.0,
+    **NO_IDS,
+}
+GATED = BASE | {"num_key_value_heads": 2, "intermediate_size": 24}  # grouped queries, gated MLP
+PLAIN = BASE | {"intermediate_size": 24}
+CONFIGS = {
+    "llama": lambda **k: transformers.LlamaConfig(**GATED, **k),
+    "llama-biases": lambda **k: transformers.LlamaConfig(
+        **GATED, attention_bias=True, mlp_bias=True, **k
+    ),
+    "mistral": lambda **k: transformers.MistralConfig(**GATED, head_dim=4, sliding_window=4, **k),
+    "qwen2": lambda **k: transformers.Qwen2Config(**GATED, **k),
+    "qwen3": lambda **k: transformers.Qwen3Config(**GATED, head_dim=8, **k),
+    "gemma2": lambda **k: transformers.Gemma2Config(
+        **GATED, head_dim=8, sliding_window=4, attn_implementation="eager", **k
+    ),
+    "gemma3": lambda **k: transformers.Gemma3TextConfig(
+        **GATED, head_dim=8, sliding_window=4, **k
+    ),
+    "phi": lambda **k: transformers.PhiConfig(**PLAIN, **k),
+    "phi3": lambda **k: transformers.Phi3Config(**GATED, **k),
+    "gpt-neox": lambda **k: transformers.GPTNeoXConfig(**PLAIN, **k),
+    "opt": lambda **k: transformers.OPTConfig(
+        **BASE | {"pad_token_id": 1}, ffn_dim=24, dropout=0.0, word_embed_proj_dim=12, **k
+    ),
+    "bloom": lambda **k: transformers.BloomConfig(
+        vocab_size=23, hidden_size=16, n_layer=2, n_head=4, **NO_IDS, **k
+    ),
+    "gpt2": lambda **k: transformers.GPT2Config(
+        vocab_size=23, n_embd=16, n_layer=2, n_head=4, n_positions=32, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, **NO_IDS, **k,
+    ),
+}  # fmt: skip
+
+
+def model_of(name, *, tied=True, lora=()):
+    """In training mode, and no parameter at zero or one, where mistakes hide."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        config = CONFIGS[name](tie_word_embeddings=tied)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        if lora:
+            peft = pytest.importorskip("peft")
+            options = {"r": 2, "lora_alpha": 6, "target_modules": list(lora)}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # on how GPT-2 keeps its weights
+                model = peft.get_peft_model(model, peft.LoraConfig(**options))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.3 * torch.randn(p.shape))
+    return model.train()
+
+
+def compare(model, *, low=None):
+    """Distances of clipped sum and norms from the loop's, where every example is clipped."""
+    batch = batch_of(model)
+    norms = clip_at(1.0, batch)("loop")(model).norms
+    clip_norm = 0.5 * float(norms[norms > 0].min())
+    expected, reference = grads_of(model, clip_at(clip_norm, batch)("loop"))
+    with torch.autocast("cpu", dtype=low, enabled=low is not None):
+        got, grads = grads_of(model, clip_at(clip_norm, batch)("bookkeeping"))
+        for i in (0, 1, 5):
+            one = {k: v[i : i + 1] for k, v in batch.items()}
+            _, single = grads_of(model, clip_at(clip_norm, one)("bookkeeping"))
+            assert total_norm(single) <= clip_norm * (1 + 1e-5)
+    return distance(grads, reference), float(
+        ((got.norms - expected.norms) / norms.max()).abs().max()
+    )
+
+
+def targets_of(name):
+    """All linear layers inside of a model, but not its head."""
+    model, head = model_of(name), interface.head(model_of(name)).weight.shape
+    kinds = (nn.Linear, transformers.pytorch_utils.Conv1D)
+    names = {n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, kinds)}
+    assert head[0] == 23
+    return sorted(names - {"lm_head", "embed_out"})
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "lora", "bf16"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_clipped_sum_is_that_of_a_loop_by_the_fast_rule(name, kind):
+    lora = targets_of(name) if kind == "lora" else ()
+    model = model_of(name, tied=kind != "untied", lora=lora)
+    same = interface.head(model).weight is interface.core(model).get_input_embeddings().weight
+    assert same == (kind != "untied")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the slow path would warn
+        error, worst = compare(model, low=torch.bfloat16 if kind == "bf16" else None)
+    print(f"\n{name:14} {kind:8} sum {error:.1e}  norms {worst:.1e}", end="")
+    assert (error < 0.1 and worst < 0.05) if kind == "bf16" else (error < 1e-5 and worst < 1e-5)
+    if kind == "lora":
+        learning = [n for n, p in model.named_parameters() if p.requires_grad]
+        assert learning and all("lora_" in n for n in learning)
+        assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_hidden_states_and_head_give_the_models_own_logits(name):
+    model = model_of(name).eval()
+    ids = torch.randint(0, 23, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        ours = interface.head(model).logits(interface.hidden(model, ids))
+        torch.testing.assert_close(ours, model(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
+    limit = None if name == "bloom" else 32
+    assert interface.context(model) == limit and interface.is_causal(model)
+
+
+@pytest.mark.parametrize("name", ["llama", "opt", "bloom", "gemma3"])
+def test_a_model_with_adapters_is_scored_token_by_token_as_in_one_piece(name):
+    model = model_of(name, lora=targets_of(name)).eval()
+    row = torch.randint(0, 23, (9,), generator=torch.Generator().manual_seed(0)).tolist()
+    whole = scoring.token_logprobs(model, [row])[0]
+    state, logprobs = scoring.start(model, row[:1])
+    for t, token in enumerate(row[1:]):
+        assert abs(float(logprobs[0, token]) - whole[t]) < 1e-4
+        state, logprobs = scoring.step(model, state, torch.tensor([token]))
+
+
+def test_an_adapter_on_embeddings_takes_the_slow_path_with_one_warning():
+    model = model_of("llama", lora=["embed_tokens", "q_proj"])
+    batch = batch_of(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            _, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+    assert len(caught) == 1 and "clipping one example after the other" in str(caught[0].message)
+    _, reference = grads_of(model, clip_at(0.01, batch)("loop"))
+    assert distance(grads, reference) < 1e-6
+
+
+def test_an_adapter_on_the_head_is_refused():
+    model = model_of("llama", tied=False, lora=["lm_head", "q_proj"])
+    with pytest.raises(ValueError, match=r"its output layer is a Linear: must be nn\.Linear"):
+        clipping.clipped_sum(model, **batch_of(model_of("llama")), clip_norm=1.0)
+
+
+class Norm(nn.BatchNorm1d):
+    """Over features, which come last here."""
+
+    def forward(self, x):
+        return super().forward(x.mT).mT
+
+
+@pytest.mark.parametrize("engine", ["bookkeeping", "loop", "opacus"])
+def test_a_batch_norm_is_refused_by_name(engine):
+    """It mixes the examples, and keeps statistics of them that no noise is added to."""
+    model = build(SMALL["lstm"], 0).train()
+    model.layers.append(Norm(8))
+    with pytest.raises(ValueError, match=r"layer 'layers\.1' is a Norm, which mixes"):
+        clipping.clipped_sum(model, **batch_of(model_of("llama")), clip_norm=1.0, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["bookkeeping", "loop"])
+def test_active_dropout_is_refused_by_name(engine):
+    model = build(SMALL["lstm"], 0).train()
+    model.layers.append(nn.Dropout(0.1))
+    batch = batch_of(model)
+    with pytest.raises(ValueError, match=r"layer 'layers\.1' drops out: must be built with"):
+        clipping.clipped_sum(model, **batch, clip_norm=1.0, engine=engine)
+    clipping.clipped_sum(model.eval(), **batch, clip_norm=1.0, engine=engine)  # asleep
+    config = CONFIGS["llama"]()
+    config.attention_dropout = 0.1  # by a function, not by a layer
+    model = transformers.AutoModelForCausalLM.from_config(config).train()
+    with pytest.raises(ValueError, match=r"layer 'model\.layers\.0\.self_attn' drops out"):
+        clipping.clipped_sum(model, **batch, clip_norm=1.0, engine=engine)
