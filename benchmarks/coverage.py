@@ -33,7 +33,9 @@ from crtlib.text.records import Point
 
 ALPHA = 0.025
 SIZES = (30, 100, 300, 600)
-OUT = Path(__file__).resolve().parents[1] / "crtlib" / "experiments" / "recorded" / "coverage.parquet"
+OUT = (
+    Path(__file__).resolve().parents[1] / "crtlib" / "experiments" / "recorded" / "coverage.parquet"
+)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class House:
 
 def room(module: str) -> str:
     """``crtlib.text.units`` is in ``text``, ``crtlib.files`` in ``files``, ``crtlib`` in none."""
-    return (module.split(".") + [""])[1]
+    return [*module.split("."), ""][1]
 
 
 def read(package: Path) -> House:
@@ -133,16 +133,16 @@ def count(house: House, order: list[set[str]]) -> dict[str, tuple[int, str]]:
     highest = [name for name in floor if floor[name] == max(floor.values())]
     inside = {r for m in house.modules if m.count(".") == 2 for r in [room(m)]}
     module = max(house.lines, key=lambda m: house.lines[m])
-    body = max(house.bodies, key=lambda f: house.bodies[f])
+    body = max(house.bodies, key=lambda f: house.bodies[f], default="")
     return {
         "rooms": (len(inside), ", ".join(sorted(inside))),
-        "floors": (max(floor.values()), f"highest: {', '.join(highest)}"),
+        "floors": (max(floor.values(), default=0), f"highest: {', '.join(highest)}"),
         "circles": (len(bad), "; ".join(" - ".join(group) for group in bad)),
         "arrows upward": (len(arrows), ", ".join(f"{a} -> {b}" for a, b in arrows)),
         "modules": (len(house.modules), ""),
         "lines": (sum(house.lines.values()), ""),
         "longest module": (house.lines[module], module),
-        "longest body": (house.bodies[body], body),
+        "longest body": (house.bodies.get(body, 0), body),
     }
 
 
