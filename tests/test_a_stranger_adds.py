@@ -107,3 +107,10 @@ def test_a_model_of_theirs_is_in_a_report(tmp_path):
     page, summary = leakage_report.make(tmp_path / "run", tmp_path / "toy.jsonl", tmp_path / "out")
     assert summary["documents"] and "toy.jsonl" in page.read_text(encoding="utf-8")
     assert "toy_method" in (tmp_path / "run" / "experiment.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(STRANGERS.glob("toy_*.py")), ids=lambda path: path.stem)
+def test_the_recipes_are_these_files(path):
+    recipes = (STRANGERS.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert f"```python\n# tests/strangers/{path.name}\n{text}```" in recipes
