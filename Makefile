@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish test faults lint clean
+.PHONY: help install book published publish test faults lint house release clean
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -46,8 +46,16 @@ test: .venv/.installed ## run the tests
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
 
-lint: .venv/.installed ## check style with ruff
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+lint: .venv/.installed ## check style, the arrows between the rooms, and types
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy
+
+house: .venv/.installed ## count rooms, floors, lines and what is too long
+	@$(BIN)/python benchmarks/house.py
+
+release: .venv/.installed ## (maintainers) sdist and wheel in _build/dist, checked
+	@$(BIN)/python benchmarks/release.py
 
 clean: ## remove what was built; .venv and the store of finished runs stay
 	rm -rf _build book/autoapi .pytest_cache .ruff_cache .hypothesis

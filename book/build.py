@@ -2,12 +2,15 @@
 
 ``--profile quick`` makes your own edition in ``_build/quick/html``. ``--publish laptop`` instead
 records the executed notebooks in ``book/chapters``, the published edition (``--only canary``: those
-named). Finished training runs are kept in ``store/`` and are not run again.
+named). ``--resource canary`` gives a recorded chapter today's source and keeps its outputs, where
+code changed in imports alone. Finished training runs are kept in ``store/`` and not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
 import re
@@ -17,6 +20,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tqdm import tqdm
@@ -65,7 +69,88 @@ def tidy(executed: Path) -> None:
             cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
     notes, kept = notebook["metadata"], ("duration", "parameters", "start_time", "version")
     notes["papermill"] = {key: notes["papermill"][key] for key in kept}
-    executed.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    notes["tables"] = shown_tables(notebook)
+    write(executed, notebook)
+
+
+RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
+SHOWS = re.compile(r"""\brecorded\(\s*["'](\w+)["']""")
+
+
+def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
+    """The SHA-256 of each recorded table that a notebook's code reads by its name, as
+    ``crtlib.experiments.tables.digest`` has it."""
+    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    names = sorted({name for text in code for name in SHOWS.findall(text)})
+    paths = {name: RECORDED / f"{name}.parquet" for name in names}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
+
+
+def essence(source: str) -> str:
+    """A code cell without imports, comments and spacing: what decides about its outputs."""
+    tree = ast.parse(re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", source))
+    tree.body = [n for n in tree.body if not isinstance(n, ast.Import | ast.ImportFrom)]
+    return ast.dump(tree)
+
+
+def injected(cell: dict[str, Any]) -> bool:
+    """Whether papermill put the cell there."""
+    return "injected-parameters" in cell["metadata"].get("tags", [])
+
+
+def resourced(
+    chapter: dict[str, Any], notebook: dict[str, Any], *, force: bool = False
+) -> dict[str, Any]:
+    """A recorded chapter with the source of its notebook and its own outputs.
+
+    Code cells are paired in order; prose may come and go. Raises ``ValueError`` where the number
+    of code cells differs, or, unless ``force``, where code differs in more than its imports.
+    """
+    ran = [c for c in chapter["cells"] if c["cell_type"] == "code" and not injected(c)]
+    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    if len(ran) != len(code):
+        raise ValueError(f"{len(code)} code cells, {len(ran)} are recorded: run it again")
+    changed = [
+        k
+        for k, (old, new) in enumerate(zip(ran, code, strict=True), 1)
+        if essence("".join(old["source"])) != essence("".join(new["source"]))
+    ]
+    if changed and not force:
+        which = ", ".join(map(str, changed))
+        raise ValueError(
+            f"code cells {which} do other things than recorded: run it again, or --yes"
+        )
+    outputs = iter(ran)
+    cells = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            old = next(outputs)
+            cell = {**cell, "outputs": old["outputs"], "execution_count": old["execution_count"]}
+        cells.append(cell)
+        if "parameters" in cell["metadata"].get("tags", []):
+            cells += [c for c in chapter["cells"] if injected(c)]
+    return {**chapter, "cells": cells}
+
+
+def resource(names: list[str], *, force: bool = False) -> None:
+    """Renew the source of recorded chapters; exits 1 and writes none where one refuses."""
+    renewed = {}
+    for name in names:
+        path = PUBLISHED / f"{name}.ipynb"
+        try:
+            chapter = json.loads(path.read_text(encoding="utf-8"))
+            notebook = json.loads((ROOT / "notebooks" / path.name).read_text(encoding="utf-8"))
+            renewed[path] = resourced(chapter, notebook, force=force)
+        except (OSError, ValueError) as error:
+            sys.exit(f"--resource {name}: {error}")
+    for path, chapter in renewed.items():
+        write(path, chapter)
+
+
+def write(path: Path, notebook: dict[str, Any]) -> None:
+    """A notebook as this repository keeps it."""
+    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
 
 
 def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | None:
@@ -145,12 +230,18 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--profile", choices=sizes, help="build your edition")
     what.add_argument("--publish", choices=sizes, help="record the runs in book/chapters")
+    what.add_argument("--resource", nargs="+", metavar="NAME", help="renew a chapter's source")
+    parser.add_argument("--yes", action="store_true", help="renew it although its code changed")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="publish these notebooks only")
     arguments = parser.parse_args()
     if arguments.only and not arguments.publish:
         parser.error("--only: goes with --publish; your edition has every chapter")
+    if arguments.yes and not arguments.resource:
+        parser.error("--yes: goes with --resource")
     start, done = time.perf_counter(), PUBLISHED
-    if arguments.publish:
+    if arguments.resource:
+        resource(arguments.resource, force=arguments.yes)
+    elif arguments.publish:
         execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED, arguments.only)
     else:
         done = build(arguments.profile)

@@ -81,7 +81,8 @@ class LowRank(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(batch, time) -> (batch, time, size)."""
-        return self.base(ids) + self.up(self.down(ids))
+        states: Tensor = self.base(ids) + self.up(self.down(ids))
+        return states
 
 
 def _model(games: int) -> RecurrentLM:

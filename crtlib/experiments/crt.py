@@ -17,13 +17,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import nn
 
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.attacks import exposure, membership
+from crtlib.attacks import by_name as attacks
+from crtlib.attacks.attack import Subject
 from crtlib.experiments import data
 from crtlib.experiments.data import Data
 from crtlib.experiments.store import Row
@@ -150,7 +151,8 @@ class CrtStudy(Study):
         """
         method = self.how
         every = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
-        fixed = {f.name: f.default for f in fields(self)} | {"gamma": 0.0, "dedup": "none"}
+        fixed: dict[str, Any] = {f.name: f.default for f in fields(self)}
+        fixed |= {"gamma": 0.0, "dedup": "none"}
         unread = {n: fixed[n] for n in every - method.reads if n in fixed}
         if self.learned:
             unread.pop("policy", None)  # who taught it is held out, whatever the method reads
@@ -164,7 +166,10 @@ class CrtStudy(Study):
         return study
 
     def reads(self) -> Iterable[str]:
-        """Fingerprints of the corpora, the starting point and the policies' folders."""
+        """Fingerprints of the corpora, the starting point and the policies' folders, and the names
+        of attacks that are not this library's: what was stored without them lacks their rows."""
+        ours = {attack.name for attack in attacks.OURS}
+        yield from (f"attack {name}" for name in attacks.known() if name not in ours)
         yield corpora.fingerprint(self.corpus)
         if data.is_corpus(self.init):
             yield corpora.fingerprint(self.init)
@@ -183,7 +188,7 @@ class CrtStudy(Study):
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
         seconds, one of 64 in three; a small GPT-2 takes three times as long."""
-        width = 1e-3 * (2 + 8 * (self.hidden / 200) ** 1.5) * self.layers
+        width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         passes = self.epochs * (1 + 0.5 * self.how.private) + 4
         return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
 
@@ -412,7 +417,7 @@ def utility(model: nn.Module, tokenizer: Bpe, points: dict[Point, int]) -> dict[
 
 
 def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
-    """Utility, sizes, membership inference and the canary attack: rows of the long table."""
+    """Utility, sizes and what every registered attack finds: rows of the long table."""
     d, model = fitted.data, fitted.run.model
     rows: list[Row] = [
         (f"valid_{name}", int(h["epoch"]), 0, h[name])
@@ -434,10 +439,15 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts["test_ppl"]):
         return rows  # it diverged: no attack has anything to ask
-    attacked = membership.probe(d.points, d.read, d.others, seed=study.seed)
-    inferred = membership.measure(model, d.tokenizer, attacked, seed=study.seed)
-    rows += [(name, study.epochs, 0, number) for name, number in inferred]
-    if d.canaries:
-        exposed = exposure.canary_exposure(model, d.tokenizer, d.canaries)
-        rows += [("exposure", study.epochs, k, float(x)) for k, x in enumerate(exposed)]
+    subject = Subject(
+        model=model,
+        tokenizer=d.tokenizer,
+        points=d.points,
+        read=d.read,
+        others=d.others,
+        canaries=d.canaries,
+        seed=study.seed,
+    )
+    for attack in attacks.known().values():
+        rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
     return rows

@@ -95,7 +95,8 @@ class GameStudy(Study):
         carriers = range(self.candidates, self.candidates + self.copies)
         each = [[c, k] for k in range(self.candidates) for c in carriers]
         logprobs = np.concatenate(token_logprobs(model, each))
-        return logprobs.reshape(self.candidates, self.copies).sum(1)
+        sums: np.ndarray = logprobs.reshape(self.candidates, self.copies).sum(1)
+        return sums
 
 
 @functools.lru_cache(maxsize=16)

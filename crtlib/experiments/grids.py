@@ -153,7 +153,7 @@ def _trial(
     draw: Mapping[str, Any],
     start: Mapping[str, Any] | None = None,
 ) -> CrtStudy:
-    chosen = {name: draw[name] for name in methods.by_name(method).searched} | (start or {})
+    chosen = {name: draw[name] for name in methods.by_name(method).searched} | dict(start or {})
     return _study(settings, corpus, method, model, settings.gamma, data.TUNING_SEED, chosen)
 
 

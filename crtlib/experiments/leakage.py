@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -109,7 +110,7 @@ class LeakageStudy(Study):
 
     def cost(self) -> float:
         """CPU seconds: training, and a report at each snapshot."""
-        width = 1e-3 * (2 + 8 * (self.hidden / 200) ** 1.5) * self.layers
+        width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         reports = len(self.snapshots) * (1.5 + self.left_out)
         return self.dialogues * width * (self.epochs + reports + self.left_out * self.epochs)
 
@@ -206,7 +207,8 @@ def trainer(
     part = "private" if any(p.part == "private" for p in phases) else "public"
 
     def train_model(points: Sequence[Point]) -> nn.Module:
-        parts = {"public": [], "private": []} | {part: tokenizer.encode(p.text for p in points)}
+        empty: dict[str, list[list[int]]] = {"public": [], "private": []}
+        parts = empty | {part: tokenizer.encode(p.text for p in points)}
         return train(build(shape, seed).to(device), phases, parts, seed=seed).model
 
     return train_model

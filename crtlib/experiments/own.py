@@ -59,12 +59,12 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     most = size - 2 * heldout - 10
     if labelled > most:
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    settings = {"model": "lstm", "gamma": 0.0, "seed": 0} | settings
+    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0} | settings
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
         dialogues=size - 2 * heldout - labelled,
         heldout=heldout,
-        **settings,
+        **chosen,
     )
 
 

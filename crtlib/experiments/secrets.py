@@ -273,7 +273,7 @@ class ExtractionStudy(Study):
 
     def cost(self) -> float:
         """CPU seconds of both trainings."""
-        width = self.layers * (self.hidden / 32) ** 1.5 + self.vocab_size / 300
+        width = self.layers * math.pow(self.hidden / 32, 1.5) + self.vocab_size / 300
         return 1 + 4e-4 * (self.probes + self.others) * self.epochs * width
 
     def phases(self) -> list[Phase]:

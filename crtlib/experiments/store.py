@@ -31,7 +31,7 @@ from crtlib import files
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""
 
-MEASUREMENTS = 2
+MEASUREMENTS = 3
 """Raised whenever a trained model is measured otherwise than before."""
 
 Row = tuple[str, int, int, float]

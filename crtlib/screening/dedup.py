@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from crtlib.text.records import Point
 

@@ -285,7 +285,7 @@ def table(summary: Sample) -> str:
     hours = total * SECONDS / 3600
     n = min(summary.secrets, summary.judge)
     failures = [x for x in (0, 3, 10, 30) if x <= n]
-    bounds = [intervals.miss_rate_upper(x, n, confidence=0.975) for x in failures]
+    bounds = [intervals.clopper_pearson_upper(x, n, confidence=0.975) for x in failures]
     who = "users" if summary.by == "user" else "threads"
     lines = [
         f"to read   {summary.judge:,} turns of {summary.judge:,} {who} to judge, "

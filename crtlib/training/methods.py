@@ -240,11 +240,7 @@ DEDUP = register(
         baseline=False,
     )
 )
-DPSELECTIVE_NOISE = 0.7
-"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
-misses there is no epsilon that one could calibrate it to."""
-
-SGD = register(
+DPSGD = register(
     Method(
         name="dpsgd",
         label="DP-SGD",

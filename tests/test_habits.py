@@ -1,0 +1,84 @@
+"""What keeps the repository honest: the picture of the rooms, the version, the stored keys."""
+
+import importlib.util
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import crtlib
+from crtlib.experiments import tables
+from crtlib.experiments.study import Study
+from crtlib.experiments.value import Whole, value
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def script(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_of_the_rooms_is_drawn_from_todays_imports():
+    rooms = script(ROOT / "book" / "rooms.py")
+    assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.draw(), "run: python book/rooms.py"
+
+
+def test_the_page_names_every_room():
+    page = (ROOT / "book" / "how_it_is_built.md").read_text(encoding="utf-8")
+    rooms = [p.parent.name for p in (ROOT / "crtlib").glob("*/__init__.py")]
+    assert rooms and [name for name in rooms if f"| `{name}` |" not in page] == []
+
+
+def test_this_version_has_an_entry_and_another_has_none():
+    release = script(ROOT / "benchmarks" / "release.py")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert release.entry(changes, crtlib.__version__)
+    with pytest.raises(ValueError, match=r"no entry for version 9\.9\.9"):
+        release.entry(changes, "9.9.9")
+    source = (ROOT / "crtlib" / "__init__.py").read_text(encoding="utf-8")
+    assert release.version(source) == crtlib.__version__
+    assert f"version: {crtlib.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_release_refuses_what_is_left_out_or_misnamed():
+    release = script(ROOT / "benchmarks" / "release.py")
+    metadata = (
+        b"Metadata-Version: 2.4\nName: crtlib\nVersion: 1.0\nSummary: s\nLicense-Expression: MIT\n"
+        b"Requires-Python: >=3.11\n\nreadme\n"
+    )
+    release.check(metadata, "1.0", set(release.DATA))
+    with pytest.raises(ValueError, match=r"must be 2\.0"):
+        release.check(metadata, "2.0", set(release.DATA))
+    with pytest.raises(ValueError, match=r"left out: .*words\.txt"):
+        release.check(metadata, "1.0", set(release.DATA) - {"crtlib/screening/words.txt"})
+
+
+def test_a_field_that_came_later_leaves_the_old_keys_alone():
+    @value
+    class Before(Study):
+        kind: ClassVar[str] = "toy"
+        size: Whole = 1
+
+    @value
+    class After(Study):
+        kind: ClassVar[str] = "toy"
+        LATER: ClassVar[frozenset[str]] = frozenset({"depth"})
+        size: Whole = 1
+        depth: Whole = 0
+
+    old, new = Before(seed=3), After(seed=3)
+    assert "depth" in asdict(new) and new.key == old.key
+    assert After(seed=3, depth=1).key != old.key
+    assert After(seed=3, size=2).key != old.key
+
+
+def test_every_recorded_table_is_named_where_the_data_is_described():
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    names = [p.name for p in tables.FOLDER.iterdir() if p.name.endswith(".parquet")]
+    assert names and [name for name in names if f"`{name}`" not in text] == []
