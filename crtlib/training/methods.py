@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Literal
+from typing import Any, Literal
 
 from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting import selective as selective_accounting
@@ -132,7 +132,7 @@ def _none(events: Events, terms: Terms) -> None:
 
 def _of_a_point(events: Events, terms: Terms) -> Guarantee:
     """Differential privacy of one data point."""
-    options = {
+    options: dict[str, Any] = {
         "accountant": terms.accountant,
         "neighbouring_relation": terms.neighbouring_relation,
     }
