@@ -343,8 +343,11 @@ def _by_copies(told: dict, copies: str) -> list[dict[str, float]]:
     from crtlib.accounting.events import SampledGaussian
 
     event = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
+    parts = [part.strip() for part in copies.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"copies={copies!r}: must be whole numbers with commas between them")
     rows = []
-    for k in (int(part) for part in copies.split(",") if part):
+    for k in map(int, parts):
         options = {"copies": k, "neighbouring_relation": told["neighbouring_relation"]}
         clear = statements.advantage(event, trace_rate=1.0, **options)
         rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}

@@ -105,6 +105,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
 )
 def test_account_gives_the_authors_figure(run, accountant, sigma, amplified):
     numbers = ["--epsilon", 2, "--delta", 1e-5, "--batch-size", 1000, "--points", 10000]
+    numbers += ["--neighbouring", "add_or_remove"]  # the paper's accounting
     code, out, _ = run(
         "account", *numbers, "--epochs", 10, "--gamma", 0.1, "--accountant", accountant, "--json"
     )

@@ -93,7 +93,7 @@ def _best(cells: pd.DataFrame) -> str:
 def game_figure(verdicts: pd.DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
     what is accounted; ``verdicts`` is :func:`crtlib.experiments.game.verdicts`, one row a line."""
-    rows = verdicts.sort_values(["kind", "noise"]).reset_index(drop=True)
+    rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
     y = np.arange(len(rows))
     with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
         ax.hlines(y, rows.low, rows.high, color="#0072B2")
@@ -106,13 +106,13 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
         ):  # fmt: skip
             sns.scatterplot(x=rows[column], y=y + shift, ax=ax, label=label, legend=False, **look)
         names = [f"{GAME[k]},\n{NOISE.get(n, f'{n:g} of the noise')}"
-                 for k, n in zip(rows.kind, rows.noise, strict=True)]  # fmt: skip
+                 for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
         ax.set_yticks(y, names)
         ax.set(xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), ylabel="",
                xlabel="chance that the secret is named")  # fmt: skip
         shared_legend(fig, columns=1)
         whole = rows[rows.noise == 1.0]
-        rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.kind})" for r in whole.itertuples()]
+        rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in whole.itertuples()]
         end = f"; with the promised noise: {listed(rates)}" if rates else ""
         describe(fig, f"How often the secret was named, by noise, against the promise{end}.")
     return fig
