@@ -407,7 +407,7 @@ def report(
 @app.command()
 def protect(
     incidence: Annotated[Path, typer.Argument(help="CSV or Parquet: example,secret[,p][,r].")],
-    rounds: Annotated[int, typer.Option(help="Steps of training.")],
+    steps: Annotated[int, typer.Option(help="Steps of training.")],
     batch_size: Annotated[float, typer.Option(help="Expected size of a Poisson batch.")],
     prior: Annotated[
         float | None, typer.Option(help="Chance of a guess without the model, if no column p.")
@@ -434,10 +434,10 @@ def protect(
     from crtlib.accounting.secrets import plan
     from crtlib.checks import check
 
-    check("rounds", rounds, rounds >= 1, "at least 1")
+    check("steps", steps, steps >= 1, "at least 1")
     held = read(incidence, prior=prior, posterior=posterior)
     given = (held.matrix, held.prior, held.posterior)
-    options = {"steps": rounds, "batch_size": batch_size, "targets": targets}
+    options = {"steps": steps, "batch_size": batch_size, "targets": targets}
     options |= {"accounting": accounting, "mode": mode}
     if len(scale) > 1:
         table = secrets_module.sweep(*given, scales=scale, **options)

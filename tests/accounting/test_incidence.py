@@ -15,7 +15,7 @@ from crtlib.accounting.secrets import guarantees, plan, sweep
 
 PAIRS = ["1,a", "2,a", "3,a", "3,b", "4,b", "1,c", "2,d"]
 POSTERIOR = {"a": 0.3572905727, "b": 0.3939942833, "c": 0.1405737778, "d": 0.2510016204}
-OPTIONS = ["--rounds", 100, "--batch-size", 1, "--targets", "linear", "--scale", 1]
+OPTIONS = ["--steps", 100, "--batch-size", 1, "--targets", "linear", "--scale", 1]
 PROMISE = ["--prior", 0.01, "--posterior", 0.3]
 
 
@@ -99,7 +99,7 @@ def test_without_a_folder_the_plan_is_beside_the_file(run, tmp_path):
 def test_constants_are_compared(run, tmp_path):
     file = tmp_path / "pairs.csv"
     file.write_text(rows(*PAIRS))
-    given = ["--rounds", 100, "--batch-size", 1, "--scale", 0.2, "--scale", 0.5, "--scale", "inf"]
+    given = ["--steps", 100, "--batch-size", 1, "--scale", 0.2, "--scale", 0.5, "--scale", "inf"]
     code, said, _ = run(file, *PROMISE, *given)
     assert code == 0 and not (tmp_path / "pairs-plan").exists()
     held = incidence.read(file, prior=0.01, posterior=0.3)
@@ -146,7 +146,7 @@ BAD = [
     (rows(*PAIRS), ["--posterior", 0.1], "prior: must be given, there is no column p"),
     (rows(*PAIRS), [*PROMISE, "--batch-size", 5], "batch_size=5.0: must be at most"),
     (rows(*PAIRS), [*PROMISE, "--scale", 0], "scale=0.0: must be positive"),
-    (rows(*PAIRS), [*PROMISE, "--rounds", 0], "rounds=0: must be at least 1"),
+    (rows(*PAIRS), [*PROMISE, "--steps", 0], "steps=0: must be at least 1"),
 ]
 
 
