@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from crtlib import __main__ as cli
-from crtlib.experiments import trials
+from crtlib.experiments.crt import utility
+from crtlib.models import folder
 from crtlib.text import customersim, jsonl
 from crtlib.text.records import Point
 
@@ -94,8 +95,8 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     assert said.strip() in out
     result = json.loads((tmp_path / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
-    model, tokenizer = trials.load(tmp_path)
-    assert trials.utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
+    model, tokenizer = folder.load(tmp_path)
+    assert utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert not (tmp_path / "unfinished.pt").exists()
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from crtlib.accounting import confidentiality, ledger, mixtures, statements
 from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
 from crtlib.accounting.events import SampledGaussian
-from crtlib.intervals import miss_rate_upper_bound
+from crtlib.intervals import clopper_pearson_upper
 
 REPLACE = {"neighbouring_relation": "replace"}
 ADD = {"neighbouring_relation": "add_or_remove"}
@@ -24,8 +24,8 @@ def example():
     """46,080 points, batches of 512, 360 steps, calibrated to epsilon 3 for replacement."""
     shape = {"sampling_probability": 512 / 46_080, "steps": 360}
     sigma = ledger.noise_multiplier(epsilon=3, delta=1e-6, **shape, **REPLACE)
-    traces = miss_rate_upper_bound(13, 400, 0.975)
-    public = miss_rate_upper_bound(0, 400, 0.975)
+    traces = clopper_pearson_upper(13, 400, confidence=0.975)
+    public = clopper_pearson_upper(0, 400, confidence=0.975)
     return SampledGaussian(noise_multiplier=sigma, **shape), traces, public
 
 

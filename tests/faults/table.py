@@ -331,7 +331,7 @@ ACCOUNTING = rows(
 ) + rows(
     "intervals",
     "accounting/test_ledger.py",
-    ("a two-sided bound sold as one-sided", "miss_rate_upper", "beta.ppf(confidence,",
+    ("a two-sided bound sold as one-sided", "clopper_pearson_upper", "beta.ppf(confidence,",
      "beta.ppf(confidence - (1 - confidence),", "test_recall_bounds"),
 )
 

@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtlib import __main__ as cli
 from crtlib.attacks import leakage
-from crtlib.experiments import public_models
+from crtlib.experiments.leakage import trainer
 from crtlib.models import folder as model_folder
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -58,7 +58,7 @@ def home(tmp_path_factory):
     bpe = train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
     shape = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
     plan = schedules.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
-    trained = public_models.trainer(shape, bpe, phases=plan, seed=0)(points)
+    trained = trainer(shape, bpe, plan, seed=0)(points)
     save(trained, shape, bpe, home / "model")
     save(build(shape, 1), shape, bpe, home / "public")
     return home
