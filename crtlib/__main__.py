@@ -278,7 +278,7 @@ def account(
     epochs: Annotated[float, typer.Option(help="Epochs, as expected passes over the points.")],
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon of DP-SGD.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Instead of --epsilon.")] = None,
-    gamma: Annotated[float, typer.Option(help="Miss rate of the redaction policy.")] = 1.0,
+    gamma: Annotated[float, typer.Option(help="Trace rate of the redaction policy.")] = 1.0,
     delta2: Annotated[float, typer.Option(help="Public rate; it is added to delta.")] = 0.0,
     copies: Annotated[
         str, typer.Option(help="Rows for a person with so many points, or a value said so often.")
@@ -292,7 +292,6 @@ def account(
 ) -> None:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
     from crtlib.accounting import confidentiality
-    from crtlib.accounting.guarantees import Guarantee, MissRate
 
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
@@ -313,23 +312,30 @@ def account(
     if as_json:
         print(json.dumps(told | {"by_copies": rows}, allow_nan=False))
         return
+    _say_account(told, rows)
+    if told["accountant"] != accountant:
+        other = told["accountant"]
+        print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
+
+
+def _say_account(told: dict, rows: list[dict[str, float]]) -> None:
+    """The numbers, the guarantee that they make, and what a person can weigh."""
+    from crtlib.accounting.guarantees import Guarantee, MissRate
+
     for name, value in told.items():
         print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
     guarantee = Guarantee(
         told["confidentiality_epsilon"],
         delta=told["confidentiality_delta"],
-        unit=f"one secret in one {unit}",
-        neighbours=neighbouring,
+        unit=f"one secret in one {told['unit']}",
+        neighbours=told["neighbouring_relation"],
         accountant=told["accountant"],
         kind="Bayesian confidentiality",
-        gamma=MissRate(gamma),
-        delta2=MissRate(delta2),
+        gamma=MissRate(told["gamma"]),
+        delta2=MissRate(told["delta2"]),
         public="the number of private points",
     )
     print(f"\n{guarantee}")
-    if told["accountant"] != accountant:
-        other = told["accountant"]
-        print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
     for row in rows:
         print(
             f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "

@@ -18,7 +18,7 @@ class MissRate:
     """The rate at which a screening policy misses secrets: assumed, or measured on labels.
 
     >>> print(MissRate.measured(0, 200))
-    0 (measured: 0 of 200 missed, 95 % upper bound 0.01487)
+    0 (measured: 0 of 200, 95 % upper bound 0.01487)
     """
 
     rate: float
@@ -52,7 +52,7 @@ class MissRate:
         if self.upper_bound is None:
             return f"{self.rate:.4g} (assumed)"
         return (
-            f"{self.rate:.4g} (measured: {self.misses} of {self.labelled} missed, "
+            f"{self.rate:.4g} (measured: {self.misses} of {self.labelled}, "
             f"{100 * self.confidence:.4g} % upper bound {self.upper_bound:.4g})"
         )
 
@@ -93,10 +93,13 @@ class Guarantee:
             f"neighbours: {describe_relation(self.neighbours, self.accountant)}{self._paper}",
             f"accountant: {self.accountant}",
         ]
-        policies = ("redaction", "gamma", self.gamma), ("conservative", "delta2", self.delta2)
-        for name, symbol, rate in policies:
-            used = f"miss rate of the {name} policy, {symbol} = {rate}"
-            said.append(used if rate is not None else f"{name} policy: not used")
+        rates = (
+            ("trace rate: the redacted points differ", "gamma", self.gamma, "redaction"),
+            ("public rate: learned without noise", "delta2", self.delta2, "conservative"),
+        )
+        for name, symbol, rate, policy in rates:
+            used = f"{name}, {symbol} = {rate}"
+            said.append(used if rate is not None else f"{policy} policy: not used")
         if self.public:
             said.append(f"treated as public: {self.public}")
         return "; ".join(said)

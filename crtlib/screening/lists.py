@@ -92,7 +92,7 @@ def _entry(value: str) -> tuple[str, bool]:
 
 # --------------------------------------------------------------------------- lists of values
 @dataclass(frozen=True)
-class Row:
+class Listed:
     """A value to look for, its kind, and in which row of its file it stands."""
 
     value: str = field(repr=False)
@@ -100,7 +100,7 @@ class Row:
     number: int
 
 
-def read_values(file: str) -> list[Row]:
+def read_values(file: str) -> list[Listed]:
     """The rows of a ``.txt`` (one value a line) or of a ``.csv`` or ``.parquet`` with ``secret``.
 
     Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
@@ -122,10 +122,10 @@ def read_values(file: str) -> list[Row]:
     for number, value, kind, parts in table:
         if not value.strip():
             continue
-        rows.append(Row(value, kind or "listed", number))
+        rows.append(Listed(value, kind or "listed", number))
         if parts.strip().lower() in ("yes", "true", "1"):
             words = re.findall(r"[^\W\d_]{3,}", value)
-            rows += [Row(word, kind or "listed", number) for word in words]
+            rows += [Listed(word, kind or "listed", number) for word in words]
     return rows
 
 
@@ -146,7 +146,7 @@ def _table(path: Path) -> list[tuple[int, str, str, str]]:
     return [(first + i, *row) for i, row in enumerate(zip(*columns, strict=True))]
 
 
-def _automata(file: str, rows: Sequence[Row]) -> tuple[Any, Any]:
+def _automata(file: str, rows: Sequence[Listed]) -> tuple[Any, Any]:
     """One automaton for values sought as they are, one for those sought without signs."""
     try:
         ahocorasick = import_module("ahocorasick")

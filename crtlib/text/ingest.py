@@ -30,7 +30,7 @@ from crtlib import files, outputs
 from crtlib.text import card, readers, shapes
 from crtlib.text.columns import Columns, guess
 from crtlib.text.folder import Facts, Writer, facts
-from crtlib.text.rows import Fault, Row
+from crtlib.text.rows import Fault, TableRow
 from crtlib.text.shapes import Bad, Options
 from crtlib.text.threads import Threads
 
@@ -108,7 +108,7 @@ class _Source:
     rows: int = 0
     bad: int = 0
 
-    def read(self) -> Iterator[Row]:
+    def read(self) -> Iterator[TableRow]:
         """Its rows, from the first."""
         how = self.how
         return readers.rows(
@@ -132,7 +132,7 @@ class _Source:
         kept = columns.kept(free, self.how.keep)
         self.options = Options(columns, kept, self.how.no_users, self.how.speaker_map)
 
-    def fault(self, row: Row, fault: Fault) -> str:
+    def fault(self, row: TableRow, fault: Fault) -> str:
         """The one line that says why a row is refused."""
         if fault.encoding:
             where = fault.says.replace(")", f" in row {row.number})")
@@ -266,7 +266,7 @@ def _write(
 
 def _taken(
     plan: _Source, threads: Threads, limit: int | None, progress: bool
-) -> Iterator[tuple[Row, Fault]]:
+) -> Iterator[tuple[TableRow, Fault]]:
     """Put the messages of a source into ``threads``; yield the rows that were left out."""
     parse = _SHAPES[plan.shape]
     rows = itertools.islice(plan.read(), limit)

@@ -20,7 +20,7 @@ from email.utils import parseaddr
 from pathlib import Path
 
 from crtlib import files
-from crtlib.text.rows import Fault, Row
+from crtlib.text.rows import Fault, TableRow
 
 COLUMNS = ("user", "thread", "time", "subject", "text")
 _ID = re.compile(r"<[^<>\s]{1,998}>")
@@ -28,7 +28,7 @@ _WROTE = re.compile(r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto
 _ORIGINAL = re.compile(r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I)
 
 
-def rows(path: Path, form: str, *, quotes: str = "drop") -> Iterator[Row]:
+def rows(path: Path, form: str, *, quotes: str = "drop") -> Iterator[TableRow]:
     """The mails of an mbox, of one .eml file or of a folder of them, in order."""
     if quotes not in ("drop", "keep"):
         raise ValueError(f"--quotes: {quotes!r} must be drop or keep")
@@ -54,18 +54,18 @@ def _raw(path: Path, form: str) -> Iterator[bytes]:
         box.close()
 
 
-def parse(number: int, raw: bytes, *, quotes: str = "drop") -> Row:
+def parse(number: int, raw: bytes, *, quotes: str = "drop") -> TableRow:
     """One mail as a row with the cells ``COLUMNS``."""
     message = email.message_from_bytes(raw)
     address = parseaddr(_header(message, "From"))[1].strip().lower()
     if not address:
-        return Row(number, fault=Fault("no user", "has no sender", "From"))
+        return TableRow(number, fault=Fault("no user", "has no sender", "From"))
     ids = _ID.findall(
         " ".join(_header(message, name) for name in ("References", "In-Reply-To", "Message-ID"))
     )
     text, fault = _body(message)
     if fault:
-        return Row(number, fault=fault)
+        return TableRow(number, fault=fault)
     cells = {
         "user": address,
         "thread": ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>",
@@ -73,7 +73,7 @@ def parse(number: int, raw: bytes, *, quotes: str = "drop") -> Row:
         "subject": _header(message, "Subject"),
         "text": without_quotes(text) if quotes == "drop" else text.strip(),
     }
-    return Row(number, cells)
+    return TableRow(number, cells)
 
 
 def _header(message: Message, name: str) -> str:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.text import hub, mail
-from crtlib.text.rows import Fault, Row
+from crtlib.text.rows import Fault, TableRow
 
 FORMATS = (
     *("csv", "tsv", "parquet", "jsonl", "text-jsonl", "messages"),
@@ -79,7 +79,7 @@ def rows(
     encoding: str = "auto",
     quotes: str = "drop",
     split: str = "train",
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """The rows of a source, one after another, in bounded memory.
 
     A row that cannot be read has a ``fault`` instead of cells. ``split`` is that of a ``datasets``
@@ -94,7 +94,7 @@ def rows(
     if name in ("mbox", "eml"):
         yield from mail.rows(Path(path), name, quotes=quotes)
         return
-    one: dict[str, Callable[[Path], Iterator[Row]]] = {
+    one: dict[str, Callable[[Path], Iterator[TableRow]]] = {
         "csv": lambda p: _table(p, encoding, None),
         "tsv": lambda p: _table(p, encoding, "\t"),
         "parquet": _parquet,
@@ -139,7 +139,7 @@ def _opened(path: Path, raw: Any, encoding: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, codec(path, encoding), errors="surrogateescape", newline="")
 
 
-def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[Row]:
+def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[TableRow]:
     """A table with a header; row 1 is the header, as a spreadsheet counts."""
     csv.field_size_limit(max(csv.field_size_limit(), files.LONGEST))
     with files.reading(path) as raw, _opened(path, raw, encoding) as text:
@@ -151,7 +151,7 @@ def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[Row]:
             ) from None
 
 
-def _records(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Iterator[Row]:
+def _records(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Iterator[TableRow]:
     lines = files.lines(text, path)
     first = next((line for line in lines if line.strip()), "")
     sign = delimiter or max(",;\t|", key=first.count)
@@ -171,7 +171,7 @@ def _records(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Itera
             number += 1
             open_quote = "unexpected end" in str(error) or "field larger" in str(error)
             says = "has a quote that is never closed" if open_quote else "has a quote out of place"
-            yield Row(number, fault=Fault("a broken quote", says))
+            yield TableRow(number, fault=Fault("a broken quote", says))
             continue
         if cells is None:
             return
@@ -179,15 +179,15 @@ def _records(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Itera
             continue
         number += 1
         if fault := _undecoded(cells):
-            yield Row(number, fault=fault)
+            yield TableRow(number, fault=fault)
         elif len(cells) != len(header):
             says = f"has {len(cells)} cells, the header has {len(header)}"
-            yield Row(number, fault=Fault("another number of columns", says))
+            yield TableRow(number, fault=Fault("another number of columns", says))
         else:
-            yield Row(number, dict(zip(header, cells, strict=True)))
+            yield TableRow(number, dict(zip(header, cells, strict=True)))
 
 
-def _json(path: Path) -> Iterator[Row]:
+def _json(path: Path) -> Iterator[TableRow]:
     """One JSON object a line."""
     with files.reading(path) as file:
         for number, line in enumerate(files.lines(file, path), 1):
@@ -199,19 +199,19 @@ def _json(path: Path) -> Iterator[Row]:
                 record = json.loads(line)
             except UnicodeDecodeError as error:
                 says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
-                yield Row(number, fault=Fault("not UTF-8", says, encoding=True))
+                yield TableRow(number, fault=Fault("not UTF-8", says, encoding=True))
             except (json.JSONDecodeError, RecursionError):
-                yield Row(number, fault=Fault("not JSON", "is not JSON"))
+                yield TableRow(number, fault=Fault("not JSON", "is not JSON"))
             except ValueError:  # an integer of more than 4,300 digits
-                yield Row(number, fault=Fault("not JSON", "holds a number that is too long"))
+                yield TableRow(number, fault=Fault("not JSON", "holds a number that is too long"))
             else:
                 if isinstance(record, dict):
-                    yield Row(number, record)
+                    yield TableRow(number, record)
                 else:
-                    yield Row(number, fault=Fault("not a JSON object", "is not a JSON object"))
+                    yield TableRow(number, fault=Fault("not a JSON object", "is not a JSON object"))
 
 
-def _text(path: Path, encoding: str) -> Iterator[Row]:
+def _text(path: Path, encoding: str) -> Iterator[TableRow]:
     """A file, or each .txt file of a folder, as one turn."""
     paths = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     for number, one in enumerate(paths, 1):
@@ -222,12 +222,12 @@ def _text(path: Path, encoding: str) -> Iterator[Row]:
                 f"{one}: is longer than {files.LONGEST >> 20} MiB, too long for a turn"
             )
         fault = _undecoded([content])
-        yield Row(number, {} if fault else {"text": content.strip()}, fault)
+        yield TableRow(number, {} if fault else {"text": content.strip()}, fault)
 
 
 def _batches(
     path: str | os.PathLike, batches: Iterator[pa.RecordBatch], start: int
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     number = start
     for batch in batches:
         try:
@@ -236,10 +236,10 @@ def _batches(
             raise ValueError(f"{path}: holds strings that are not UTF-8") from None
         for record in records:
             number += 1
-            yield Row(number, record)
+            yield TableRow(number, record)
 
 
-def _parquet(path: Path, start: int = 0) -> Iterator[Row]:
+def _parquet(path: Path, start: int = 0) -> Iterator[TableRow]:
     files.check_regular(path)
     try:
         table = pq.ParquetFile(path)
@@ -248,7 +248,7 @@ def _parquet(path: Path, start: int = 0) -> Iterator[Row]:
         raise ValueError(f"{path}: is no Parquet file, or damaged") from None
 
 
-def _arrow(path: Path, start: int = 0) -> Iterator[Row]:
+def _arrow(path: Path, start: int = 0) -> Iterator[TableRow]:
     """A file of ``Dataset.save_to_disk``."""
     files.check_regular(path)
     try:
@@ -258,11 +258,11 @@ def _arrow(path: Path, start: int = 0) -> Iterator[Row]:
         raise ValueError(f"{path}: is no Arrow file, or damaged") from None
 
 
-def _dataset(name: str, split: str) -> Iterator[Row]:
+def _dataset(name: str, split: str) -> Iterator[TableRow]:
     """A folder of ``datasets`` (saved, or of Parquet files), or a dataset of the hub."""
     if name.startswith("hub:"):
         for number, record in enumerate(hub.rows(hub.address(name, split)), 1):
-            yield Row(number, record)
+            yield TableRow(number, record)
         return
     folder = Path(name)
     if (folder / "dataset_dict.json").is_file():

@@ -1,6 +1,6 @@
 """A row of a source, and what is wrong with it: what the readers yield.
 
->>> Row(3, fault=Fault("no text", "is empty", column="body")).fault.column
+>>> TableRow(3, fault=Fault("no text", "is empty", column="body")).fault.column
 'body'
 """
 
@@ -25,7 +25,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row by its number, as its owner counts: its cells by column, or its fault."""
 
     number: int

@@ -255,7 +255,7 @@ def test_a_guarantee_says_everything():
         "unit: one secret in one turn",
         "one data point replaced",
         "accountant: pld",
-        "gamma = 0.1 (measured: 20 of 200 missed, 95 % upper bound 0.142)",
+        "gamma = 0.1 (measured: 20 of 200, 95 % upper bound 0.142)",
         "delta2 = 0 (assumed)",
     ):
         assert part in text
