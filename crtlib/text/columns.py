@@ -28,7 +28,8 @@ ROLES = {
     "text": ("text", "body", "message", "content", "utterance"),
     "time": ("time", "timestamp", "date", "createdat", "sentat"),
 }
-"""What a column is called, in lower case and without ``_-. ``, that is guessed to be it."""
+"""What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
+be it."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def protected():
 
 def game():
     rows = [
-        {"kind": k, "noise": n, "rate": 0.3, "low": 0.2, "high": 0.4, "promised": 0.4,
+        {"learns": k, "noise": n, "rate": 0.3, "low": 0.2, "high": 0.4, "promised": 0.4,
          "accounted": 0.5}
         for k in ("bias", "lstm") for n in (0.0, 0.5, 1.0)
     ]  # fmt: skip

@@ -12,6 +12,13 @@ from crtlib.experiments.sections.base import Accountant, CorpusName, Dialogues, 
 from crtlib.experiments.value import Count, Open, Positive, Whole, value
 
 
+@section("customersim")
+@value
+class CustomerSim(Settings):
+    dialogues: Dialogues = Field(description="dialogues to simulate")
+    seed: Whole = Field(description="draws people, secrets and turns")
+
+
 @section("dp_from_zero")
 @value
 class DpFromZero(Settings):
@@ -27,13 +34,6 @@ class LanguageModels(Settings):
     seed: Whole = Field(description="draws dialogues, weights and samples")
     dialogues: Dialogues = Field(description="dialogues that the models read")
     epochs: Count = Field(description="how often they read them")
-
-
-@section("customersim")
-@value
-class CustomerSim(Settings):
-    dialogues: Dialogues = Field(description="dialogues to simulate")
-    seed: Whole = Field(description="draws people, secrets and turns")
 
 
 @section("amplification")
