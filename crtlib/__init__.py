@@ -8,7 +8,7 @@ when it is asked for.
 'SYS'
 >>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
 >>> round(crtlib.epsilon(event, delta=1e-5), 1)
-2.6
+2.3
 >>> sorted(set(dir(crtlib)) & {"train_on", "sweep", "protect", "leakage"})
 ['leakage', 'protect', 'sweep', 'train_on']
 """

@@ -1,10 +1,8 @@
-"""What was done to the secrets (events), what it costs (accountants), how it is printed.
+"""The ledger: from what was done to private points to what it costs.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
 >>> round(epsilon(phase, delta=1e-5), 4)
 2.0
->>> print(Guarantee(2.0, 1e-5, "turn", "add_or_remove", "pld"))  # doctest: +ELLIPSIS
-(2, 1e-05) differential privacy; unit: turn; neighbours: one data point added or removed; ...
 
 What this differential privacy makes of a secret that a policy may redact is
 :mod:`crtlib.accounting.confidentiality`.
