@@ -47,10 +47,11 @@ def test_simulate_writes_one_dialogue_a_line(run, tmp_path):
 
 
 def test_screen_splits_and_reports(run, dialogues, tmp_path):
-    options = ["--policy", "regex", "--conservative", "regex", "--gamma", 0.1, "--unit", "turn"]
+    options = ["--policy", "regex:customersim", "--conservative", "regex:customersim"]
+    options += ["--gamma", 0.1, "--unit", "turn"]
     code, out, _ = run("screen", dialogues, *options, "--out", tmp_path / "s")
     assert code == 0
-    assert "recall of pi (regex)" in out and "recall of pi_c (regex)" in out
+    assert "recall of pi (regex:customersim)" in out and "recall of pi_c (regex:" in out
     summary = json.loads((tmp_path / "s" / "summary.json").read_text())
     parts = {
         name: [json.loads(x) for x in (tmp_path / "s" / f"{name}.jsonl").read_text().splitlines()]
@@ -169,9 +170,9 @@ def test_bad_input_is_one_line_and_writes_nothing(run, dialogues, tmp_path, name
         ([*ACCOUNT, "--epsilon", 1, "--delta", 1], "delta=1.0: must be"),
         ([*ACCOUNT, "--epsilon", 1, "--delta", 1e-5, "--gamma", 2], "gamma=2.0: must be"),
         ([*ACCOUNT, "--delta", 1e-5], "exactly one"),
-        (["sweep", "figure9"], "figure='figure9': must be one of"),
+        (["sweep", "figure9"], "name='figure9': must be one of"),
         (["sweep", "crt", "--profile", "huge"], "profile='huge': must be one of"),
-        (["sweep", "crt", "--gammas", "[7]"], "gammas=[7]: must be a list"),
+        (["sweep", "crt", "--set", "gammas=[7]"], "gammas=[7]: must be a list"),
         (["sweep", "crt", "--store", "OTHER"], "has version '0'"),
         (["nonsense"], "nonsense"),
     ],

@@ -63,7 +63,7 @@ def source(name: str | os.PathLike) -> Source:
         return _own(Path(name))
     if name in known():
         return SOURCES[name]
-    if Path(name).is_dir():
+    if Path(name).exists():  # JSONL by another name, or a folder
         return _own(Path(name))
     raise ValueError(
         f"corpus={name!r}: must be one of {', '.join(known())}, hub:owner/name, or the path of "
