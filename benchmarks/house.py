@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -111,23 +112,34 @@ def floors(graph: Graph) -> dict[str, int]:
 
 
 def layers(file: Path) -> list[set[str]]:
-    """The layers of the import contract, the highest first."""
+    """The layers of the import contract, the highest first; the last is the ground."""
     config = configparser.ConfigParser()
     config.read(file, encoding="utf-8")
     lines = config["importlinter:contract:house"]["layers"].split("\n")
-    return [{name.strip() for name in line.split("|")} for line in lines if line.strip()]
+    return [set(re.findall(r"\w+", line)) for line in lines if line.strip()]
+
+
+def on_one_ground(graph: Graph, ground: set[str]) -> Graph:
+    """The same rooms, those of the ground as one."""
+    named = {name: "ground" if name in ground else name for name in graph}
+    merged: Graph = {name: set() for name in named.values()}
+    for name, imports in graph.items():
+        merged[named[name]] |= {named[other] for other in imports} - {named[name]}
+    return merged
 
 
 def upward(graph: Graph, order: list[set[str]]) -> list[tuple[str, str]]:
-    """Imports of a room above, or beside, the one that asks."""
+    """Imports of a room above, or beside, the one that asks; within the ground they are free."""
     height = {name: -k for k, layer in enumerate(order) for name in layer}
-    return [(a, b) for a in graph for b in graph[a] if height[a] <= height[b]]
+    ground = order[-1] if len(order[-1]) > 1 else set()
+    arrows = [(a, b) for a in graph for b in graph[a] if height[a] <= height[b]]
+    return [(a, b) for a, b in arrows if not {a, b} <= ground]
 
 
 def count(house: House, order: list[set[str]]) -> dict[str, tuple[int, str]]:
     """Each number, with the name of what has it."""
     rooms = house.rooms()
-    floor = floors(rooms)
+    floor = floors(on_one_ground(rooms, order[-1]))
     bad = circles(rooms) + circles(house.modules)
     arrows = upward(rooms, order)
     highest = [name for name in floor if floor[name] == max(floor.values())]

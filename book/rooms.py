@@ -63,6 +63,8 @@ def draw() -> str:
     ]
     for a, b in direct(graph):
         (x, y), (u, v) = centre[a], centre[b]
+        if y == v:  # within the ground
+            continue
         parts.append(
             f'<line x1="{x}" y1="{y + HEIGHT // 2}" x2="{u}" y2="{v - HEIGHT // 2}" '
             'stroke="#5b6673" stroke-width="1.2"/>'

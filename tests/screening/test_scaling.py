@@ -87,7 +87,7 @@ def seconds(job: Callable, given: object) -> float:
     return spent
 
 
-def doubles(job: Callable, once: object, twice: object, tries: int = 12) -> tuple[float, float]:
+def quadruples(job: Callable, once: object, four: object, tries: int = 12) -> tuple[float, float]:
     """The least times of both, measured in turn until they are in proportion.
 
     What others do on the machine only adds to a time, so a ratio that is never small enough is a
@@ -95,20 +95,21 @@ def doubles(job: Callable, once: object, twice: object, tries: int = 12) -> tupl
     """
     least = [float("inf"), float("inf")]
     for _ in range(tries):
-        least = [min(least[k], seconds(job, given)) for k, given in enumerate((once, twice))]
-        if least[1] <= MOST * least[0]:
+        least = [min(least[k], seconds(job, given)) for k, given in enumerate((once, four))]
+        if least[1] <= MOST**2 * least[0]:
             break
     return least[0], least[1]
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_twice_the_input_takes_twice_the_time(name):
+    """Over two doublings, as a single one may be where the text outgrows a cache of the machine."""
     make, job, n = JOBS[name]
     if job is tagged:
         job = tagged()
     job(make(2))  # imports and caches
-    once, twice = doubles(job, make(n), make(2 * n))
-    assert twice <= MOST * once
+    once, four = quadruples(job, make(n // 2), make(2 * n))
+    assert four <= MOST**2 * once
 
 
 HOSTILE = {
@@ -144,9 +145,9 @@ def test_no_repeated_piece_makes_an_expression_quadratic(corpus):
     policy = policies.regex(corpus)
     slow = {}
     for name, piece in HOSTILE.items():
-        once, twice = ([Point("0", "u", piece * (k // len(piece)))] for k in (12_000, 24_000))
-        least = doubles(policy, once, twice)
-        if least[1] > MOST * least[0]:
+        once, four = ([Point("0", "u", piece * (k // len(piece)))] for k in (6_000, 24_000))
+        least = quadruples(policy, once, four)
+        if least[1] > MOST**2 * least[0]:
             slow[name] = least
     assert not slow
 
@@ -155,5 +156,5 @@ def test_the_test_sees_a_square():
     def square(points):
         return [a is b for a in points for b in points]
 
-    once, twice = doubles(square, range(1000), range(2000))
-    assert twice > MOST * once
+    once, four = quadruples(square, range(500), range(2000))
+    assert four > MOST**2 * once

@@ -1,0 +1,101 @@
+"""``crtlib account``: noise for a target epsilon, and what redaction makes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def account(
+    delta: Annotated[float, typer.Option(help="Delta of one data point, in (0, 1).")],
+    batch_size: Annotated[float, typer.Option(help="Expected size of a Poisson batch.")],
+    points: Annotated[int, typer.Option(help="Private data points.")],
+    epochs: Annotated[float, typer.Option(help="Epochs, as expected passes over the points.")],
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon of DP-SGD.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Instead of --epsilon.")] = None,
+    gamma: Annotated[float, typer.Option(help="Trace rate of the redaction policy.")] = 1.0,
+    delta2: Annotated[float, typer.Option(help="Public rate; it is added to delta.")] = 0.0,
+    copies: Annotated[
+        str, typer.Option(help="Rows for a person with so many points, or a value said so often.")
+    ] = "1,5,20",
+    accountant: Annotated[str, typer.Option(help="pld, rdp, prv or autodp.")] = "pld",
+    neighbouring: Annotated[
+        str, typer.Option(help="replace, or add_or_remove (as in the paper).")
+    ] = "replace",
+    unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
+    from crtlib.accounting import confidentiality
+
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
+    told = confidentiality.account(
+        epsilon=epsilon,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        batch_size=batch_size,
+        points=points,
+        epochs=epochs,
+        gamma=gamma,
+        delta2=delta2,
+        accountant=accountant,
+        neighbouring_relation=neighbouring,
+    )
+    told["unit"] = unit
+    rows = _by_copies(told, copies)
+    if as_json:
+        print(json.dumps(told | {"by_copies": rows}, allow_nan=False))
+        return
+    _say_account(told, rows)
+    if told["accountant"] != accountant:
+        other = told["accountant"]
+        print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
+
+
+def _say_account(told: dict, rows: list[dict[str, float]]) -> None:
+    """The numbers, the guarantee that they make, and what a person can weigh."""
+    from crtlib.accounting.guarantees import Guarantee, MissRate
+
+    for name, value in told.items():
+        print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
+    guarantee = Guarantee(
+        told["confidentiality_epsilon"],
+        delta=told["confidentiality_delta"],
+        unit=f"one secret in one {told['unit']}",
+        neighbours=told["neighbouring_relation"],
+        accountant=told["accountant"],
+        kind="Bayesian confidentiality",
+        gamma=MissRate(told["gamma"]),
+        delta2=MissRate(told["delta2"]),
+        public="the number of private points",
+    )
+    print(f"\n{guarantee}")
+    for row in rows:
+        print(
+            f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "
+            f"if passed over as often as others: {row['right_guesses_after_redaction']:.1f}"
+        )
+
+
+def _by_copies(told: dict, copies: str) -> list[dict[str, float]]:
+    """Right guesses of 100 about a person with so many points, or a value said so often."""
+    from crtlib.accounting import statements
+    from crtlib.accounting.events import SampledGaussian
+
+    event = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
+    parts = [part.strip() for part in copies.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"copies={copies!r}: must be whole numbers with commas between them")
+    rows = []
+    for k in map(int, parts):
+        options = {"copies": k, "neighbouring_relation": told["neighbouring_relation"]}
+        clear = statements.advantage(event, trace_rate=1.0, **options)
+        rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}
+        after = statements.advantage(event, **rates, **options)
+        each = {"right_guesses": clear, "right_guesses_after_redaction": after}
+        percent = {name: 100 * statements.right_guess(value) for name, value in each.items()}
+        rows.append({"copies": k, **percent})
+    return rows

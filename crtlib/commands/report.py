@@ -1,0 +1,53 @@
+"""``crtlib report``: what a model completes of its training text, by user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    model: Annotated[
+        Path, typer.Argument(help="Folder of crtlib train, or of a transformers causal model.")
+    ],
+    corpus: Annotated[Path, typer.Option(help="The training dialogues, one JSON object a line.")],
+    out: Annotated[Path, typer.Option(help="Folder for report.html, .json and Parquet tables.")],
+    top_k: Annotated[int, typer.Option(help="Guesses that an attacker sees; 1: tab attack.")] = 3,
+    public: Annotated[Path | None, typer.Option(help="Folder of a public model.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="One text: turn or dialogue; default: as trained, or turn.")
+    ] = None,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Write text in clear.")] = False,
+    lengths_only: Annotated[
+        bool, typer.Option("--lengths-only", help="Lengths and counts, no users, no labels.")
+    ] = False,
+    min_length: Annotated[int, typer.Option(help="Tokens of the shortest run to count.")] = 1,
+    threshold: Annotated[float | None, typer.Option(help="Ratio t of metric 2.")] = None,
+    verbatim: Annotated[
+        bool, typer.Option("--verbatim", help="Drop runs at the end of a text, as printed.")
+    ] = False,
+) -> None:
+    """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
+    import torch
+
+    from crtlib.reports import leakage
+
+    page, told = leakage.make(
+        model,
+        corpus,
+        out,
+        top_k=top_k,
+        public=public,
+        unit=unit,
+        reveal=reveal,
+        lengths_only=lengths_only,
+        min_length=min_length,
+        threshold=threshold,
+        verbatim=verbatim,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+    for name, value in told.items():
+        print(f"{name:>40}  {'-' if value is None else value}")
+    print(page)

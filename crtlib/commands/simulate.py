@@ -1,0 +1,27 @@
+"""``crtlib simulate``: customer-service dialogues whose secrets are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def simulate(
+    dialogues: Annotated[int, typer.Option(help="How many dialogues.")],
+    out: Annotated[Path, typer.Option(help="The JSONL file to write; .jsonl.gz packs it.")],
+    seed: Annotated[int, typer.Option(help="Another seed, another split of the same world.")] = 0,
+    variety: Annotated[str, typer.Option(help="paper (61 public turns) or rich.")] = "paper",
+) -> None:
+    """Simulate customer-service dialogues, with the place and kind of every secret."""
+    from tqdm import tqdm
+
+    from crtlib.text import customersim, jsonl
+
+    if dialogues < 1:
+        raise ValueError(f"dialogues={dialogues}: must be at least 1")
+    made = customersim.stream(dialogues, seed, variety)
+    # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
+    jsonl.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)
+    print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")

@@ -1,0 +1,51 @@
+"""``crtlib sweep``: run what a figure or table still lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def sweep(
+    name: Annotated[
+        str,
+        typer.Argument(help="crt, tuning, leakage, secrets, games or screening."),
+    ],
+    profile: Annotated[str, typer.Option(help="quick, laptop or paper.")] = "quick",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
+    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, how long, what lacks.")
+    ] = False,
+    keep_models: Annotated[bool, typer.Option(help="Keep the trained models in the store.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
+) -> None:
+    """Run what a figure or table still lacks. A killed sweep goes on where it was.
+
+    Example: crtlib sweep crt --profile quick --set gammas=[0.05] --dry-run
+    """
+    from crtlib.experiments import spine, sweeps, tables
+    from crtlib.experiments.store import Store
+
+    studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
+    if dry_run:
+        print(spine.plan(studies, runs).summary(workers))
+        return
+    table = spine.sweep(
+        studies,
+        runs,
+        profile=profile,
+        workers=workers,
+        device=device,
+        keep_models=keep_models,
+    )
+    if out:
+        tables.record(table, out)
+    print(sweeps.overview(table))

@@ -1,0 +1,73 @@
+"""``crtlib train``: screen, train, attack, promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model, guarantee and measurements.")],
+    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
+    method: Annotated[
+        str, typer.Option(help="sgd, dedup, dpsgd, selective, crt or crt_sigma0.")
+    ] = "crt",
+    model: Annotated[str, typer.Option(help="lstm or gpt2.")] = "lstm",
+    policy: Annotated[
+        str, typer.Option(help="Redaction policy pi; several, joined by +.")
+    ] = "regex:customersim",
+    conservative: Annotated[
+        str, typer.Option(help="Conservative policy pi_c.")
+    ] = "regex:customersim",
+    gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
+    epsilon: Annotated[float, typer.Option(help="Target epsilon of DP-SGD.")] = 3.0,
+    delta: Annotated[float, typer.Option(help="Target delta.")] = 8e-5,
+    neighbouring: Annotated[str, typer.Option(help="add_or_remove or replace.")] = "replace",
+    epochs: Annotated[int, typer.Option(help="Epochs.")] = 8,
+    init: Annotated[
+        str, typer.Option(help="random, or a pre-trained GPT-2: hub id or folder (model gpt2).")
+    ] = "random",
+    labelled: Annotated[
+        int, typer.Option(help="Dialogues whose labels teach the policy tagger; not trained on.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
+    canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    repeatable_noise: Annotated[
+        bool, typer.Option(help="Noise from the seed: for experiments, never for a release.")
+    ] = False,
+) -> None:
+    """Screen and train on a corpus; write the model, its guarantee and the canary attack.
+
+    Example: crtlib train dialogues.jsonl --unit turn --method crt --epsilon 3 --out run
+    """
+    from crtlib.experiments import own
+
+    trained = own.train_on(
+        corpus,
+        out=out,
+        unit=unit,
+        method=method,
+        model=model,
+        policy=policy,
+        conservative=conservative,
+        gamma=gamma,
+        epsilon=epsilon,
+        delta=delta,
+        neighbouring_relation=neighbouring,
+        epochs=epochs,
+        init=init,
+        labelled=labelled,
+        seed=seed,
+        canaries=canaries,
+        device=device,
+        repeatable_noise=repeatable_noise,
+        progress=True,
+    )
+    for name, _, item, value in trained.rows:
+        if name == "exposure" or name.startswith("test_"):
+            print(f"{name:>16} {item or '':>3} {value:.4g}")
+    print(trained.promise)
