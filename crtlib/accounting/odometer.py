@@ -25,6 +25,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -32,8 +33,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.checks import check_choice
+from crtlib.checks import check_choice, check_delta
 
 SCHEMA = "crtlib/odometer/1"
 SUFFIX = ".odometer"
@@ -287,3 +289,35 @@ def spent(entries: Sequence[Entry], *, run: str | None = None) -> Spent:
             last[e.run] = e
     kept = (e for e in last.values() if e.state != "struck" or not e.because)
     return Spent(tuple(kept))
+
+
+def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:
+    """What an odometer holds, as JSON: each run with its own epsilon at ``delta``, and all that
+    count together, for the largest unit among them. Infinite is "inf", no protection null."""
+    check_delta(delta)
+    entries = read(folder)
+    last = {e.run: e for e in entries}
+    whole = spent(entries)
+    unit = max((e.unit for e in last.values()), key=UNITS.index, default=UNITS[0])
+    holds = {name: size for e in last.values() if e.unit == unit for name, size in e.holds.items()}
+
+    def epsilon(events: Sequence[SampledGaussian], groups: ledger.Group) -> float | str:
+        value = ledger.epsilon(events, delta=delta, neighbouring_relation="replace", group=groups)
+        return "inf" if math.isinf(value) else math.ceil(value * 1000) / 1000
+
+    names = ("entry", "time", "state", "method", "unit", "model", "because")
+    rows = [
+        {name: getattr(e, name) for name in names}
+        | {"epsilon": None if e.events is None else epsilon(e.events, 1)}
+        for e in last.values()
+    ]
+    gamma, delta2 = whole.rates("", 0.0, 0.0)
+    together = epsilon(whole.events, whole.groups(unit, holds)) if whole.events else 0.0
+    if whole.unprotected:
+        together = "inf"
+    return {
+        "unit": unit,
+        "delta": delta,
+        "runs": rows,
+        "together": {"epsilon": together, "gamma": gamma, "delta2": delta2},
+    }

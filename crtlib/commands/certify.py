@@ -24,6 +24,9 @@ def certify(
     report: Annotated[
         Path | None, typer.Option(help="Evidence to attach: the folder of crtlib report.")
     ] = None,
+    copies: Annotated[
+        str, typer.Option(help="Rows for a person with so many secrets, or one said so often.")
+    ] = "5,20",
     odometer: Annotated[
         Path | None, typer.Option(help="The odometer, if it was moved since.")
     ] = None,
@@ -40,6 +43,7 @@ def certify(
 
     Example: crtlib certify run --out certificate.html
     """
+    from crtlib.checks import whole_numbers
     from crtlib.reports import certify
 
     if verify:
@@ -47,7 +51,7 @@ def certify(
     else:
         difference, value = None, certify.write(
             run, out, name=name, audience=audience, audit=audit, report=report, place=odometer,
-            force=force,
+            copies=whole_numbers("copies", copies), force=force,
         )  # fmt: skip
     verdict = str(value["verdict"])
     if as_json:

@@ -157,14 +157,15 @@ def promise(record: Mapping[str, Any], spent: odometer.Spent | None) -> Promise:
     )
 
 
-def kind_of(record: Mapping[str, Any]) -> str:
-    """The kind of guarantee; where no label tells what was passed over, that of a data point."""
-    if (
-        record["kind"] == "bayesian_confidentiality"
-        and record["rates"]["trace"]["how"] == "unknown"
-    ):
-        return "dp"
-    return str(record["kind"])
+def kind_of(record: Mapping[str, Any], spent: odometer.Spent | None = None) -> str:
+    """The kind of guarantee. Where no label tells what was passed over it is that of a data point.
+    Where an earlier run may have learned some points without noise, no promise is left for each
+    point, and that of a secret drawn at random is what both have."""
+    kind = str(record["kind"])
+    if kind == "bayesian_confidentiality" and record["rates"]["trace"]["how"] == "unknown":
+        kind = "dp"
+    bare = any(e.delta2 > 0 for e in spent.private) if spent else False
+    return "bayesian_confidentiality" if kind == "dp" and bare else kind
 
 
 def reasons(
@@ -185,7 +186,8 @@ def reasons(
          "A policy read the labels themselves, which the rest of the text does not have."),
         (not known, "Nothing is known of the secrets that were learned without noise: label some."),
         (math.isinf(epsilon), "The accountant shows no epsilon."),
-        (known and delta >= 1, "Delta is 1."),
+        (known and delta >= 1,
+         "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),
     ]  # fmt: skip
     return [text for applies, text in checks if applies]
 
@@ -199,14 +201,14 @@ def parts(
 ) -> dict[str, Any]:
     """The parts of a certificate (:func:`crtlib.reports.certificate.certificate` seals them)."""
     record, spent = trained.record, trained.spent or odometer.Spent(())
-    kind, own = kind_of(record), promise(record, spent)
+    kind, own = kind_of(record, spent), promise(record, spent)
     missed = secret = (math.inf, 1.0)
     if kind != "none":
         missed = own.missed()
         secret = own.secret() if kind == "bayesian_confidentiality" else missed
     why = reasons(record, trained, missed[0], missed[1] + own.delta2)
     verdict = "none" if kind == "none" else "void" if why else "holds"
-    labels = record["labels"] if kind == "bayesian_confidentiality" else None
+    labels = record["labels"] if kind == record["kind"] == "bayesian_confidentiality" else None
     extra = (
         [f"how many messages one {record['unit']} holds"] if max(own.groups, default=1) > 1 else []
     )
@@ -219,7 +221,7 @@ def parts(
         "unit": record["unit"],
         "method": record["method"],
         "guarantee": _guarantee(own, kind, secret, missed),
-        "right_guess": _right_guesses(own, kind, copies) if verdict == "holds" else [],
+        "right_guess": _right_guesses(own, kind, copies, found) if verdict == "holds" else [],
         "value_guess": _value_guesses(missed) if verdict == "holds" else [],
         "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
                       "floating_point": FLOATING_POINT},
@@ -256,12 +258,15 @@ def _guarantee(
     }
 
 
-def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[dict[str, Any]]:
+def _right_guesses(
+    own: Promise, kind: str, copies: Sequence[int], found: bool
+) -> list[dict[str, Any]]:
     bayes = kind == "bayesian_confidentiality"
     gamma, delta2 = (own.gamma, own.delta2) if bayes else (1.0, own.delta2)
     rows = [("missed", 1, own.right(1, 1.0, 0.0))]
     if bayes:
-        rows = [("random", 1, own.right(1, gamma, delta2)), ("found", 1, 0.5), *rows]
+        rows.insert(0, ("random", 1, own.right(1, gamma, delta2)))
+        rows += [("found", 1, 0.5)] if found else []
     if delta2 > 0:
         rows.append(("public", 1, 1.0))
     rows += [("user", k, own.right(k, gamma, delta2)) for k in copies]
@@ -282,7 +287,8 @@ def _before(record: Mapping[str, Any], spent: odometer.Spent, kind: str) -> dict
     alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
     if kind != "none":
         single = promise(record, None)
-        alone = _pair(single.secret() if kind == "bayesian_confidentiality" else single.missed())
+        bayes = kind_of(record) == "bayesian_confidentiality"
+        alone = _pair(single.secret() if bayes else single.missed())
     return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
             "entries": [e.entry for e in spent.entries]}  # fmt: skip
 
@@ -347,6 +353,7 @@ def write(
     audit: str | os.PathLike[str] | None = None,
     report: str | os.PathLike[str] | None = None,
     place: str | os.PathLike[str] | None = None,
+    copies: Sequence[int] = COPIES,
     force: bool = False,
 ) -> dict[str, Any]:
     """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
@@ -361,7 +368,7 @@ def write(
     for path in (page, page.with_suffix(".json")):
         outputs.check_file(path, force=force)
     trained = read(run, place=place)
-    content = parts(trained, name=name, evidence=evidence(audit, report))
+    content = parts(trained, name=name, copies=copies, evidence=evidence(audit, report))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     jsonschema.validate(value, certificate.schema())

@@ -134,8 +134,9 @@ def _o5(c: Certificate) -> list[str]:
         if row["at_most"] >= NO_PROMISE:
             out.append(f"{who}no promise.")
         else:
-            out.append(f"{who}at most {times(row['at_most'])} times in 100, if their secrets are "
-                       "passed over as often as others'.")  # fmt: skip
+            often = "" if _kind(c) == "dp" else (
+                ", if their secrets are passed over as often as others'")  # fmt: skip
+            out.append(f"{who}at most {times(row['at_most'])} times in 100{often}.")
     return out
 
 
