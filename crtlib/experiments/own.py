@@ -60,7 +60,7 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     if labelled > most:
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
     chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0, "canaries": 0}
-    chosen |= settings
+    chosen |= {"neighbouring_relation": "replace"} | settings
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
         dialogues=size - 2 * heldout - labelled,

@@ -37,7 +37,6 @@ TITLES = {
     "right_guess": "Right guesses",
     "value_guess": "Guesses of a value",
     "mechanism": "Mechanism",
-    "rates": "Rates",
     "labels": "Labels",
     "policies": "Policies",
     "treated_as_public": "Treated as public",
@@ -149,9 +148,12 @@ def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
 
 def _rates(value: Certificate) -> Sequence[dict[str, Any]]:
     rates = value["rates"]
-    rows = [{"kind": "all", "what": name, **rates[name]} for name in ("miss", "trace", "public")]
-    for kind, some in (rates.get("by_kind") or {}).items():
-        rows += [{"kind": kind, "what": name, **row} for name, row in some.items()]
+    groups = {"all": {n: rates[n] for n in ("miss", "trace", "public")}}
+    rows = []
+    for kind, some in (groups | (rates.get("by_kind") or {})).items():
+        for name, row in some.items():
+            every = " of ".join(f"{n:,}" for n in row.get("all") or ())
+            rows.append({"kind": kind, "what": name, **row, "all": every or None})
     return rows
 
 
@@ -178,5 +180,5 @@ def trade_off(value: Certificate, curves: Mapping[str, Sequence[tuple[float, flo
         alt="the nearer a curve is to the diagonal, the less can be told",
         levels=[(charts.y(at), text) for at, text in shares],
         ticks=[(charts.x(min(max(at, 0.03), 0.95)), text) for at, text in shares],
-        lines=lines, key=[*key, ("line third", "a coin" if dp else "found")],
+        lines=lines, key=[*key, ("line third", "a coin")],
     )  # fmt: skip

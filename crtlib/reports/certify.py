@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ NOT_PROMISED = (
     "anything across other versions of this text",
     "safety from attacks on floating-point noise",
 )
+
+PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 
 
 def up(value: float) -> float | str:
@@ -129,10 +131,11 @@ class Promise:
         return amplified, delta
 
     def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
-        """How often a guess is right about a secret in so many messages."""
+        """How often a guess is right, whether a secret in so many messages stood there or was
+        blacked out: for replacement, whatever the relation of the epsilon."""
         gained = statements.advantage(
             self.events, copies=copies, trace_rate=trace_rate, public_rate=public_rate,
-            neighbouring_relation=self.relation, group=self.groups,
+            neighbouring_relation="replace", group=self.groups,
         )  # fmt: skip
         return statements.right_guess(gained)
 
@@ -209,9 +212,11 @@ def parts(
     why = reasons(record, trained, missed[0], missed[1] + own.delta2)
     verdict = "none" if kind == "none" else "void" if why else "holds"
     labels = record["labels"] if kind == record["kind"] == "bayesian_confidentiality" else None
-    extra = (
-        [f"how many messages one {record['unit']} holds"] if max(own.groups, default=1) > 1 else []
-    )
+    ours = record["odometer"]["screening"]
+    found = all(e.screening == ours for e in spent.private)  # another may have passed it over
+    known = list(record["treated_as_public"])
+    if max(own.groups, default=1) > 1:
+        known.append(f"how many messages one {record['unit']} holds")
     return {
         "software": record["software"],
         "verdict": verdict,
@@ -222,17 +227,17 @@ def parts(
         "method": record["method"],
         "guarantee": _guarantee(own, kind, secret, missed),
         "right_guess": _right_guesses(own, kind, copies, found) if verdict == "holds" else [],
-        "value_guess": _value_guesses(missed) if verdict == "holds" else [],
+        "value_guess": _value_guesses(own) if verdict == "holds" else [],
         "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
                       "floating_point": FLOATING_POINT},
         "rates": record["rates"],
         "labels": labels,
         "policies": record["policies"],
-        "treated_as_public": [*record["treated_as_public"], *extra],
+        "treated_as_public": known,
         "searched": record["searched"],
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
-        "spent_before": _before(record, spent, kind),
-        "not_promised": list(NOT_PROMISED),
+        "spent_before": _before(record, spent, own),
+        "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
 
@@ -276,20 +281,23 @@ def _right_guesses(
     ]
 
 
-def _value_guesses(missed: tuple[float, float]) -> list[dict[str, Any]]:
-    epsilon, delta = missed
+def _value_guesses(own: Promise) -> list[dict[str, Any]]:
+    """For replacement too: one value in place of another."""
+    epsilon, delta = replace(own, relation="replace").missed()
     guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
     return [{"prior": p, "at_most": min(1.0, float(upwards(q)))} for p, q in guesses]
 
 
-def _before(record: Mapping[str, Any], spent: odometer.Spent, kind: str) -> dict[str, Any]:
-    """This model's own guarantee, and the earlier ones that the certificate adds."""
+def _before(record: Mapping[str, Any], spent: odometer.Spent, own: Promise) -> dict[str, Any]:
+    """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
+    their screenings together."""
     alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
-    if kind != "none":
+    if kind_of(record) != "none":
         single = promise(record, None)
         bayes = kind_of(record) == "bayesian_confidentiality"
         alone = _pair(single.secret() if bayes else single.missed())
     return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
+            "gamma": own.gamma, "delta2": own.delta2,
             "entries": [e.entry for e in spent.entries]}  # fmt: skip
 
 
@@ -304,7 +312,7 @@ def profile(own: Promise, kind: str) -> dict[str, Any]:
     rates = {"secret": (own.gamma, own.delta2), "missed": (1.0, 0.0)}
     drawn = {
         name: tradeoff.tradeoff(
-            own.events, grid, neighbouring_relation=own.relation, group=own.groups,
+            own.events, grid, neighbouring_relation="replace", group=own.groups,
             trace_rate=gamma, public_rate=delta2,
         ).lower.tolist()
         for name, (gamma, delta2) in rates.items()
@@ -325,7 +333,9 @@ def evidence(
     attached: dict[str, Any] = {}
     if audit is not None:
         a = _json(Path(audit))
-        attached["audit"] = {"lower": a["epsilon_lower"], "epsilon": a["proved"]} | {
+        proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
+        lower = math.floor(1000 * a["epsilon_lower"]) / 1000
+        attached["audit"] = {"lower": lower, "epsilon": proved} | {
             name: a[name] for name in ("confidence", "canaries", "guessed", "right")
         }
     if report is not None:
