@@ -383,7 +383,7 @@ def write(
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     jsonschema.validate(value, certificate.schema())
     numbers = None
-    if value["verdict"] == "holds":
+    if value["verdict"] == "holds" and audience != "officer":
         numbers = profile(promise(trained.record, trained.spent), value["guarantee"]["kind"])
     command = f"crtlib certify {Path(run).name} --out {page.name}"
     html = certificate.pages(value, audience, profile=numbers, command=command)

@@ -40,7 +40,7 @@ def test_a_ledger_is_private_and_holds_what_was_entered(tmp_path):
     (lambda rows: [rows[0], rows[2]], "entry 2 does not follow entry 1"),
     (lambda rows: rows[1:], "entry 1 does not follow entry 0"),
     (lambda rows: [rows[1], rows[0], rows[2]], "entry 1 does not follow entry 0"),
-    (lambda rows: [rows[0].replace('"steps": 200', '"steps": 2'), *rows[1:]], "entry 1 was changed"),
+    (lambda rows: [rows[0].replace(": 200", ": 2"), *rows[1:]], "entry 1 was changed"),
     (lambda rows: [*rows[:2], rows[2][:40]], "entry 3 is damaged"),
 ])  # fmt: skip
 def test_a_line_that_is_lost_or_changed_shows(tmp_path, harm, says):
