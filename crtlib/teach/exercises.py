@@ -94,7 +94,7 @@ def by_id(name: str) -> Exercise:
 
 
 def digest(name: str, words: str) -> str:
-    """The salted hash of an answer in words: case, spaces and order of a comma list do not count."""
+    """The salted hash of an answer in words; case, spaces and the order of a list do not count."""
     parts = sorted(" ".join(part.split()).lower().strip(". ") for part in words.split(","))
     salt = f"crtlib:{name}".encode()
     return hashlib.scrypt(", ".join(parts).encode(), salt=salt, n=2**12, r=8, p=1, dklen=16).hex()
