@@ -1,6 +1,5 @@
 """The attack lab: two models leave the house, and you find out what they give away.
 
->>> room = practice()  # doctest: +SKIP
 >>> sorted(form(["A", "B"]))
 ['exposure', 'extraction', 'lab', 'membership', 'name', 'noisy', 'reconstruction']
 """
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from crtlib import files
+from crtlib import files, outputs
 from crtlib.attacks import exposure, inference, membership
 from crtlib.checks import check
 from crtlib.models import folder as folders
@@ -36,8 +36,6 @@ MISSED = 0.3
 """The miss rate of both teams' policy."""
 CANDIDATES = 5
 """Values among which a secret is to be named."""
-LUCK = 0.63
-"""What an AUC of 60 members and 60 others reaches by luck one time in a hundred."""
 GUESSES = 20
 """Numbers that may be handed in as extracted."""
 POINTS = {
@@ -126,11 +124,6 @@ def room(seed: int = 0) -> Room:
     return Room(given, replace(key, reference=best), fitted)
 
 
-def practice() -> Given:
-    """The class with which everybody may practise; its key is public, so it gives no marks."""
-    return room(0).given
-
-
 # --------------------------------------------------------------------------- what is asked
 def _sentences(
     people: labs.People, leaky: labs.Fitted, rng: np.random.Generator
@@ -186,6 +179,16 @@ def auc(scores: np.ndarray, members: np.ndarray) -> float:
     return float(membership.auc(-scores[members], -scores[~members]))
 
 
+def luck(members: np.ndarray) -> float:
+    """The AUC that scores without knowledge exceed one time in a hundred (Mann-Whitney).
+
+    >>> round(luck(np.arange(120) < 60), 2)
+    0.62
+    """
+    n, m = int(members.sum()), int((~members).sum())
+    return 0.5 + 2.326 * math.sqrt((n + m + 1) / (12 * n * m))
+
+
 def solve(given: Given, name: str = "reference") -> dict[str, Any]:
     """A submission that follows the instructions, and nothing else: no key."""
     highest = {
@@ -219,6 +222,7 @@ def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 def hand_out(seed: int, folder: Path) -> Path:
     """Write what the students of a class get; returns the folder. The seed is the key: keep it."""
+    outputs.check_folder(folder)
     made = room(seed)
     for letter, fitted in made.fitted.items():
         folders.save(fitted.model, fitted.tokenizer, fitted.spec, folder / "models" / letter)
@@ -271,11 +275,12 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
         "sum log-probabilities over the six digits; which of the models is the loud one?",
     )
     scores = numbers(answer["membership"], len(key.members))
+    chance = luck(key.members)
     area = 0.5 if scores is None else auc(scores, key.members)
     marks.add(
         "membership",
-        clipped((area - LUCK) / (key.reference["membership"] - LUCK)),
-        f"higher means member; luck reaches an AUC of {LUCK}, so only what is above it counts",
+        clipped((area - chance) / max(key.reference["membership"] - chance, 1e-9)),
+        f"higher means member; luck reaches an AUC of {chance:.2f}, only what is above it counts",
     )
     chosen = numbers(answer["reconstruction"], len(key.truth))
     named = 1 / CANDIDATES if chosen is None else float(np.mean(chosen == key.truth))
@@ -289,7 +294,8 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
     belief = said / max(said + sum(other), 1e-9)
     marks.add(
         "noisy",
-        clipped(1 + np.log2(max(belief, 1e-3))),
-        "half and half scores nothing, and to be sure of the wrong model costs all",
+        float(1 + np.log2(max(belief, 1e-3))),
+        "half and half scores nothing, and to be sure of the wrong model costs as much",
+        least=-1.0,
     )
     return marks

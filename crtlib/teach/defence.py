@@ -45,10 +45,10 @@ READINGS = 80
 DELTA = 8e-5
 LEAST_DELTA = 0.06
 """A guarantee whose whole delta is above this promises nothing to one customer in sixteen."""
-WORST_PPL, BEST_PPL = 6.0, 1.5
+WORST_PPL, BEST_PPL = 30.0, 1.5
 """The perplexities over words that earn nothing and everything; ordinary training on redacted text
 reaches about the second."""
-POINTS = {"utility": 40, "leakage": 35, "epsilon": 25}
+POINTS = {"utility": 35, "leakage": 30, "epsilon": 35}
 METHODS = ("sgd", "dedup", "dpsgd", "crt")
 
 
@@ -230,7 +230,7 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None
 
 
 def _bounded(rate: Any) -> MissRate:
-    if not rate.of:
+    if rate.how != "one_per_cluster":  # certain from the policy, or unknown
         return MissRate(rate.upper)
     return MissRate.measured(rate.count, rate.of, confidence=0.975)
 

@@ -2,7 +2,7 @@
 
 >>> people = draw(seed=3, dialogues=12, canaries=2)
 >>> len(people.canaries), people.points[0].text.split(":")[0]
-(2, 'SYS')
+(2, 'USR')
 >>> fitted = fit(people, "sgd", Constants(epochs=1, batch_size=32, learning_rate=1e-2))
 >>> fitted.events, fitted.prepared.duplicates
 ([], 0)

@@ -25,16 +25,17 @@ class Marks:
     earned: dict[str, float] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
 
-    def add(self, task: str, share: float, hint: str) -> None:
-        """Credit a share in [0, 1] of a task's points; below one half the student reads why."""
-        self.earned[task] = round(self.of[task] * clipped(share), 1)
+    def add(self, task: str, share: float, hint: str, *, least: float = 0.0) -> None:
+        """Credit a share of a task's points, from ``least`` to 1; below one half the student reads
+        why."""
+        self.earned[task] = round(self.of[task] * min(1.0, max(least, share)), 1)
         if share < 0.5:
             self.hints.append(f"{task}: {hint}")
 
     @property
     def total(self) -> float:
         """All points, of 100."""
-        return round(sum(self.earned.values()), 1)
+        return round(max(0.0, sum(self.earned.values())), 1)
 
 
 def clipped(x: float) -> float:
