@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -345,6 +345,7 @@ def fit(
         phases,
         parts,
         flags=flags,
+        owners={"private": _owners(d.prepared.private)} if study.how.by_user else None,
         seed=study.seed,
         secure=secure,
         progress=progress,
@@ -352,6 +353,14 @@ def fit(
         checkpoint=checkpoint,
     )
     return Fitted(run, d, phases, spec)
+
+
+def _owners(points: Sequence[Point]) -> list[int]:
+    """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
+    if any(not p.user for p in points):
+        raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
+    number = {user: k for k, user in enumerate(dict.fromkeys(p.user for p in points))}
+    return [number[p.user] for p in points]
 
 
 def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec]:

@@ -35,6 +35,7 @@ from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.phases import Flags, Phase, Points, collate
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
+from crtlib.training.steps import Unit
 
 __all__ = ["Run", "train"]
 Rows = TypeVar("Rows", Points, Flags)
@@ -47,6 +48,7 @@ def train(
     *,
     seed: int,
     flags: Mapping[str, Flags] | None = None,
+    owners: Mapping[str, Sequence[int]] | None = None,
     secure: bool = False,
     optimizer: Literal["adam", "sgd"] = "adam",
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
@@ -56,8 +58,12 @@ def train(
     """Run ``phases`` in order on ``model`` (changed in place, on the device where it is).
 
     ``parts`` maps "public" and "private" to token sequences; "all" is both. ``flags``, in the same
-    shape, marks the private tokens for phases that read them. Public and private updates have an
-    optimizer each, so that Adam's moments of one never scale the other's steps.
+    shape, marks the private tokens for phases that read them. ``owners`` says of each point of a
+    part to which unit it belongs (0, 1, ...): Poisson phases then draw units and clip what each
+    owns as one gradient, so that their guarantee is one of units.
+
+    Public and private updates have an optimizer each, so that Adam's moments of one never scale
+    the other's steps.
 
     Poisson draws and noise have generators of their own. By default they follow from ``seed``, so
     a run can be repeated: right for experiments, WRONG for a release, because who knows the seed
@@ -79,11 +85,13 @@ def train(
     model, and for points beyond the model's context.
     """
     parts, flags = _with_all(parts), _with_all(flags or {})
+    units = {part: _units(part, parts, ids) for part, ids in (owners or {}).items()}
     _check(model, phases, parts, flags)
     state = State.begin(model, seed=seed, secure=secure, optimizer=optimizer)
     run, file, done = state.run, None, 0
     if checkpoint:
         options = {"seed": seed, "secure": secure, "optimizer": optimizer}
+        options |= {"owners": units} if units else {}
         file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
         done = file.restore(state, phases)
     model.train()
@@ -94,7 +102,8 @@ def train(
             if secure and file:  # charged before it runs: see above
                 file.save(state, k)
         started = time.perf_counter()
-        _run_phase(phase, state, parts[phase.part], flags.get(phase.part, ()))
+        owned = units.get(phase.part) if phase.order == "poisson" else None
+        _run_phase(phase, state, parts[phase.part], flags.get(phase.part, ()), owned)
         run.seconds += time.perf_counter() - started
         if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
             run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
@@ -132,14 +141,31 @@ def _check(
         )
 
 
-def _run_phase(phase: Phase, state: State, points: Points, flags: Flags) -> None:
+def _units(part: str, parts: Mapping[str, Points], owners: Sequence[int]) -> list[list[int]]:
+    """The points of each owner."""
+    if len(owners) != len(parts.get(part, ())) or sorted(set(owners)) != [*range(len(set(owners)))]:
+        raise ValueError(f"owners: must say 0, 1, ... of each point of the part {part!r}")
+    units: list[list[int]] = [[] for _ in set(owners)]
+    for k, owner in enumerate(owners):
+        units[owner].append(k)
+    return units
+
+
+def _run_phase(
+    phase: Phase, state: State, points: Points, flags: Flags, units: list[list[int]] | None
+) -> None:
     """All batches of a phase, each with its updates."""
     run, device = state.run, device_of(state.run.model)
     state.set_rates(phase.rates())
-    lengths = torch.tensor([len(s) for s in points])
+    lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     for indices in phase.batches(lengths, state.generators[phase.order]):
         picked = indices.tolist()
-        batch = collate(points, picked, device)
+        several: list[Unit] = []
+        if units is not None:
+            groups = [units[k] for k in picked]
+            picked = [group[0] for group in groups if len(group) == 1]
+            several = [Unit(collate(points, g, device)) for g in groups if len(g) > 1]
+        batch = [*collate(points, picked, device), *several]
         if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
             marks = collate(flags, picked, device)
             batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]

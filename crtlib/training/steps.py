@@ -28,9 +28,18 @@ from crtlib.training.bookkeeping import trainable
 from crtlib.training.noise import Random, add_noise
 
 Kind = Literal["public", "private"]
+
+
+class Unit(NamedTuple):
+    """One unit of several texts that are clipped together, as micro-batches of its own."""
+
+    pieces: list[tuple[Tensor, Tensor]]
+
+
 Batch = list[tuple[Tensor, ...]]
 """Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
-phase that reads flags, ``(tokens, lengths, flags (B, L))``."""
+phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
+:class:`Unit` stands for each owner of several points."""
 
 
 class Update(NamedTuple):
@@ -69,15 +78,20 @@ def private_step(
     """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
 
     ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
-    third (:func:`crtlib.training.clipping.clipped_sum`). It may be a generator: each is clipped
-    before the next is asked for, and the noise is drawn after the last. It may be empty: then
-    ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
+    third (:func:`crtlib.training.clipping.clipped_sum`), or units. It may be a generator: each is
+    clipped before the next is asked for, and the noise is drawn after the last. It may be empty:
+    then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
 
     Returns how many examples had a gradient without a finite norm; they count as zero.
     """
     parameters = _cleared(model)
     non_finite = 0
-    for tokens, lengths, *targets in batch:
+    for rows in batch:
+        if isinstance(rows, Unit):
+            norm = clipping.unit_sum(model, rows.pieces, clip_norm=clip_norm)
+            non_finite += int(not norm.isfinite())
+            continue
+        tokens, lengths, *targets = rows
         norms = clipping.clipped_sum(
             model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
         ).norms
