@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from crtlib.accounting.guarantees import MissRate
+from crtlib.models import pretrained
 from crtlib.screening import by_name, recall, tagger
 from crtlib.screening.policies import everything, miss
 from crtlib.screening.policy import Labels, Policy
@@ -243,7 +244,7 @@ def data(study: Recipe) -> Data:
         checked=checked,
         policies=(pi, conservative),
         prepared=prepared,
-        tokenizer=adapt(study.init)
+        tokenizer=adapt(pretrained.place(study.init))
         if study.brings_vocabulary
         else _tokenizer(planted, study.unit, cautious, conservative, study.vocab_size),
         canaries=secrets,

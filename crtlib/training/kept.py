@@ -19,6 +19,7 @@ import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from crtlib import files
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
@@ -28,7 +29,6 @@ from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import Run
 
 EVENTS = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
-FILES = ("model.safetensors", "tokenizer.json", "model.json")
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,25 @@ class Kept:
 
     run: Run
     tokenizer: Bpe
-    spec: ModelSpec
+    spec: ModelSpec | None
 
 
-def save(run: Run, tokenizer: Bpe, spec: ModelSpec, folder: str | os.PathLike[str]) -> None:
+def save(
+    run: Run, tokenizer: Bpe, spec: ModelSpec | None, folder: str | os.PathLike[str], **options: Any
+) -> None:
     """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
-    holds the SHA-256 of the others, so where it stands and agrees the folder is whole."""
+    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. Without a
+    ``spec`` the folder is one of ``transformers``; ``options`` as of
+    :func:`crtlib.models.folder.save`."""
     folder = Path(folder)
     (folder / "run.json").unlink(missing_ok=True)  # of an earlier model: not whole any more
-    model_folder.save(run.model, tokenizer, spec, folder)
+    names = model_folder.save(run.model, tokenizer, spec, folder, **options)
     summary = {
         "events": [{"type": type(event).__name__, **asdict(event)} for event in run.events],
         "history": run.history,
         "updates": dict(run.updates),
         "seconds": run.seconds,
-        "sha256": {name: _digest(folder / name) for name in FILES},
+        "sha256": {name: _digest(folder / name) for name in names},
     }
     files.write_text(folder / "run.json", json.dumps(summary) + "\n")
 

@@ -21,11 +21,13 @@ ledger entry: the sampler that ran is the one that is accounted.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -33,7 +35,8 @@ from tqdm.auto import tqdm
 
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
-from crtlib.training.phases import Flags, Phase, Points, collate
+from crtlib.training.memory import tokens_at_once
+from crtlib.training.phases import Flags, Phase, Points, PublicPhase, collate
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
 from crtlib.training.steps import Unit
 
@@ -51,6 +54,8 @@ def train(
     owners: Mapping[str, Sequence[int]] | None = None,
     secure: bool = False,
     optimizer: Literal["adam", "sgd"] = "adam",
+    precision: Literal["float32", "bfloat16"] = "float32",
+    memory: float | None = None,
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
@@ -78,8 +83,12 @@ def train(
     ``checkpoint`` names a file that is replaced atomically after every phase, with model,
     optimizers, generators and events, readable by its owner alone; when it exists, training goes
     on from there and the result is bit-identical to an uninterrupted run. A checkpoint of another
-    run is refused. ``progress`` shows a bar over phases, with the time left and nothing about the
-    data.
+    run is refused. ``progress`` shows a bar on a terminal: steps, the time left, and the loss of
+    public steps (that of private points is itself private).
+
+    ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
+    ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
+    batches are read in parts, which changes no result but for rounding.
 
     Raises ``ValueError`` for a phase whose part is missing or empty, or that cannot work with the
     model, and for points beyond the model's context.
@@ -92,10 +101,12 @@ def train(
     if checkpoint:
         options = {"seed": seed, "secure": secure, "optimizer": optimizer}
         options |= {"owners": units} if units else {}
+        options |= {"precision": precision} if precision != "float32" else {}
         file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
         done = file.restore(state, phases)
     model.train()
-    bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
+    at_once = tokens_at_once(model, memory)
+    bar = _bar([_steps(p, len(parts[p.part])) for p in phases], done, progress)
     for k, phase in enumerate(phases[done:], start=done):
         if (event := phase.event()) is not None:
             run.events.append(event)
@@ -103,14 +114,15 @@ def train(
                 file.save(state, k)
         started = time.perf_counter()
         owned = units.get(phase.part) if phase.order == "poisson" else None
-        _run_phase(phase, state, parts[phase.part], flags.get(phase.part, ()), owned)
+        read = _Reading(parts[phase.part], flags.get(phase.part, ()), owned, at_once)
+        with torch.autocast(device_of(model).type, torch.bfloat16, precision == "bfloat16"):
+            _run_phase(phase, state, read, bar)
         run.seconds += time.perf_counter() - started
         if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
             run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
             model.train()
         if file:
             file.save(state, k + 1)
-        bar.update()
     bar.close()
     for p in trainable(model).values():
         p.grad = None
@@ -151,11 +163,36 @@ def _units(part: str, parts: Mapping[str, Points], owners: Sequence[int]) -> lis
     return units
 
 
-def _run_phase(
-    phase: Phase, state: State, points: Points, flags: Flags, units: list[list[int]] | None
-) -> None:
+@dataclass(frozen=True)
+class _Reading:
+    """What a phase reads: points with flags, who owns which, and how many tokens at once."""
+
+    points: Points
+    flags: Flags
+    units: list[list[int]] | None
+    at_once: int
+
+
+def _steps(phase: Phase, points: int) -> int:
+    """Batches of a phase."""
+    if isinstance(phase, PublicPhase):
+        return phase.passes * math.ceil(points / phase.batch_size)
+    steps = getattr(phase, "steps", None)
+    return int(steps or math.ceil(points / getattr(phase, "batch_size", points)))
+
+
+def _bar(steps: Sequence[int], done: int, progress: bool) -> tqdm[Any]:
+    """A bar over the steps of all phases, on a terminal only."""
+    return tqdm(
+        total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",
+        disable=None if progress else True,
+    )  # fmt: skip
+
+
+def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> None:
     """All batches of a phase, each with its updates."""
     run, device = state.run, device_of(state.run.model)
+    points, units, at_once = read.points, read.units, read.at_once
     state.set_rates(phase.rates())
     lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     for indices in phase.batches(lengths, state.generators[phase.order]):
@@ -164,12 +201,15 @@ def _run_phase(
         if units is not None:
             groups = [units[k] for k in picked]
             picked = [group[0] for group in groups if len(group) == 1]
-            several = [Unit(collate(points, g, device)) for g in groups if len(g) > 1]
-        batch = [*collate(points, picked, device), *several]
+            several = [Unit(collate(points, g, device, at_once)) for g in groups if len(g) > 1]
+        batch = [*collate(points, picked, device, at_once), *several]
         if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
-            marks = collate(flags, picked, device)
+            marks = collate(read.flags, picked, device, at_once)
             batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
         for update in phase.updates(run.model, batch, state.generators["noise"]):
             state.optimizers[update.kind].step()
             run.updates[update.kind] += 1
             run.non_finite += update.non_finite
+            if update.loss is not None and not bar.disable:
+                bar.set_postfix_str(f"loss {update.loss:.2f}", refresh=False)
+        bar.update()

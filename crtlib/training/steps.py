@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from crtlib.training import clipping
@@ -43,27 +44,29 @@ phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have o
 
 
 class Update(NamedTuple):
-    """One update that waits in ``.grad``: its kind, and how many examples were left out of it
-    because the norm of their gradient was no finite number."""
+    """One update that waits in ``.grad``: its kind, how many examples were left out of it because
+    the norm of their gradient was no finite number, and of a public one the loss."""
 
     kind: Kind
     non_finite: int = 0
+    loss: float | None = None
 
 
-def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> int:
-    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; the number of targets.
+def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> float | None:
+    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
 
     ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``. Without a target the gradient
-    is zero, and ``None`` where there is no micro-batch.
+    is zero, ``None`` where there is no micro-batch, and so is the loss.
     """
     parameters = _cleared(model)
-    count = 0
+    count, losses = 0, []
     for tokens, lengths in batch:
-        clipping.plain_sum(model, tokens, lengths, reduction="sum")
+        losses.append(clipping.plain_sum(model, tokens, lengths, reduction="sum").sum())
         count += int((lengths - 1).sum())
-    if count > 0:
-        _divide(parameters, count)
-    return count
+    if count <= 0:
+        return None
+    _divide(parameters, count)
+    return float(torch.stack(losses).sum()) / count
 
 
 def private_step(
