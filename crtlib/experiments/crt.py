@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -273,12 +273,13 @@ def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
 @dataclass(frozen=True)
 class Fitted:
     """A trained model with what it read and what was done; ``spec`` is its shape, None for one that
-    was pre-trained elsewhere."""
+    was pre-trained elsewhere, which has a utility ``before`` training."""
 
     run: Run
     data: Data
     schedule: list[Phase]
     spec: ModelSpec | None
+    before: Mapping[str, float] = field(default_factory=dict)
 
     def guarantee(self, study: CrtStudy) -> Guarantee | None:
         """What the study's method promises of what ran, or None without noise.
@@ -332,6 +333,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     secure: bool = False,
+    memory: float | None = None,
     progress: bool = False,
 ) -> Fitted:
     """Prepare the data and train; perplexity on the validation texts after each epoch.
@@ -368,20 +370,22 @@ def fit(
         parts["private"], owners = _fitting(parts["private"], owners, limit, study.long)
     together = len(parts["private"]) > whole or study.how.by_user
     phases = schedule(study, has_public=bool(parts["public"]))
+    before = utility(model.to(device), d.tokenizer, d.test) if spec is None else {}
     run = train(
-        model.to(device),
+        model,
         phases,
         parts,
         flags=flags,
         owners={"private": owners} if together else None,
         precision=study.precision,
+        memory=memory,
         seed=study.seed,
         secure=secure,
         progress=progress,
         on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),
         checkpoint=checkpoint,
     )
-    return Fitted(run, d, phases, spec)
+    return Fitted(run, d, phases, spec, before)
 
 
 def _longest(study: CrtStudy, model: nn.Module) -> int | None:

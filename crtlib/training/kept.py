@@ -41,14 +41,21 @@ class Kept:
 
 
 def save(
-    run: Run, tokenizer: Bpe, spec: ModelSpec | None, folder: str | os.PathLike[str], **options: Any
+    run: Run,
+    tokenizer: Bpe,
+    spec: ModelSpec | None,
+    folder: str | os.PathLike[str],
+    *,
+    record: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> None:
     """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
-    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. Without a
-    ``spec`` the folder is one of ``transformers``; ``options`` as of
-    :func:`crtlib.models.folder.save`."""
+    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. ``record``
+    names another file for it. Without a ``spec`` the folder is one of ``transformers``; ``options``
+    as of :func:`crtlib.models.folder.save`."""
     folder = Path(folder)
-    (folder / "run.json").unlink(missing_ok=True)  # of an earlier model: not whole any more
+    record = Path(record or folder / "run.json")
+    record.unlink(missing_ok=True)  # of an earlier model: not whole any more
     names = model_folder.save(run.model, tokenizer, spec, folder, **options)
     summary = {
         "events": [{"type": type(event).__name__, **asdict(event)} for event in run.events],
@@ -57,14 +64,17 @@ def save(
         "seconds": run.seconds,
         "sha256": {name: _digest(folder / name) for name in names},
     }
-    files.write_text(folder / "run.json", json.dumps(summary) + "\n")
+    with files.replacing(record, mode=0o600) as part:
+        part.write_text(json.dumps(summary) + "\n", encoding="utf-8")
 
 
-def restore(folder: str | os.PathLike[str]) -> Kept | None:
+def restore(
+    folder: str | os.PathLike[str], record: str | os.PathLike[str] | None = None
+) -> Kept | None:
     """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
     folder = Path(folder)
     try:
-        summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        summary = json.loads(Path(record or folder / "run.json").read_text(encoding="utf-8"))
         if any(_digest(folder / name) != sha for name, sha in summary["sha256"].items()):
             return None
         model, tokenizer, spec = model_folder.ours(folder)
