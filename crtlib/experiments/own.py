@@ -106,10 +106,10 @@ class Trained:
         before = self.fitted.before.get("ppl")
         start = "" if before is None else f"{before:.4g} before, "
         lines += [public, f"held-out perplexity {start}{n('test_ppl'):.4g} after"]
-        exposures = [value for name, _, _, value in self.rows if name == "exposure"]
-        if exposures:
-            each = " ".join(f"{x:.1f}" for x in exposures)
-            lines.append(f"exposure of {len(exposures)} canaries, in bits: {each}")
+        for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
+            if bits := [value for name, _, _, value in self.rows if name == metric]:
+                each = " ".join(f"{x:.1f}" for x in bits)
+                lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
         return [*lines, self.promise]
 
 
