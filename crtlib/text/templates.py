@@ -53,8 +53,8 @@ class Template:
 def _joined(line: str, answer: str, end: str = "\n") -> str:
     """``line`` for each message, and ``answer`` where the model is asked to go on."""
     return (
-        "{{ bos_token }}{% for m in messages %}" + line + "{% if not loop.last %}\n{% endif %}"
-        "{% endfor %}{% if add_generation_prompt %}\n" + answer + "{% endif %}"
+        "{{ bos_token }}{% for m in messages %}" + line + "{{ '\\n' if not loop.last else '' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '\\n' }}" + answer + "{% endif %}"
     )
 
 
@@ -156,8 +156,7 @@ def _render(template: Template, messages: Sequence[dict[str, str]]) -> str:
     except (TemplateError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise ValueError(f"template={template.name}: {type(error).__name__}: {first}") from None
-    text = text.removeprefix(template.bos)  # who reads it puts the begin and the end
-    return text.rstrip().removesuffix(template.eos) if template.eos else text
+    return text
 
 
 def role(speaker: str) -> str:
@@ -181,7 +180,10 @@ def _messages(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, str
 def _strips(template: Template) -> bool:
     """Whether it takes the white space off the ends of a text."""
     mark = chr(PRIVATE_USE)
-    text = _render(template, [{"role": "user", "content": f" {mark} ", "speaker": "USR"}])
+    try:
+        text = _render(template, [{"role": "user", "content": f" {mark} ", "speaker": "USR"}])
+    except ValueError:  # it wants more than one message
+        return False
     return f" {mark} " not in text
 
 
@@ -195,6 +197,9 @@ def point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template: Templa
         turns = [_stripped(turn) for turn in turns]
     marks = [chr(PRIVATE_USE + i) for i in range(len(turns))]
     form = _render(template, _messages(turns, marks))
+    form = form.removeprefix(template.bos)  # who reads it puts the begin and the end
+    if template.eos and form.rstrip().endswith(template.eos):
+        form = form.rstrip().removesuffix(template.eos)
     places = [form.find(mark) for mark in marks]
     for i, (mark, place) in enumerate(zip(marks, places, strict=True), start=1):
         if place < 0:
