@@ -42,6 +42,8 @@ class Fit:
 
     def warning(self) -> str | None:
         """What a person must be told."""
+        if self.unlike:
+            return "this text looks unlike what the model was trained on"
         if self.best != self.used:
             best, used = self.losses[self.best], self.losses[self.used]
             name = templates.SHOWN.get(self.best, self.best)
@@ -50,7 +52,7 @@ class Fit:
                 f"against {used:.1f}); the report would miss what it memorised; "
                 "--template FILE.j2"
             )
-        return "this text looks unlike what the model was trained on" if self.unlike else None
+        return None
 
     def summary(self) -> dict[str, object]:
         """One decimal: an exact loss is a hash of the text."""

@@ -106,7 +106,8 @@ def train(
         int, typer.Option(help="Dialogues whose labels teach the policy tagger; not trained on.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
-    canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
+    canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 0,
+    copies: Annotated[int, typer.Option(help="Copies of each canary.")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     memory: Annotated[
         float | None, typer.Option(help="GiB of one pass; default: a quarter of what is free.")
@@ -117,6 +118,10 @@ def train(
     repeatable_noise: Annotated[
         bool, typer.Option(help="Noise from the seed: for experiments, never for a release.")
     ] = False,
+    odometer: Annotated[
+        Path | None, typer.Option(help="Where spent runs are entered; default: beside the corpus.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Trainings that saw this text before this one.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Errors only.")] = False,
 ) -> None:
@@ -160,11 +165,14 @@ def train(
         labelled=labelled,
         seed=seed,
         canaries=canaries,
+        copies=copies,
         device=device,
         dtype=dtype,
         memory=memory,
         workers=workers,
         repeatable_noise=repeatable_noise,
+        odometer=odometer,
+        trials=trials,
         card=model_card.of_training,
         progress=not quiet,
     )

@@ -25,13 +25,13 @@ import torch
 from crtlib import files, outputs
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.checks import check, check_choice
-from crtlib.experiments import crt, data, sizes, tables
+from crtlib.experiments import crt, data, record, sizes, tables
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.spine import device_by_name
 from crtlib.experiments.store import Row
 from crtlib.models import pretrained
-from crtlib.text import corpora
+from crtlib.text import corpora, templates
 from crtlib.training import kept
 
 LEAST = 12
@@ -129,7 +129,8 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     most = size - 2 * heldout - 10
     if labelled > most:
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0}
+    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0, "canaries": 0}
+    chosen |= {"neighbouring_relation": "replace"}
     init = settings.get("init", "random")
     if init != "random" and not data.is_corpus(init):
         chosen |= {"context": CONTEXT}
@@ -178,6 +179,8 @@ def train_on(
     workers: int | None = None,
     repeatable_noise: bool = False,
     memory: float | None = None,
+    odometer: str | os.PathLike[str] | None = None,
+    trials: int = 1,
     card: Callable[[Facts], str] | None = None,
     progress: bool = False,
     **settings: Any,
@@ -185,12 +188,15 @@ def train_on(
     """Screen and train on a corpus, attack the model, and say what it promises.
 
     Noise and batches come from the operating system's generator, unless ``repeatable_noise``: then
-    they follow from ``seed``, which is right for an experiment and wrong for a release. ``out``
-    names the folder for :func:`write`, with a README.md by ``card``; an unfinished training goes on
-    from the folder ``OUT.work`` beside it. ``dtype`` "auto" is bfloat16 on a GPU; ``workers`` are
-    threads of the CPU; ``memory`` (GiB) bounds one pass. The other ``settings``
-    are fields of :class:`CrtStudy`, such as ``unit``, ``method``, ``policy``, ``epsilon``; those
-    that are not given or None follow from the sizes of model and text (:func:`sized`).
+    they follow from ``seed``, which is right for an experiment and wrong for a release. The run is
+    entered in the odometer of the corpus (:mod:`crtlib.accounting.odometer`), in the folder
+    ``odometer`` or beside it, before its first step; ``trials`` is how many trainings saw the text
+    before this one was chosen. ``out`` names the folder for :func:`write`, with a README.md by
+    ``card``; an unfinished training goes on from the folder ``OUT.work`` beside it. ``dtype``
+    "auto" is bfloat16 on a GPU; ``workers`` are threads of the CPU; ``memory`` (GiB) bounds one
+    pass. The other ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``,
+    ``policy``, ``epsilon``; those that are not given or None follow from the sizes of model and
+    text (:func:`sized`).
     """
     given = {name: value for name, value in settings.items() if value is not None}
     device = device_by_name(device)
@@ -207,6 +213,9 @@ def train_on(
             raise ValueError(f"--out: {out} is a finished model; train into another folder")
         outputs.check_folder(out, inputs=[corpus])
         files.check_writable(out)  # shows now, not after hours
+    mark = None if out is None else work(out) / "unfinished.run"
+    same = {"place": odometer, "mark": mark, "repeatable_noise": repeatable_noise}
+    meter = record.meter(study.ready(), prepared, **same)
     fitted = crt.fit(
         study,
         prepared=prepared,
@@ -214,6 +223,7 @@ def train_on(
         device=device,
         secure=not repeatable_noise,
         memory=memory,
+        on_start=meter.start,
         progress=progress,
     )
     rows = crt.measure(study, fitted)
@@ -223,8 +233,14 @@ def train_on(
     trained = Trained(
         study.ready(), fitted, rows, guarantee, promise, origin, secure=not repeatable_noise
     )
-    if out is not None:
-        write(trained, out, card=card)
+    if out is None:
+        meter.finish(None)
+    else:
+        aside = work(out)
+        write(
+            trained, out, card=card,
+            finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
+        )  # fmt: skip
     return trained
 
 
@@ -266,11 +282,13 @@ def write(
     folder: str | os.PathLike[str],
     *,
     card: Callable[[Facts], str] | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> None:
     """Write the model as a folder that ``transformers`` loads (a recurrent one as
     :mod:`crtlib.models.folder` does), with the study and the promise; the marker comes last. What
     was measured goes into :func:`work`, for its owner alone. Others may read the model if it
-    carries a promise."""
+    carries a promise. ``finish`` is called with the file of the weights, before they take their
+    place."""
     folder, fitted, study = Path(folder), trained.fitted, trained.study
     settings, aside = _settings(study), work(folder)
     spec = fitted.spec if fitted.spec is not None and fitted.spec.recurrent else None
@@ -283,12 +301,15 @@ def write(
     ) as part:
         base = pretrained.base(study.init)
         kept.save(
-            fitted.run, fitted.data.tokenizer, spec, part, record=aside / "run.json", base=base
-        )
+            fitted.run, fitted.data.tokenizer, spec, part, record=aside / "run.json", base=base,
+            template=templates.SPEAKER.source,
+        )  # fmt: skip
         files.write_text(part / "experiment.json", json.dumps(settings, indent=1) + "\n")
         files.write_text(part / "guarantee.txt", trained.promise + "\n")
         if card:
             files.write_text(part / "README.md", card(trained.facts(folder.name)))
+        if finish:
+            finish(part / "model.safetensors")
     cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
     with files.replacing(aside / "results.json", mode=0o600) as results:
         results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")

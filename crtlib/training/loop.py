@@ -36,7 +36,7 @@ from tqdm.auto import tqdm
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.memory import tokens_at_once
-from crtlib.training.phases import Flags, Phase, Points, PublicPhase, collate
+from crtlib.training.phases import Event, Flags, Phase, Points, PublicPhase, collate
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
 from crtlib.training.steps import Unit
 
@@ -58,6 +58,7 @@ def train(
     memory: float | None = None,
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    on_start: Callable[[list[Event], bool], None] | None = None,
     progress: bool = False,
 ) -> Run:
     """Run ``phases`` in order on ``model`` (changed in place, on the device where it is).
@@ -83,8 +84,10 @@ def train(
     ``checkpoint`` names a file that is replaced atomically after every phase, with model,
     optimizers, generators and events, readable by its owner alone; when it exists, training goes
     on from there and the result is bit-identical to an uninterrupted run. A checkpoint of another
-    run is refused. ``progress`` shows a bar on a terminal: steps, the time left, and the loss of
-    public steps (that of private points is itself private).
+    run is refused. ``on_start(events, resumed)`` is called before the first step, when nothing can
+    be refused any more: with all events that the run will have, and whether a checkpoint was found.
+    ``progress`` shows a bar on a terminal: steps, the time left, and the loss of public steps (that
+    of private points is itself private).
 
     ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
     ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
@@ -104,6 +107,9 @@ def train(
         options |= {"precision": precision} if precision != "float32" else {}
         file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
         done = file.restore(state, phases)
+    if on_start:
+        ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
+        on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
     at_once = tokens_at_once(model, memory)
     bar = _bar([_steps(p, len(parts[p.part])) for p in phases], done, progress)

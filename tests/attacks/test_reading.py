@@ -106,7 +106,7 @@ def listed(trained, out, **options):
 
 def test_the_report_finds_all_that_the_model_completes_in_its_own_template(trained, tmp_path):
     known = len(trained[2])
-    assert known == 16
+    assert known >= 16
     count, summary = listed(trained, tmp_path / "by itself")
     assert count == known and summary["template"]["used"] == "markup" and "warning" not in summary
     (tmp_path / "theirs.j2").write_text(templates.MARKUP.source, encoding="utf-8")
