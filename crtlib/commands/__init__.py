@@ -16,6 +16,8 @@ COMMANDS = (
     "screen",
     "tagger",
     "train",
+    "certify",
+    "audit",
     "account",
     "protect",
     "report",
