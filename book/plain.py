@@ -18,7 +18,8 @@ BOOK = Path(__file__).resolve().parent
 GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
 ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
 FENCE = re.compile(
-    r"(?ms)^(?P<f>`{3,}|:{3,})\{(?P<kind>[a-z:-]+)\}[ ]*(?P<arg>[^\n]*)\n(?P<body>.*?)^(?P=f)[ \t]*$"
+    r"(?ms)^(?P<f>`{3,}|:{3,})\{(?P<kind>[a-z:-]+)\}[ ]*(?P<arg>[^\n]*)\n"
+    r"(?P<body>.*?)^(?P=f)[ \t]*$"
 )
 OPTION = re.compile(r"(?m)^:([\w-]+):[ ]*(.*)\n?")
 TARGET = re.compile(r"(?m)^\(([\w-]+)\)=\n")

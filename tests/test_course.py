@@ -174,3 +174,13 @@ def test_the_printed_book_has_every_page_and_no_placeholder():
         assert all(f'id="{name.rsplit("/", 1)[-1]}"' in page for name in names)
     assert PLACEHOLDER.findall(without_library(page)) == []
     assert "<details>" not in page  # on paper nothing unfolds
+
+
+# --------------------------------------------------------------------------- launch buttons
+@pytest.mark.parametrize(("address", "shown"), [("", False), ("https://example.org/a/b", True)])
+def test_launch_buttons_follow_the_one_address(address, shown):
+    sys.path.insert(0, str(ROOT / "book" / "_ext"))
+    launch = importlib.import_module("launch")
+    config = type("Config", (), {"html_theme_options": {"repository_url": address}})
+    launch.add_buttons(None, config)
+    assert ("launch_buttons" in config.html_theme_options) == shown
