@@ -145,9 +145,9 @@ def test_a_notebook_that_was_changed_is_kept(tmp_path):
 REMOTE = re.compile(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?(?!data:)[^"'>#]""")
 
 
-def without_library(page):
-    """A page without the sliders' library, in which addresses stand as text."""
-    return re.sub(r"(?s)<script>.{100000,}?</script>", "", page)
+def without_scripts(page):
+    """A page without what its inline scripts say, where addresses and braces stand as text."""
+    return re.sub(r"(?s)<script>.*?</script>", "", page)
 
 
 def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
@@ -155,16 +155,16 @@ def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
     assert len(paths) == 10
     for path in paths:
         page = path.read_text()
-        assert REMOTE.findall(without_library(page)) == [], path.name
+        assert REMOTE.findall(without_scripts(page)) == [], path.name
         count = page.count("<section")
-        assert 4 <= count <= slides.MOST and PLACEHOLDER.findall(page) == []
+        assert 4 <= count <= slides.MOST and PLACEHOLDER.findall(without_scripts(page)) == []
     assert "Randomised response" in paths[1].read_text()
 
 
 def test_one_notebook_is_a_page_that_stands_alone():
     notebook = json.loads((ROOT / "book" / "chapters" / "amplification.ipynb").read_text())
     page = render.page(plain.convert(notebook, plain.titles(CHAPTERS)))
-    assert REMOTE.findall(without_library(page)) == []
+    assert REMOTE.findall(without_scripts(page)) == []
     assert "<math" in page and "<h1>Amplification by redaction</h1>" in page
 
 
@@ -172,7 +172,7 @@ def test_the_printed_book_has_every_page_and_no_placeholder():
     page = bind.whole()
     for _, names in bind.contents():
         assert all(f'id="{name.rsplit("/", 1)[-1]}"' in page for name in names)
-    assert PLACEHOLDER.findall(without_library(page)) == []
+    assert PLACEHOLDER.findall(without_scripts(page)) == []
     assert "<details>" not in page  # on paper nothing unfolds
 
 
