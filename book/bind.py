@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from bs4 import BeautifulSoup
 
 BOOK = Path(__file__).resolve().parent
 ROOT = BOOK.parent
@@ -141,12 +142,31 @@ def pdf(out: Path) -> Path:
     return out
 
 
+def still(text: str) -> str:
+    """An HTML output as XHTML without scripts; a slider becomes the sentence that describes it."""
+    soup = BeautifulSoup(text, "html.parser")
+    for tag in soup.find_all(["script", "style"]):
+        tag.decompose()
+    if slider := soup.find("input", type="range"):
+        figure = slider.find_parent("figure") or slider
+        words = figure.get("aria-label") or "A figure with a slider."
+        return f"<p><em>In the web edition you can move this figure.</em> {html.escape(words)}</p>"
+    return soup.decode(formatter="minimal")
+
+
 def epub(out: Path) -> Path:
     """What Sphinx makes of the book for readers of EPUB; exits 1 where it fails."""
     work = out.parent / "epub"
     shutil.rmtree(work, ignore_errors=True)
     skip = shutil.ignore_patterns("autoapi", "__py*", "mathjax")
     shutil.copytree(BOOK, work / "book", ignore=skip)
+    for path in sorted((work / "book" / "chapters").glob("*.ipynb")):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            for made in cell.get("outputs", []):
+                if "text/html" in made.get("data", {}):
+                    made["data"]["text/html"] = still("".join(made["data"]["text/html"]))
+        path.write_text(json.dumps(notebook), encoding="utf-8")
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     sphinx = config["sphinx"]
     sphinx["extra_extensions"].remove("autoapi.extension")
