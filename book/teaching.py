@@ -72,7 +72,8 @@ def exercise(name: str) -> str:
 def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
     """The measured times of a demonstration."""
     t = times[f"{shown['notebook']}:{shown['first']}:{shown['last']}"]
-    return f"{t['live']:g} s, and {t['before']:g} s before it"
+    live = f"{t['live']:g} s" if t["live"] else "under 0.1 s"
+    return f"{live}, and {t['before']:g} s before it"
 
 
 def plan() -> str:
