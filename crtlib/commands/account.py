@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,8 +24,7 @@ def account(
         str, typer.Option(help="replace, or add_or_remove (as in the paper).")
     ] = "replace",
     unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+) -> dict[str, Any]:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
     from crtlib.accounting import confidentiality
 
@@ -46,13 +44,11 @@ def account(
     )
     told["unit"] = unit
     rows = _by_copies(told, copies)
-    if as_json:
-        print(json.dumps(told | {"by_copies": rows}, allow_nan=False))
-        return
     _say_account(told, rows)
     if told["accountant"] != accountant:
         other = told["accountant"]
         print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
+    return told | {"by_copies": rows}
 
 
 def _say_account(told: dict, rows: list[dict[str, float]]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from crtlib.commands import Force
 
 
 def report(
@@ -28,13 +30,14 @@ def report(
     verbatim: Annotated[
         bool, typer.Option("--verbatim", help="Drop runs at the end of a text, as printed.")
     ] = False,
-) -> None:
+    force: Force = False,
+) -> dict[str, Any]:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
     import torch
 
     from crtlib.reports import leakage
 
-    page, told = leakage.make(
+    page, summary = leakage.make(
         model,
         corpus,
         out,
@@ -47,7 +50,9 @@ def report(
         threshold=threshold,
         verbatim=verbatim,
         device="cuda" if torch.cuda.is_available() else "cpu",
+        force=force,
     )
-    for name, value in told.items():
+    for name, value in summary.items():
         print(f"{name:>40}  {'-' if value is None else value}")
     print(page)
+    return {"page": page, **summary}

@@ -21,11 +21,17 @@ True
 
 from __future__ import annotations
 
+import hmac
 import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from crtlib import files
+from torch import nn
+
+from crtlib import files, outputs
 from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Leakage
 from crtlib.models.folder import load
@@ -41,18 +47,18 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
-from crtlib.text import jsonl, units
-from crtlib.text.records import Corpus
+from crtlib.text import corpora, units
+from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import same_tokenizer
 
-PUBLIC, PRIVATE = None, 0o600
-"""Permissions of a redacted report (as the umask says) and of one in clear."""
+FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
+"""What a report is made of: readable by all if it is redacted, else by its owner alone."""
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """A JSONL corpus; where users are missing the error says what to do about it."""
+    """A corpus; where users are missing the error says what to do about it."""
     try:
-        return jsonl.read_jsonl(path)
+        return corpora.read(path)
     except ValueError as error:
         if "needs 'user'" in str(error):
             raise ValueError(f"{path}: {leakage.NO_USER}") from None
@@ -67,15 +73,15 @@ def write(
     decode: Decode | None = None,
     rows: int = ROWS,
 ) -> Path:
-    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``, atomically.
+    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``. Returns the path of
+    the page.
 
-    Returns the path of the page. ``decode`` (the tokenizer's) writes text in clear, into all
-    four, which are then private files (0600), unless only lengths may be shown; without it there
-    is no text and no number of a single sequence.
+    ``decode`` (the tokenizer's) writes text in clear into all four, unless only lengths may be
+    shown; without it there is no text and no number of a single sequence.
     """
     folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     decode = None if cover.lengths_only else decode
-    mode = PRIVATE if decode else PUBLIC
     facts: dict = {"summary": summary(report, cover, exact=decode is not None)}
     if decode:
         table, long = sequences(report, decode), runs(report, decode)
@@ -84,15 +90,12 @@ def write(
         table, long = groups(report, cover), grouped_runs(report)
         facts |= {"groups": table.to_dict("records")}
     for name, frame in (("sequences", table), ("runs", long)):
-        with files.replacing(folder / f"{name}.parquet", mode) as part:
-            frame.to_parquet(part, index=False)
-    page = leakage_page.page(report, cover, decode=decode, rows=rows)
+        frame.to_parquet(folder / f"{name}.parquet", index=False)
     data = json.dumps(facts, indent=1, allow_nan=False) + "\n"
-    texts = {"report.json": data, "report.html": page}
-    for name, text in texts.items():
-        with files.replacing(folder / name, mode) as part:
-            part.write_text(text, encoding="utf-8")
-    return folder / "report.html"
+    (folder / "report.json").write_text(data, encoding="utf-8")
+    page = folder / "report.html"
+    page.write_text(leakage_page.page(report, cover, decode=decode, rows=rows), encoding="utf-8")
+    return page
 
 
 def make(
@@ -109,11 +112,14 @@ def make(
     threshold: float | None = None,
     verbatim: bool = False,
     device: str = "cpu",
+    force: bool = False,
 ) -> tuple[Path, dict]:
     """From folders and files to the written report: its page and its summary.
 
     ``unit`` says what one document is; by default what the run was trained on, where it says so
-    (``experiment.json``), else a turn. Raises ``ValueError`` for bad input, before it writes.
+    (``experiment.json``), else a turn. A report of the same input and options is not made again;
+    another folder is replaced with ``force`` only (:func:`crtlib.outputs.check_folder`). Raises
+    ``ValueError`` for bad input, before it writes.
     """
     if reveal and lengths_only:
         raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
@@ -125,25 +131,61 @@ def make(
         threshold=threshold,
         lengths_only=lengths_only,
     )
+    options = {"top_k": top_k, "reveal": reveal, "min_length": min_length, "verbatim": verbatim}
+    key = _key(Path(folder))
+    inputs = {"model": model} | ({} if public is None else {"public": public})
     points = units.points(read_corpus(corpus), unit=cover.unit)
     network, tokenizer = load(model)
-    other = None
-    if public is not None:
-        other, its = load(public)
-        if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
-            raise ValueError(f"public={cover.public!r}: must read the tokenizer of the model")
-    report = leakage.leakage(
-        network,
-        tokenizer,
-        points,
-        k=top_k,
-        public=other,
-        flush=not verbatim,
-        min_length=min_length,
-        device=device,
-    )
-    decode = cast(Decode, tokenizer.decode) if reveal else None
-    return write(report, folder, cover, decode=decode), summary(report, cover, exact=reveal)
+    its_hash = hmac.new(key, outputs.content(corpus).encode(), "sha256").hexdigest()
+    recipe: dict = {
+        "command": "report",
+        "options": options | asdict(cover),
+        "inputs": inputs | {"corpus": its_hash},
+    }
+    if outputs.up_to_date(folder, **recipe):
+        page = Path(folder) / "report.html"
+        return page, json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["summary"]
+    other = None if public is None else _public(public, tokenizer, points)
+    outputs.check_folder(folder, inputs=[corpus, *inputs.values()], force=force)
+    shown = () if reveal else FILES
+    with outputs.staged(folder, **recipe, public=shown, force=force) as part:
+        report = leakage.leakage(
+            network,
+            tokenizer,
+            points,
+            k=top_k,
+            public=other,
+            flush=not verbatim,
+            min_length=min_length,
+            device=device,
+        )
+        write(report, part, cover, decode=cast(Decode, tokenizer.decode) if reveal else None)
+    with files.replacing(_key_file(Path(folder)), mode=0o600) as part:
+        part.write_bytes(key)
+    return Path(folder) / "report.html", summary(report, cover, exact=reveal)
+
+
+def _key_file(folder: Path) -> Path:
+    place = folder.absolute()
+    return place.with_name(f".{place.name}.key")
+
+
+def _key(folder: Path) -> bytes:
+    """The key of the corpus' hash in the marker, a private file beside the report: against the
+    hash itself, whoever knows all other text could try candidates for the rest."""
+    try:
+        return _key_file(folder).read_bytes()
+    except FileNotFoundError:
+        return secrets.token_bytes(32)
+
+
+def _public(folder: str | Path, tokenizer: Any, points: Sequence[Point]) -> nn.Module:
+    """The model to compare with, which must read the same tokens."""
+    other, its = load(folder)
+    if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
+        name = Path(folder).resolve().name
+        raise ValueError(f"public={name!r}: must read the tokenizer of the model")
+    return other
 
 
 def _trained_unit(model: Path) -> str | None:
@@ -151,4 +193,7 @@ def _trained_unit(model: Path) -> str | None:
     recorded = model / "experiment.json"
     if not recorded.is_file():
         return None
-    return json.loads(recorded.read_text(encoding="utf-8")).get("unit")
+    try:
+        return json.loads(recorded.read_text(encoding="utf-8")).get("unit")
+    except (ValueError, AttributeError, RecursionError):
+        raise ValueError(f"{recorded}: is no record of a training; name --unit") from None
