@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish test faults lint house release clean
+.PHONY: help install book published publish test faults kills fuzz lint house release clean
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -45,6 +45,12 @@ test: .venv/.installed ## run the tests
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
+
+kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills
+
+fuzz: .venv/.installed ## give every command and parameter what nobody should; 800 cases
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

@@ -102,6 +102,7 @@ def failure(error: BaseException) -> Failure | None:
         machine = isinstance(error, (DamagedError, MachineError))
         where, colon, rest = " ".join(str(error).split()).partition(": ")
         what, _, hint = (rest if colon else where).partition("; ")
+        what = what or type(error).__name__
         return Failure(MACHINE if machine else MISTAKE, where if colon else "", what, hint)
     return None
 

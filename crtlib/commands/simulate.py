@@ -21,10 +21,10 @@ def simulate(
     from tqdm import tqdm
 
     from crtlib import outputs
+    from crtlib.checks import check
     from crtlib.text import customersim, jsonl
 
-    if dialogues < 1:
-        raise ValueError(f"dialogues={dialogues}: must be at least 1")
+    check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
     outputs.check_file(out, force=force)
     stream = customersim.stream(dialogues, seed, variety)
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.

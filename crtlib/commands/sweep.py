@@ -41,6 +41,7 @@ def sweep(
     studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
     if out:
         outputs.check_file(out, force=force)
+    device = spine.device_by_name(device)
     plan = spine.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
