@@ -139,35 +139,60 @@ def _path(value: str) -> Path:
 _path.__name__ = "path"  # as the help prints it
 
 
-def command(name: str) -> Callable[..., None]:
-    """The command of this name with the options that all have."""
-    function = commands.load(name)
+def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
+    """A command with the options that all have. One that has its own ``--json`` prints its object
+    itself, one that has its own ``--quiet`` is quiet itself; one may also return its exit code."""
     signature = inspect.signature(function, eval_str=True)
     for parameter in signature.parameters.values():
         kind, *options = get_args(parameter.annotation) or (None,)
         if options and Path in (kind, *get_args(kind)):
             options[0].parser = _path
-    extra = [
-        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-        for key, kind in (("as_json", Json), ("quiet", Quiet))
-    ]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()] + extra
+    parameters = {n: p.replace(kind=p.KEYWORD_ONLY) for n, p in signature.parameters.items()}
+    for key, kind in (("as_json", Json), ("quiet", Quiet)):
+        flag = inspect.Parameter(
+            key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind
+        )
+        parameters.setdefault(key, flag)
 
     @functools.wraps(function)
-    def run(*, as_json: bool, quiet: bool, **options: Any) -> None:
-        out = contextlib.redirect_stdout(io.StringIO()) if as_json or quiet else None
-        err = contextlib.redirect_stderr(io.StringIO()) if quiet else None
-        with out or contextlib.nullcontext(), err or contextlib.nullcontext():
-            facts = function(**options) or {}
+    def run(**options: Any) -> None:
+        as_json, quiet = options["as_json"], options["quiet"]
+        given = {key: value for key, value in options.items() if key in signature.parameters}
+        text = io.StringIO()
+        with contextlib.ExitStack() as streams:
+            if as_json or quiet:
+                streams.enter_context(contextlib.redirect_stdout(text))
+            if quiet:
+                streams.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            result = function(**given)
+        facts = result if isinstance(result, dict) else {}
         if as_json:
-            head = {"schema": f"crtlib/{name}/1", "ok": True}
+            facts = facts or json.loads(text.getvalue() or "{}")
+            facts = facts if isinstance(facts, dict) else {"rows": facts}
+            head = {"schema": f"crtlib/{name.replace(' ', '-')}/1", "ok": True}
             print(json.dumps(head | plain(facts), allow_nan=False))
-        if not facts.get("ok", True):
-            raise typer.Exit(NO)
+        code = result if isinstance(result, int) else DONE if facts.get("ok", True) else NO
+        if code:
+            raise typer.Exit(code)
 
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=list(parameters.values()), return_annotation=None
+    )
+    run.__annotations__ = {key: p.annotation for key, p in parameters.items()}
     return run
+
+
+def _add(name: str) -> None:
+    """Add a command to the application, or a group of them."""
+    command = commands.load(name)
+    if not isinstance(command, typer.Typer):
+        app.command(name)(shared(name, command))
+        return
+    for info in command.registered_commands:
+        if info.callback is not None:
+            full = f"{name} {info.name or info.callback.__name__}"
+            info.callback = shared(full, info.callback)
+    app.add_typer(command, name=name)
 
 
 def plain(value: Any) -> Any:
@@ -188,7 +213,7 @@ def plain(value: Any) -> Any:
 
 
 for _name in commands.COMMANDS:
-    app.command(_name)(command(_name))
+    _add(_name)
 
 
 def main() -> None:

@@ -219,7 +219,7 @@ def _named(path: str | os.PathLike) -> Path:
 def _no_input(out: Path, inputs: Iterable[str | os.PathLike]) -> None:
     for name in inputs:
         path = Path(name)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # links in a circle
             if out.exists() and path.exists():
                 same = out.samefile(path)
                 inside = out.is_dir() and out.resolve() in path.resolve().parents

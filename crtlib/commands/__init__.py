@@ -32,7 +32,7 @@ COMMANDS = (
 """Their names, in the order of ``crtlib --help``."""
 
 
-def load(name: str) -> Callable[..., Any]:
-    """The function of a command."""
-    command: Callable[..., Any] = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
+def load(name: str) -> Callable[..., Any] | typer.Typer:
+    """The function of a command, or a group of commands."""
+    command: Any = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
     return command

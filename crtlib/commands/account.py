@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import Annotated
 
 import typer
 
@@ -24,7 +25,8 @@ def account(
         str, typer.Option(help="replace, or add_or_remove (as in the paper).")
     ] = "replace",
     unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
-) -> dict[str, Any]:
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
     from crtlib.accounting import confidentiality
 
@@ -44,11 +46,13 @@ def account(
     )
     told["unit"] = unit
     rows = _by_copies(told, copies)
+    if as_json:
+        print(json.dumps(told | {"by_copies": rows}, allow_nan=False))
+        return
     _say_account(told, rows)
     if told["accountant"] != accountant:
         other = told["accountant"]
         print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
-    return told | {"by_copies": rows}
 
 
 def _say_account(told: dict, rows: list[dict[str, float]]) -> None:

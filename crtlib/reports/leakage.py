@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -73,8 +74,8 @@ def write(
     decode: Decode | None = None,
     rows: int = ROWS,
 ) -> Path:
-    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``. Returns the path of
-    the page.
+    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``. Returns the path
+    of the page.
 
     ``decode`` (the tokenizer's) writes text in clear into all four, unless only lengths may be
     shown; without it there is no text and no number of a single sequence.
@@ -124,10 +125,10 @@ def make(
     if reveal and lengths_only:
         raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
     cover = Cover(
-        model=Path(model).resolve().name,
+        model=_name(model),
         corpus=Path(corpus).name,
         unit=unit or _trained_unit(Path(model)) or "turn",
-        public=None if public is None else Path(public).resolve().name,
+        public=None if public is None else _name(public),
         threshold=threshold,
         lengths_only=lengths_only,
     )
@@ -179,12 +180,15 @@ def _key(folder: Path) -> bytes:
         return secrets.token_bytes(32)
 
 
+def _name(folder: str | Path) -> str:
+    return os.path.basename(os.path.abspath(folder))
+
+
 def _public(folder: str | Path, tokenizer: Any, points: Sequence[Point]) -> nn.Module:
     """The model to compare with, which must read the same tokens."""
     other, its = load(folder)
     if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
-        name = Path(folder).resolve().name
-        raise ValueError(f"public={name!r}: must read the tokenizer of the model")
+        raise ValueError(f"public={_name(folder)!r}: must read the tokenizer of the model")
     return other
 
 

@@ -27,7 +27,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from crtlib import __main__ as cli
-from crtlib import commands
 from crtlib.checks import ParameterError
 from crtlib.experiments import own, spine, sweeps  # noqa: F401 (imported once, before forks)
 from crtlib.experiments.schema import leaves
@@ -150,27 +149,40 @@ ALWAYS = {"sweep": ["--dry-run"], "train": ["--epochs", "1", "--canaries", "0"],
 NEEDS = {"account": {"epsilon"}, "protect": {"prior", "posterior"}}
 
 
-def options(name):
+def functions():
+    """The function of each command by its words, also of those in a group."""
+    groups = [((), cli.app), *(((g.name,), g.typer_instance) for g in cli.app.registered_groups)]
+    return {
+        (*words, info.name or info.callback.__name__): info.callback
+        for words, app in groups
+        for info in app.registered_commands
+    }
+
+
+COMMANDS = functions()
+
+
+def options(words):
     """The parameters of a command: its name, how it is said (None: by place), whether it must be
     given, and its type."""
     out = []
-    for p in inspect.signature(commands.load(name), eval_str=True).parameters.values():
+    for p in inspect.signature(COMMANDS[words]).parameters.values():
         kind, info = (*get_args(p.annotation), None)[:2]
         named = type(info).__name__ == "OptionInfo"
         declared = [d for d in getattr(info, "param_decls", None) or () if d.startswith("--")]
         flag = (declared or [f"--{p.name.replace('_', '-')}"])[0].split("/")[0] if named else None
-        needed = p.default is p.empty or p.name in NEEDS.get(name, ())
+        needed = p.default is p.empty or p.name in NEEDS.get(words[0], ())
         out.append((p.name, flag, needed, kind))
     return out
 
 
 def call(name, changes, home, out):
     """The words of a call in which ``changes`` (by parameter) stand for what is right."""
-    words, places = [name, *ALWAYS.get(name, [])], []
+    words, places = [*name, *ALWAYS.get(name[0], [])], []
     for key, flag, needed, kind in options(name):
         if key not in changes and not needed:
             continue
-        right = NAMES.get(name, "x") if key == "name" else GOOD.get(key, "1")
+        right = NAMES.get(name[0], "x") if key == "name" else GOOD.get(key, "1")
         value = changes.get(key, str(out) if key == "out" else right.replace("{home}", str(home)))
         if kind is bool:
             words.append(flag)
@@ -184,14 +196,14 @@ def call(name, changes, home, out):
 def values(kind, bad):
     inner = get_args(kind) or (kind,)
     if Path in inner or (get_origin(kind) is list and Path in get_args(kind)):
-        return st.sampled_from([str(p) for p in bad] + ["", "/dev/full", "/dev/null", "nowhere"])
+        return st.sampled_from([*map(str, bad), "", "/dev/full", "/dev/null", "nowhere"])
     return st.sampled_from(NUMBERS + WORDS if {int, float} & set(inner) else WORDS + NUMBERS[:6])
 
 
 @st.composite
 def cases(draw, bad):
     """A command with one bad value or two, or with a bad line in its corpus."""
-    name = draw(st.sampled_from(commands.COMMANDS))
+    name = draw(st.sampled_from(sorted(COMMANDS)))
     known = options(name)
     changes = {}
     if draw(st.integers(0, 4)) == 0 and any(key == "corpus" for key, *_ in known):
