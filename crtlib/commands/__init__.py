@@ -24,6 +24,8 @@ COMMANDS = (
     "screen",
     "tagger",
     "train",
+    "certify",
+    "audit",
     "account",
     "protect",
     "report",

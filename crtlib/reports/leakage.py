@@ -74,8 +74,7 @@ def write(
     decode: Decode | None = None,
     rows: int = ROWS,
 ) -> Path:
-    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``. Returns the path
-    of the page.
+    """``report.html``, ``report.json``, ``sequences.parquet``, ``runs.parquet``; the page's path.
 
     ``decode`` (the tokenizer's) writes text in clear into all four, unless only lengths may be
     shown; without it there is no text and no number of a single sequence.
