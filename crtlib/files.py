@@ -38,7 +38,7 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
     with _part(path, 0o666 if mode is None else mode) as part:
         if path.exists():
             os.chmod(part, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
-        with disk_faults(part):
+        with disk_faults(path):
             yield part
             with part.open("rb+") as f:
                 os.fsync(f.fileno())

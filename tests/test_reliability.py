@@ -168,7 +168,7 @@ def disk(place, size):
         try:
             yield
         finally:
-            subprocess.run(["umount", str(place)], check=True)
+            subprocess.run(["umount", "-l", str(place)], check=True)
         return
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size << 10, limits[1]))
@@ -191,8 +191,7 @@ def test_a_full_disk_is_one_line_and_finished_work_is_kept(run, home, tmp_path):
             code, _, err = run(*words)
             last = err.splitlines()[-1]
             assert code == 3, err[-2000:]
-            assert last.startswith("crtlib: error: ") and "then run the same command again" in last
-            assert str(place) in last or "disk" in last
+            assert f"crtlib: error: {place}" in last and "run the same command again" in last
         assert (place / "mine").read_text() == "x"
         assert not (place / "a.jsonl").exists() and not (place / "r").exists()
 

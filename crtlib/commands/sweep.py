@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,6 +55,7 @@ def sweep(
         workers=workers,
         device=device,
         keep_models=keep_models,
+        progress=sys.stderr.isatty(),
     )
     if out:
         tables.record(table, out)
