@@ -3,7 +3,7 @@
 It prints what a person reads and returns its facts as a dict, which ``--json`` prints; ``"ok":
 False`` among them is exit code 4. What all commands share stands in :mod:`crtlib.__main__`.
 
->>> COMMANDS[-1], load("train").__doc__.splitlines()[0]
+>>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
 ('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
 """
 
@@ -30,6 +30,8 @@ COMMANDS = (
     "protect",
     "report",
     "sweep",
+    "lab",
+    "grade",
 )
 """Their names, in the order of ``crtlib --help``."""
 
