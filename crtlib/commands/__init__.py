@@ -24,6 +24,7 @@ COMMANDS = (
     "screen",
     "tagger",
     "train",
+    "generate",
     "certify",
     "audit",
     "account",

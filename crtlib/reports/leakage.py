@@ -25,15 +25,13 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, cast
 
 from crtlib import files, outputs
-from crtlib.attacks import leakage
+from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage
 from crtlib.models.folder import load
 from crtlib.reports import leakage_page
@@ -48,9 +46,14 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
-from crtlib.text import corpora, units
+from crtlib.text import corpora, templates
 from crtlib.text.records import Corpus, Point
-from crtlib.text.tokenizer import same_tokenizer
+from crtlib.text.templates import CANDIDATES, Template
+from crtlib.text.tokenizer import Bpe, same_tokenizer
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase
 
 FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
@@ -73,25 +76,28 @@ def write(
     *,
     decode: Decode | None = None,
     rows: int = ROWS,
+    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """``report.html``, ``report.json``, ``sequences.parquet``, ``runs.parquet``; the page's path.
 
-    ``decode`` (the tokenizer's) writes text in clear into all four, unless only lengths may be
-    shown; without it there is no text and no number of a single sequence.
+    ``facts`` join the summary in JSON. ``decode`` (the tokenizer's) writes text in clear into all
+    four, unless only lengths may be shown; without it there is no text and no number of a single
+    sequence.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     decode = None if cover.lengths_only else decode
-    facts: dict = {"summary": summary(report, cover, exact=decode is not None)}
+    content: dict = {"summary": summary(report, cover, exact=decode is not None)}
+    content["summary"] |= facts or {}
     if decode:
         table, long = sequences(report, decode), runs(report, decode)
-        facts |= {"shown": min(rows, len(table)), "sequences": records(table.head(rows))}
+        content |= {"shown": min(rows, len(table)), "sequences": records(table.head(rows))}
     else:
         table, long = groups(report, cover), grouped_runs(report)
-        facts |= {"groups": table.to_dict("records")}
+        content |= {"groups": table.to_dict("records")}
     for name, frame in (("sequences", table), ("runs", long)):
         frame.to_parquet(folder / f"{name}.parquet", index=False)
-    data = json.dumps(facts, indent=1, allow_nan=False) + "\n"
+    data = json.dumps(content, indent=1, allow_nan=False) + "\n"
     (folder / "report.json").write_text(data, encoding="utf-8")
     page = folder / "report.html"
     page.write_text(leakage_page.page(report, cover, decode=decode, rows=rows), encoding="utf-8")
@@ -111,58 +117,66 @@ def make(
     min_length: int = 1,
     threshold: float | None = None,
     verbatim: bool = False,
+    template: str | None = None,
+    prefix_scan: bool = False,
     device: str = "cpu",
     force: bool = False,
 ) -> tuple[Path, dict]:
     """From folders and files to the written report: its page and its summary.
 
     ``unit`` says what one document is; by default what the run was trained on, where it says so
-    (``experiment.json``), else a turn. A report of the same input and options is not made again;
-    another folder is replaced with ``force`` only (:func:`crtlib.outputs.check_folder`). Raises
-    ``ValueError`` for bad input, before it writes.
+    (``experiment.json``), else a turn. ``template`` says how turns became text
+    (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
+    template, else the one that the model reads most easily; the summary has ``warning`` where
+    another one fits better. ``prefix_scan`` reads each text after every beginning. A report of the
+    same input and options is not made again; another folder is replaced with ``force`` only
+    (:func:`crtlib.outputs.check_folder`).
+
+    Raises ``ValueError`` for bad input, before it writes.
     """
     if reveal and lengths_only:
         raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
+    if prefix_scan and public is not None:
+        raise ValueError("prefix_scan, public: contradict each other, give one of the two")
     cover = Cover(
         model=_name(model),
         corpus=Path(corpus).name,
-        unit=unit or _trained_unit(Path(model)) or "turn",
+        unit=unit or (_recorded(Path(model)) or {}).get("unit") or "turn",
         public=None if public is None else _name(public),
         threshold=threshold,
         lengths_only=lengths_only,
     )
-    options = {"top_k": top_k, "reveal": reveal, "min_length": min_length, "verbatim": verbatim}
-    key = _key(Path(folder))
-    inputs = {"model": model} | ({} if public is None else {"public": public})
-    points = units.points(read_corpus(corpus), unit=cover.unit)
-    network, tokenizer = load(model)
-    its_hash = hmac.new(key, outputs.content(corpus).encode(), "sha256").hexdigest()
-    recipe: dict = {
-        "command": "report",
-        "options": options | asdict(cover),
-        "inputs": inputs | {"corpus": its_hash},
-    }
+    options = {"k": top_k, "min_length": min_length, "flush": not verbatim}
+    how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
+    folders = {"model": model} | ({} if public is None else {"public": public})
+    dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
+    folder, key = Path(folder), _key(Path(folder))
+    its = hmac.new(key, outputs.content(corpus).encode(), "sha256").hexdigest()
+    recipe: dict = {"command": "report", "options": options | how,
+                    "inputs": folders | {"corpus": its}}  # fmt: skip
     if outputs.up_to_date(folder, **recipe):
-        page = Path(folder) / "report.html"
-        return page, json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["summary"]
-    other = None if public is None else _public(public, tokenizer, points)
-    outputs.check_folder(folder, inputs=[corpus, *inputs.values()], force=force)
-    shown = () if reveal else FILES
-    with outputs.staged(folder, **recipe, public=shown, force=force) as part:
-        report = leakage.leakage(
-            network,
-            tokenizer,
-            points,
-            k=top_k,
-            public=other,
-            flush=not verbatim,
-            min_length=min_length,
-            device=device,
+        text = (folder / "report.json").read_text(encoding="utf-8")
+        return folder / "report.html", json.loads(text)["summary"]
+    outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
+    with outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part:
+        used, fit = _template(
+            template, Path(model), dialogues, network, tokenizer, cover.unit, device
         )
-        write(report, part, cover, decode=cast(Decode, tokenizer.decode) if reveal else None)
-    with files.replacing(_key_file(Path(folder)), mode=0o600) as part:
-        part.write_bytes(key)
-    return Path(folder) / "report.html", summary(report, cover, exact=reveal)
+        points, found = templates.points(dialogues, cover.unit, used), None
+        if prefix_scan:
+            found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
+                                       k=top_k, device=device)  # fmt: skip
+            fit |= {"prefixes": best}
+        other = None if public is None else _public(public, tokenizer, points)
+        report = leakage.leakage(
+            *(network, tokenizer, points), **options, public=other,
+            own_words=used.name != "speaker", reading=found, device=device,
+        )  # fmt: skip
+        decode = cast(Decode, tokenizer.decode) if reveal else None
+        write(report, part, cover, decode=decode, facts=fit)
+    with files.replacing(_key_file(folder), mode=0o600) as file:
+        file.write_bytes(key)
+    return folder / "report.html", summary(report, cover, exact=reveal) | fit
 
 
 def _key_file(folder: Path) -> Path:
@@ -183,7 +197,9 @@ def _name(folder: str | Path) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
-def _public(folder: str | Path, tokenizer: Any, points: Sequence[Point]) -> nn.Module:
+def _public(
+    folder: str | Path, tokenizer: Bpe | PreTrainedTokenizerBase, points: Sequence[Point]
+) -> nn.Module:
     """The model to compare with, which must read the same tokens."""
     other, its = load(folder)
     if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
@@ -191,12 +207,40 @@ def _public(folder: str | Path, tokenizer: Any, points: Sequence[Point]) -> nn.M
     return other
 
 
-def _trained_unit(model: Path) -> str | None:
-    """What one document was when the model was trained, where its folder says so."""
+def _template(
+    name: str | None,
+    folder: Path,
+    corpus: Corpus,
+    network: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    unit: str,
+    device: str,
+) -> tuple[Template, dict[str, Any]]:
+    """The template to read with, and what the check says of it: ``template`` and ``warning``.
+
+    A model that records its own is not asked about others.
+    """
+    recorded = _recorded(folder)
+    if name is None and recorded is not None:
+        name = recorded.get("template", "speaker")
+        name = "chat" if name not in CANDIDATES else name
+        return templates.by_name(name, tokenizer), {"template": {"used": name}}
+    if name is None and getattr(tokenizer, "chat_template", None):
+        name = "chat"
+    used = None if name is None else templates.by_name(name, tokenizer)
+    fit = reading.fit(network, tokenizer, corpus, unit=unit, used=used, device=device)
+    facts: dict[str, Any] = {"template": fit.summary()}
+    if text := fit.warning():
+        facts["warning"] = text
+    return used or CANDIDATES[fit.used], facts
+
+
+def _recorded(model: Path) -> dict[str, Any] | None:
+    """The study that trained a model, where its folder says so."""
     recorded = model / "experiment.json"
     if not recorded.is_file():
         return None
     try:
-        return json.loads(recorded.read_text(encoding="utf-8")).get("unit")
-    except (ValueError, AttributeError, RecursionError):
-        raise ValueError(f"{recorded}: is no record of a training; name --unit") from None
+        return dict(json.loads(recorded.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError(f"{recorded}: is no record of a training") from None
