@@ -30,7 +30,8 @@ from crtlib.experiments import crt, leakage, secrets, spine
 from crtlib.experiments.store import Store
 from crtlib.text import customersim, jsonl
 
-VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs"}
+VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
+          "odometer"}  # fmt: skip
 """Keys of JSON files that differ from run to run: times, hashes over them, hashes with a key."""
 IGNORED = {".lock", "failures"}
 ENDED = 15.0
@@ -168,8 +169,11 @@ def moment(job, home, out, after, worker):
 def compare(reference, out):
     """How many files differ from the undisturbed run's, are lacking, or should not be there."""
     seen = content(out)
-    differences = sum(seen.get(name) != what for name, what in reference.items())
-    return Counter(differences=differences, leftovers=len(set(seen) - set(reference)))
+    different = [name for name, what in reference.items() if seen.get(name) != what]
+    leftovers = sorted(set(seen) - set(reference))
+    if different or leftovers:
+        print("different", different, "left over", leftovers, file=sys.stderr)
+    return Counter(differences=len(different), leftovers=len(leftovers))
 
 
 COLUMNS = ("moments", "finished_before", "refused", "differences", "leftovers", "orphans",
