@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup
 
 from crtlib.figures.theme import CARD, FAINT, INK, MUTED, lightened
 
-GROUND = "#14181e"
+GROUND = "#121212"
 """The dark page."""
 ROWS = 14
 """Rows of a table that are seen at once; the rest is folded."""
