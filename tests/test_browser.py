@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 axe = pytest.importorskip("axe_core_python")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = 1_500_000
@@ -32,13 +34,14 @@ addEventListener("load", () => setTimeout(async () => {
     return input.tabIndex >= 0 && figure.querySelector("output").textContent !== seen
       && !!figure.querySelector("[aria-live]").textContent;
   };
-  const stuck = [...document.querySelectorAll("figure.live input[type=range]")].filter(i => !move(i));
+  const ranges = [...document.querySelectorAll("figure.live input[type=range]")];
+  const stuck = ranges.filter(i => !move(i));
   const ran = await axe.run(document.querySelector("main"), {runOnly: ["wcag2a", "wcag2aa"]});
   const worst = ran.violations.filter(v => ["serious", "critical"].includes(v.impact));
   document.getElementById("found").textContent = JSON.stringify({
     mode: document.documentElement.dataset.theme, stuck: stuck.length,
     sideways: document.documentElement.scrollWidth > innerWidth,
-    serious: worst.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 160)).join(" | ")),
+    serious: worst.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html.slice(0, 160))}`),
   });
 }, 300));
 </script>"""
@@ -77,18 +80,28 @@ def opened(page: Path, mode: str) -> tuple[dict, list[str]]:
     text = page.read_text(encoding="utf-8").replace("<head>", "<head>" + first, 1)
     copy = page.with_name(f"{page.stem}.{mode}.tried")  # beside it, so that its links hold
     copy = copy.with_suffix(".htm")
-    copy.write_text(text.replace("</body>", f'<script src="{script.as_uri()}"></script>{CHECK}</body>'))
+    copy.write_text(
+        text.replace("</body>", f'<script src="{script.as_uri()}"></script>{CHECK}</body>')
+    )
     profile = copy.with_suffix(".profile")
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
     command = [CHROMIUM, *flags.split(), "--enable-logging=stderr", "--virtual-time-budget=20000",
-               "--window-size=390,900", f"--user-data-dir={profile}", "--dump-dom", copy.as_uri()]  # fmt: skip
+               "--window-size=390,900", f"--user-data-dir={profile}", "--dump-dom",
+               copy.as_uri()]  # fmt: skip
     run = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     shutil.rmtree(profile, ignore_errors=True)
     copy.unlink()
     found = re.search(r'<pre id="found"[^>]*>(.*?)</pre>', run.stdout, re.DOTALL)
-    errors = [line for line in run.stderr.splitlines() if re.search(r"CONSOLE.*(Error|error|CORS)", line)]
+    errors = [
+        line for line in run.stderr.splitlines() if re.search(r"CONSOLE.*(Error|error|CORS)", line)
+    ]
     if found is None or not found[1].startswith("{"):
-        return {"mode": "", "stuck": 0, "sideways": False, "serious": ["the check did not run"]}, errors
+        return {
+            "mode": "",
+            "stuck": 0,
+            "sideways": False,
+            "serious": ["the check did not run"],
+        }, errors
     return json.loads(html.unescape(found[1])), errors
 
 
@@ -96,7 +109,9 @@ def test_pages_are_light_enough(book):
     heavy = {}
     for page in pages(book):
         text = page.read_text(encoding="utf-8")
-        shown = {(page.parent / src).resolve() for src in re.findall(r'<img[^>]+src="([^":]+)"', text)}
+        shown = {
+            (page.parent / src).resolve() for src in re.findall(r'<img[^>]+src="([^":]+)"', text)
+        }
         size = page.stat().st_size + sum(p.stat().st_size for p in shown if p.is_file())
         heavy |= {page.name: size} if size > HEAVY else {}
     assert heavy == {}

@@ -1,6 +1,6 @@
 """Sphinx extension: what a finished page owes its readers, whatever cell it came from.
 
-- A figure's SVG stands in the page itself, with its sentence, and its colours follow light and dark.
+- A figure's SVG stands in the page itself, with its sentence; its colours follow light and dark.
 - A table says of each cell which column it is in, so that a telephone shows rows as cards; more
   than :data:`ROWS` rows are folded; headers have a scope.
 - Numbers and their units are not parted at the end of a line.
@@ -69,7 +69,9 @@ def captioned(soup):
     for image in soup.select("figure img, .cell_output img"):
         if not image.get("alt") or re.search(r"\.(png|svg)$", image["alt"]):
             figure = image.find_parent("figure")
-            words = figure.figcaption.get_text(" ", strip=True) if figure and figure.figcaption else ""
+            words = (
+                figure.figcaption.get_text(" ", strip=True) if figure and figure.figcaption else ""
+            )
             image["alt"] = (words or "A figure; the text beside it says what it shows.")[:250]
 
 
@@ -169,6 +171,8 @@ def finished(app, pagename, templatename, context, doctree):
 
     body = STAYS.sub(keep, context["body"])
     soup = BeautifulSoup(body, "html.parser")
+    for entries in soup.select(".citation-list[role=list]"):  # its entries are no list items
+        del entries["role"]
     captioned(soup)
     arranged(soup)
     joined(soup)

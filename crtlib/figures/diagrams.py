@@ -91,7 +91,8 @@ def diagram(boxes: Sequence[Box], arrows: Sequence[Arrow], *, height: float, alt
         (ax, ay), (bx, by) = points[len(points) // 2 - 1 : len(points) // 2 + 1]
         paths.append({
             "points": " ".join(f"{x:.0f},{y:.0f}" for x, y in points), "label": arrow.label,
-            "x": (ax + bx) / 2 + (-42 if arrow.via else 6), "y": (ay + by) / 2 + 4, "dashed": arrow.dashed,
+            "x": (ax + bx) / 2 + (-42 if arrow.via else 6), "y": (ay + by) / 2 + 4,
+            "dashed": arrow.dashed,
         })  # fmt: skip
     return Markup(page("diagram.svg.j2", boxes=boxes, arrows=paths, width=WIDTH, height=height,
                        line=LINE, alt=alt))  # fmt: skip
@@ -148,7 +149,13 @@ def secret_protection() -> str:
         Box("who", "which example holds\nwhich secret (public)", 88, 32, 164, "store"),
         Box("promise", "promise per secret:\nprior p to posterior r", 254, 32, 152, "promise"),
         Box("budget", "budget c\nof each secret", 254, 110, 130),
-        Box("lp", "linear program: weights,\nso that no secret's load\nis over its budget", 172, 200, 200),
+        Box(
+            "lp",
+            "linear program: weights,\nso that no secret's load\nis over its budget",
+            172,
+            200,
+            200,
+        ),
         Box("prob", "weights become\nprobabilities to be drawn", 172, 292, 200),
         Box("sigma", "least noise σ that\nkeeps every promise", 172, 366, 180),
         Box("dp", "DP-SGD", 172, 430, 120),
@@ -158,8 +165,11 @@ def secret_protection() -> str:
     pairs = [("who", "lp"), ("promise", "budget"), ("budget", "lp"), ("lp", "prob"),
              ("prob", "sigma"), ("sigma", "dp"), ("dp", "model")]  # fmt: skip
     arrows = [Arrow(a, b) for a, b in pairs]
-    arrows += [Arrow("dp", "game"),
-               Arrow("game", "promise", "audits", via=((350, 504), (350, 32)), dashed=True)]  # fmt: skip
+    around = ((350, 504), (350, 32))
+    arrows += [
+        Arrow("dp", "game"),
+        Arrow("game", "promise", "audits", via=around, dashed=True),
+    ]
     return diagram(boxes, arrows, height=540, alt=DIAGRAMS["hush"])
 
 
