@@ -399,13 +399,13 @@ def figure_6_slider(table: pd.DataFrame) -> str:
         ]
         return f"At γ = {at:g}, ε is {listed(said)}."
 
-    low, high = seen.epsilon.min() / 1.2, seen.epsilon.max() * 1.2
+    low, high = max(0.003, seen.epsilon.min() / 1.2), seen.epsilon.max() * 1.2
     return slider(
         [Frame(f"{target:g}", draw(target), sentence(target)) for target in targets],
         active=len(targets) // 2,
         name="ε′",
         alt="Bayesian confidentiality ε against the miss rate γ, with a slider for ε′ of DP-SGD.",
-        arrange=lambda ax: plain_ticks(ax.yaxis, (low, high), apart=1.9),
+        arrange=lambda ax: plain_ticks(ax.yaxis, (low, high), apart=2.9),
         yscale="log",
         ylim=(low, high),
         xlabel=GAMMA,

@@ -112,11 +112,14 @@ def pieces(
     the pieces; a space is drawn as "␣". Long sentences run over several lines.
     """
 
+    longest = max(sum(map(len, parts)) for _, _, parts in cuts)
+    line = min(LINE, longest)
+
     def draw(parts: Sequence[str]) -> Callable[[Axes], None]:
         def on(ax: Axes) -> None:
             x, y = 0, 0
             for k, part in enumerate(parts):
-                if x + len(part) > LINE:
+                if x + len(part) > line:
                     x, y = 0, y + 1
                 color = "#0072B2" if k % 2 else "#00795A"
                 ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
@@ -126,12 +129,12 @@ def pieces(
 
         return on
 
-    rows = max(-(-sum(map(len, parts)) // (LINE - 6)) for _, _, parts in cuts)
+    rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
     positions = [sliders.Frame(label, draw(parts), said) for label, said, parts in cuts]
     return sliders.slider(
         positions, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
         height=0.36 * rows, arrange=lambda ax: ax.set_axis_off(),
-        xlim=(0, LINE), ylim=(rows - 0.4, -0.6),
+        xlim=(0, line), ylim=(rows - 0.4, -0.6),
     )  # fmt: skip
 
 
@@ -157,8 +160,9 @@ def _figure(
         for axis in (ax.xaxis, ax.yaxis):
             if (xaxis if axis is ax.xaxis else yaxis).get("share"):
                 axis.set_major_formatter(PercentFormatter(1, decimals=0))
-        if not named:
+        if not named:  # the bars have their names themselves
             ax.set_xticks([])
+            ax.xaxis.labelpad = 20
 
     positions = [sliders.Frame(frame.label, draw(frame), frame.said) for frame in frames]
     return sliders.slider(

@@ -203,7 +203,9 @@ def svg(fig: Figure) -> str:
         fig.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
         drawn = file.getvalue()
     drawn = drawn[drawn.index("<svg") :].replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
-    drawn = re.sub(r"(\.\d\d)\d+", r"\1", drawn)  # hundredths of a point are enough
+    # Hundredths of a point are enough for a place. What is written must stay as it is.
+    places = re.compile(r'(?<=\s)(?:d|x|y|points|transform|width|height)="[^"]*"')
+    drawn = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), drawn)
     drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", drawn, flags=re.S)
     words = f'role="img" aria-label="{html.escape(alt(fig))}"'
     return drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)

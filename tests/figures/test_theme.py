@@ -176,10 +176,11 @@ def test_a_slider_shows_each_frame_alone_and_escapes_what_it_says():
 
 def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
     with panels(["one"]) as (fig, (ax,)):
-        ax.plot([0, 1], [0, 1])
+        ax.plot([0, 1], [0, 1 / 3])
+        ax.set_xlabel("δ = 0.00008")
         describe(fig, 'A line "rises" & ends.')
     drawn = svg(fig)
     assert drawn.startswith('<svg role="img" aria-label="A line &quot;rises&quot; &amp; ends."')
-    assert ">one</text>" in drawn  # text as text
+    assert ">one</text>" in drawn and ">δ = 0.00008</text>" in drawn  # text as text, whole
     assert "<style" not in drawn and "<metadata" not in drawn
     assert callable(fig._ipython_display_)
