@@ -160,7 +160,7 @@ def joined(soup):
 
 def finished(app, pagename, templatename, context, doctree):
     """Finish the body of a page before it is put into its template."""
-    if app.builder.format != "html" or not context.get("body") or "autoapi" in pagename:
+    if app.builder.name != "html" or not context.get("body") or "autoapi" in pagename:
         return
     images = {name: Path(app.srcdir) / path for path, name in app.builder.images.items()}
     seen, kept = set(), []
