@@ -34,8 +34,7 @@ def about(
     pass
 
 
-for _name in commands.COMMANDS:
-    app.command(_name)(commands.load(_name))
+commands.add(app)
 
 
 def main() -> None:

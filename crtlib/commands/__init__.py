@@ -1,4 +1,5 @@
-"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer.
+"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer, or a
+``typer.Typer`` of that name whose commands come after it (``crtlib label sample``).
 
 >>> COMMANDS[-1], load("train").__doc__.splitlines()[0]
 ('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
@@ -10,11 +11,15 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import typer
+
 COMMANDS = (
+    "ingest",
     "simulate",
     "convert",
-    "screen",
+    "label",
     "tagger",
+    "screen",
     "train",
     "account",
     "protect",
@@ -24,7 +29,17 @@ COMMANDS = (
 """Their names, in the order of ``crtlib --help``."""
 
 
-def load(name: str) -> Callable[..., Any]:
-    """The function of a command."""
-    command: Callable[..., Any] = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
+def load(name: str) -> Callable[..., Any] | typer.Typer:
+    """The function of a command, or the sub-application."""
+    command: Any = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
     return command
+
+
+def add(app: typer.Typer) -> None:
+    """Add all of them to an application."""
+    for name in COMMANDS:
+        command = load(name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)

@@ -81,9 +81,9 @@ def _own(path: Path) -> Source:
     def load(split: str, folder: Folder, limit: int | None) -> Corpus:
         check(split, folder)
         if path.is_dir():
-            first = islice(corpus_folder.dialogues(path, split=split), limit)
+            first = islice(dialogues(path, split=split), limit)
             return Corpus(path.name, tuple(first))
-        return jsonl.read_jsonl(path)
+        return read(path)
 
     def available(split: str | None, folder: Folder) -> bool:
         try:
