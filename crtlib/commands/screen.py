@@ -53,10 +53,10 @@ def screen(
     from contextlib import nullcontext
 
     from crtlib.reports import screening
-    from crtlib.screening.corpus import How
+    from crtlib.screening.corpus import How, fitting
 
     how = How(
-        policy or screening.fitting(corpus),
+        policy or fitting(corpus),
         conservative,
         unit,
         gamma,

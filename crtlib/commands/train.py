@@ -9,19 +9,22 @@ import typer
 
 
 def train(
-    corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line.")],
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder, JSONL, or a screened folder.")],
     out: Annotated[Path, typer.Option(help="Folder for the model, guarantee and measurements.")],
-    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
+    unit: Annotated[
+        str | None, typer.Option(help="Data point: turn or dialogue. [as screened, else turn]")
+    ] = None,
     method: Annotated[
         str, typer.Option(help="sgd, dedup, dpsgd, selective, crt or crt_sigma0.")
     ] = "crt",
     model: Annotated[str, typer.Option(help="lstm or gpt2.")] = "lstm",
     policy: Annotated[
-        str, typer.Option(help="Redaction policy pi; several, joined by +.")
-    ] = "regex:customersim",
+        str | None,
+        typer.Option(help="Redaction policy pi; several, joined by +. [the corpus' own, if any]"),
+    ] = None,
     conservative: Annotated[
-        str, typer.Option(help="Conservative policy pi_c.")
-    ] = "regex:customersim",
+        str | None, typer.Option(help="Conservative policy pi_c. [as the policy]")
+    ] = None,
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     epsilon: Annotated[float, typer.Option(help="Target epsilon of DP-SGD.")] = 3.0,
     delta: Annotated[float, typer.Option(help="Target delta.")] = 8e-5,
@@ -34,7 +37,7 @@ def train(
         int, typer.Option(help="Dialogues whose labels teach the policy tagger; not trained on.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
-    canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 10,
+    canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     repeatable_noise: Annotated[
         bool, typer.Option(help="Noise from the seed: for experiments, never for a release.")

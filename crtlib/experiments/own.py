@@ -24,8 +24,9 @@ from crtlib.experiments import crt, data, tables
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.spine import device_by_name
 from crtlib.experiments.store import Row
-from crtlib.text import corpora
-from crtlib.training import kept
+from crtlib.screening.corpus import fitting
+from crtlib.text import corpora, screened
+from crtlib.training import kept, methods
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -46,9 +47,12 @@ class Trained:
 def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests.
 
-    ``settings`` are fields of :class:`CrtStudy`. Raises ``ValueError`` for a corpus that is too
-    small, or of which too little would be left to train on.
+    ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
+    the corpus' own, and the conservative one the same. A screened folder is read as it was
+    screened. Raises ``ValueError`` for a corpus that is too small, or of which too little would be
+    left to train on, and where no policy is known to fit.
     """
+    settings = _fitted(corpus, {k: v for k, v in settings.items() if v is not None})
     size = len(corpora.load(corpus))
     heldout = max(1, size // 10)
     if size < LEAST:
@@ -66,6 +70,25 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
         heldout=heldout,
         **chosen,
     )
+
+
+def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` with what the corpus decides: its policy, or how it was screened."""
+    method = methods.by_name(settings.get("method", "crt"))
+    if not screened.is_screened(corpus):
+        settings.setdefault("unit", "turn")
+        if "policy" not in settings and "policy" in method.reads:
+            settings["policy"] = fitting(corpus)
+        return {"conservative": settings.get("policy", "everything")} | settings
+    if method.reads_raw or method.flags_tokens:
+        raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
+    before = screened.summary(corpus)
+    own = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
+    own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0, "labelled": 0}
+    for name, value in settings.items():
+        if name in own and value not in (own[name], 0):
+            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
+    return settings | own
 
 
 def train_on(

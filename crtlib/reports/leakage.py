@@ -41,7 +41,7 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
-from crtlib.text import jsonl, units
+from crtlib.text import corpora, units
 from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import same_tokenizer
 
@@ -52,7 +52,7 @@ PUBLIC, PRIVATE = None, 0o600
 def read_corpus(path: str | Path) -> Corpus:
     """A JSONL corpus; where users are missing the error says what to do about it."""
     try:
-        return jsonl.read_jsonl(path)
+        return corpora.read(path)
     except ValueError as error:
         if "needs 'user'" in str(error):
             raise ValueError(f"{path}: {leakage.NO_USER}") from None

@@ -30,27 +30,11 @@ from crtlib.reports import pages
 from crtlib.screening import corpus as screening
 from crtlib.screening import rates
 from crtlib.screening.corpus import How, Outcome
-from crtlib.text import corpora, folder, screened
+from crtlib.text import screened
 
 PUBLIC = ("summary.json", "screening.html", "public/*")
-NO_POLICY = (
-    "--policy: none fits this text; choose one (list:FILE, regex:FILE.toml, tagger:DIR, presidio) "
-    "or join them with +"
-)
 LEAST = 5
 """A count below it is not shown on the page."""
-
-
-def fitting(corpus: str | os.PathLike) -> str:
-    """The policy that a corpus names as its own; ``ValueError`` where it names none."""
-    path = Path(corpus)
-    named = None
-    if path.is_dir() and not screened.is_screened(path):
-        named = folder.facts(path).policy
-    if named is None:
-        next(corpora.dialogues(path))  # what is no corpus at all is said first
-        raise ValueError(NO_POLICY)
-    return named
 
 
 def make(

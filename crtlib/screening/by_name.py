@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crtlib.screening import policies
 from crtlib.screening.policy import MAKERS, Flag, Maker, Policy, checked
-from crtlib.text import source, units
+from crtlib.text import screened, source, units
 from crtlib.text.records import Corpus, Secret
 
 GROUP = "crtlib.policies"
@@ -93,8 +93,16 @@ def learned(name: str) -> bool:
     >>> learned("regex:multiwoz+cautious"), learned("tagger")
     (False, True)
     """
-    makers = (_maker(part.partition(":")[0]) for part in name.split("+"))
-    return any(maker is not None and maker.learned for maker in makers)
+    for part in name.split("+"):
+        kind, _, argument = part.partition(":")
+        if kind == "screened":  # as the policies were that screened it
+            before = screened.summary(argument)
+            if learned(before["policy"]) or learned(before["conservative"]):
+                return True
+        maker = _maker(kind)
+        if maker is not None and maker.learned:
+            return True
+    return False
 
 
 def plain(name: str) -> str:

@@ -33,7 +33,7 @@ from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.screening.teaching import Shift, shift
-from crtlib.text import corpora, label_import, labels, screened, units
+from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 
 TURNS = 10_000
@@ -42,6 +42,24 @@ PLACES = 12
 """Columns of the map: a thread's first turns, one each, and the rest."""
 AROUND = 60
 """Characters that an example shows on either side."""
+NO_POLICY = (
+    "--policy: none fits this text; choose one (list:FILE, regex:FILE.toml, tagger:DIR, presidio) "
+    "or join them with +"
+)
+
+
+def fitting(corpus: str | os.PathLike) -> str:
+    """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
+
+    Raises ``ValueError`` for other text: no policy is known to fit it.
+    """
+    path = Path(corpus)
+    first = next(corpora.dialogues(path))  # what is no corpus at all is said first
+    if path.is_dir() and (named := folder.facts(path).policy):
+        return named
+    if customersim.is_simulated(first):
+        return "regex:customersim"
+    raise ValueError(NO_POLICY)
 
 
 @dataclass(frozen=True)
@@ -100,6 +118,7 @@ class _Tally:
     reveal: int
     counts: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    users: set[int] = field(default_factory=set)
     places: dict[str, list[int]] = field(default_factory=dict)
     turns: list[int] = field(default_factory=lambda: [0] * PLACES)
     examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
@@ -107,6 +126,7 @@ class _Tally:
 
     def point(self, p: Point, spans: Sequence[Secret], unit: str) -> None:
         """Count the spans of pi in a point by kind and by the turn in which they stand."""
+        self.users.add(hash(p.user))
         starts = [a for a, _ in p.spoken] or [0]
         name = p.id.rpartition("/")[2]
         first = int(name) if unit == "turn" and name.isdecimal() else 0
@@ -299,6 +319,7 @@ def _summary(
         "schema": "crtlib/screen/1",
         "corpus": Path(corpus).name,
         "corpus_sha256": corpora.corpus_hash(corpus),
+        "about": _about(corpus, sum(tally.turns), len(tally.users)),
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
@@ -309,6 +330,14 @@ def _summary(
         "flagged": dict(sorted(tally.kinds.items())),
         "map": {"turns": tally.turns, "kinds": tally.places},
     }
+
+
+def _about(corpus: str | os.PathLike, turns: int, users: int) -> dict[str, Any]:
+    """What a certificate says of the text."""
+    facts = folder.facts(corpus) if Path(corpus).is_dir() else None
+    dates = {"from": facts and facts.first, "to": facts and facts.last}
+    users_are = facts.users_are if facts else "unknown"
+    return {"turns": turns, "users": users, "users_are": users_are, **dates}
 
 
 def _notes(

@@ -151,8 +151,12 @@ def read(path: str | os.PathLike, *, split: str | None = None) -> Corpus:
 
 
 def corpus_hash(path: str | os.PathLike) -> str:
-    """The corpus hash of a folder or a JSONL file: over the text, in any form, without labels."""
-    if Path(path).is_dir() and not screened.is_screened(path):
+    """The corpus hash of a folder or a JSONL file: over the text, in any form, without labels.
+
+    A screened folder counts by the hash of the corpus that it was made from."""
+    if screened.is_screened(path):
+        return screened.summary(path)["corpus_sha256"]
+    if Path(path).is_dir():
         return corpus_folder.facts(path).sha256
     return corpus_folder.corpus_hash(dialogues(path))
 
