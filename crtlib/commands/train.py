@@ -14,6 +14,9 @@ def train(
     unit: Annotated[
         str | None, typer.Option(help="Data point: turn or dialogue. [as screened, else turn]")
     ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Of crtlib protect: weights and noise by secret.")
+    ] = None,
     method: Annotated[
         str, typer.Option(help="sgd, dedup, dpsgd, selective, crt or crt_sigma0.")
     ] = "crt",
@@ -47,8 +50,13 @@ def train(
 
     Example: crtlib train dialogues.jsonl --unit turn --method crt --epsilon 3 --out run
     """
-    from crtlib.experiments import own
+    from crtlib.experiments import own, plans
 
+    if plan is not None:
+        options = {"model": model, "init": init, "epochs": epochs, "seed": seed, "device": device}
+        options |= {"repeatable_noise": repeatable_noise, "progress": True}
+        print(plans.train_with(corpus, plan, out=out, **options).promise)
+        return
     trained = own.train_on(
         corpus,
         out=out,

@@ -221,7 +221,8 @@ def _size(corpus: str | os.PathLike, how: How) -> int:
 Batch = tuple[Sequence[Point], Labels, Labels]
 
 
-def _batches(dialogues: Iterator[Dialogue], whole: bool) -> Iterator[list[Dialogue]]:
+def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[list[Dialogue]]:
+    """Threads by about 10,000 turns at a time, or all at once."""
     batch: list[Dialogue] = []
     turns = 0
     for d in dialogues:
@@ -244,24 +245,24 @@ def _flagged(
     corpus: str | os.PathLike, how: How, executor: Executor | None, progress: bool
 ) -> Iterator[Batch]:
     """The points of each batch with the spans of both policies, in order."""
-    batches = _batches(corpora.dialogues(corpus), how.dedup_by == "near")
+    lots = batches(corpora.dialogues(corpus), whole=how.dedup_by == "near")
     with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for found in _mapped(partial(_flag, how), batches, executor):
+        for found in _mapped(partial(_flag, how), lots, executor):
             bar.update(len(found[0]))
             yield found
 
 
 def _mapped(
-    call: partial[Batch], batches: Iterator[list[Dialogue]], executor: Executor | None
+    call: partial[Batch], lots: Iterator[list[Dialogue]], executor: Executor | None
 ) -> Iterator[Batch]:
     """``call`` on each batch in order, on an executor a few ahead: never all of them."""
     if executor is None:
-        yield from map(call, batches)
+        yield from map(call, lots)
         return
-    ahead = [executor.submit(call, batch) for batch in itertools.islice(batches, 4)]
+    ahead = [executor.submit(call, lot) for lot in itertools.islice(lots, 4)]
     while ahead:
         yield ahead.pop(0).result()
-        ahead += [executor.submit(call, batch) for batch in itertools.islice(batches, 1)]
+        ahead += [executor.submit(call, lot) for lot in itertools.islice(lots, 1)]
 
 
 def _write(
