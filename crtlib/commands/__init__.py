@@ -14,6 +14,8 @@ from typing import Any
 import typer
 
 COMMANDS = (
+    "new",
+    "run",
     "ingest",
     "simulate",
     "convert",
