@@ -69,7 +69,7 @@ def exported(known, folder="labels"):
     return {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
 
 
-@pytest.mark.parametrize(("name", "limit"), [("customersim", 120), ("schema_guided", 100)])
+@pytest.mark.parametrize(("name", "limit"), [("customersim", 120), ("schema_guided", 300)])
 def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, name, limit):
     if not corpora.available(name, "train" if name == "customersim" else "dev"):
         pytest.skip(f"{name} is not here")
@@ -85,7 +85,7 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
 
     people = corpora.read("corpus")
     most = len({d.user for d in people.dialogues})
-    sizes = ["--turns", most // 2, "--teach", most // 3, "--seed", 1]
+    sizes = ["--turns", most // 2, "--teach", most // 2, "--seed", 1]
     run("label", "sample", "corpus", *sizes, "--out", "labels")
     (tmp_path / "done.json").write_text(json.dumps(exported(known)))
     assert "--labels: the teaching" not in run(
@@ -101,7 +101,7 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
     summary = json.loads((tmp_path / "screened" / "summary.json").read_text())
     assert "one secret a user" in printed and summary["shift"]
     assert summary["labels"]["judged"] == 3  # both policies of the tagger, and this pair
-    assert summary["labels"]["drawn"] == "at_random" and summary["rates"]["trace"]["of"] > 5
+    assert summary["labels"]["drawn"] == "at_random" and summary["rates"]["trace"]["of"] > 3
     page = (tmp_path / "screened" / "screening.html").read_text()
     assert not any(value in page for value in listed if len(value) > 6)
 

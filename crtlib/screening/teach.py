@@ -177,6 +177,11 @@ def make(
         source: Corpus | Sequence[Point] = corpora.load(corpus)
     else:
         source = label_import.points(corpus, labels, part="teach", unit=unit)
+        if not any(p.secrets for p in source):
+            raise ValueError(
+                f"--labels: none of the {len(source)} turns that teach holds a secret; draw more "
+                "with 'crtlib label sample --teach'"
+            )
         about, known = labels_module.about(labels), json.dumps([options, outputs.hashed(inputs)])
         name = hashlib.sha256(known.encode()).hexdigest()
         uses = [

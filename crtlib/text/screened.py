@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import os
@@ -76,7 +75,7 @@ class Parts:
         """The pseudonym of an "id" (p and 16 hexadecimal digits) or of a "user" (u and 16)."""
         if self.key is None:
             return value
-        digest = hmac.new(self.key, f"{kind}:{value}".encode(), hashlib.sha256).hexdigest()
+        digest = hmac.digest(self.key, f"{kind}:{value}".encode(), "sha256").hex()
         return {"id": "p", "user": "u"}[kind] + digest[:16]
 
     def add(self, part: str, point: str, user: str, text: str) -> None:
