@@ -125,8 +125,11 @@ def test_a_project_runs_the_path_and_stops_where_people_label(run, tmp_path):
     run("new", "project")
     (tmp_path / "messages.csv").rename(tmp_path / "project" / "messages.csv")
     file = tmp_path / "project" / "crtlib.toml"
-    text = file.read_text().replace("secrets = 400", "turns = 30").replace("teach = 600", "teach = 20")
-    text = text.replace("epochs = 14", "epochs = 1").replace("epsilon = 3.0", "epochs = 1")
+    text = (
+        file.read_text().replace("secrets = 400", "turns = 30").replace("teach = 600", "teach = 20")
+    )
+    text = text.replace("epochs = 14", "epochs = 1")
+    text = text.replace("epsilon = 3.0", "epochs = 1")
     file.write_text(text + "bogus_k = 1\n")
     assert "[report] bogus_k: no such setting" in run("run", "project", code=2)
     file.write_text(text.replace("skip_bad = true", "skip_bad = true\nmax_bad = 0.1"))

@@ -17,7 +17,9 @@ def tagger(
         typer.Option(help="Folder of crtlib label: one part teaches, the other judges."),
     ] = None,
     unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
-    heldout: Annotated[float, typer.Option(help="Share of users to judge it on, without --labels.")] = 0.3,
+    heldout: Annotated[
+        float, typer.Option(help="Share of users to judge it on, without --labels.")
+    ] = 0.3,
     epochs: Annotated[int, typer.Option(help="Epochs.", min=1)] = 14,
     seed: Annotated[int, typer.Option(help="Seed of the split and of training.", min=0)] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a tagger that exists.")] = False,

@@ -341,9 +341,7 @@ def _about(corpus: str | os.PathLike, turns: int, users: int) -> dict[str, Any]:
     return {"turns": turns, "users": users, "users_are": users_are, **dates}
 
 
-def _notes(
-    summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]
-) -> list[str]:
+def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]) -> list[str]:
     """What a reader of the numbers must know, a sentence each."""
     notes = [
         f"the text is not what taught the policy: {s}; its numbers are for text like its labels"

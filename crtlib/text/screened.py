@@ -29,9 +29,7 @@ from crtlib.text.records import Dialogue, Turn
 
 PARTS = ("public", "private")
 ROWS = pa.schema([("id", pa.string()), ("user", pa.string()), ("text", pa.large_string())])
-IDS = pa.schema(
-    [*((n, pa.string()) for n in ("pseudonym", "id", "user")), ("turn", pa.int32())]
-)
+IDS = pa.schema([*((n, pa.string()) for n in ("pseudonym", "id", "user")), ("turn", pa.int32())])
 SPANS = pa.schema(
     [
         ("id", pa.string()),

@@ -24,8 +24,8 @@ from crtlib.experiments.value import Count, Open, Positive, Whole, value
 class OwnData(Settings):
     texts: Corpora = Field(description="corpora, of which the first that is found here is read")
     dialogues: Dialogues = Field(description="dialogues that we treat as our own")
-    judge: Count = Field(description="turns that are read to judge the policies")
-    teach: Count = Field(description="turns that are read to teach a tagger")
+    judging: Count = Field(description="turns that are read to judge the policies")
+    teaching: Count = Field(description="turns that are read to teach a tagger")
     epochs: Count = Field(description="how often the tagger reads them")
     epsilon: Positive = Field(description="budget of the private phase, epsilon'")
     seed: Whole = Field(description="draws columns, labels and weights")
