@@ -108,6 +108,12 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
     printed = run("train", "screened", "--epochs", 1, "--out", "model")
     upper = summary["rates"]["trace"]["upper"]
     assert "Bayesian confidentiality" in printed and f"{upper:.4g})" in printed
+    assert "holds" in run("certify", "model", "--out", "certificate.html")
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert certificate["rates"]["trace"]["upper"] == pytest.approx(upper, rel=1e-2)
+    assert certificate["labels"]["drawn"] == "at_random"
+    assert certificate["policies"]["pi"]["name"] == "list:holders.csv+tagger:tagger"
+    run("certify", "model", "--out", "certificate.html", "--verify")
     run("report", "model", "--corpus", "screened", "--out", "report")
     assert (tmp_path / "report" / "report.html").is_file()
 

@@ -1,7 +1,7 @@
 """The commands of ``crtlib``, one file each: a function of the file's name, read by typer, or a
 ``typer.Typer`` of that name whose commands come after it (``crtlib label sample``).
 
->>> COMMANDS[-1], load("train").__doc__.splitlines()[0]
+>>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
 ('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
 """
 
@@ -23,10 +23,14 @@ COMMANDS = (
     "tagger",
     "screen",
     "train",
+    "certify",
+    "audit",
     "account",
     "protect",
     "report",
     "sweep",
+    "lab",
+    "grade",
 )
 """Their names, in the order of ``crtlib --help``."""
 

@@ -41,10 +41,15 @@ def train(
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of order, initialisation and canaries.")] = 0,
     canaries: Annotated[int, typer.Option(help="Canaries to plant and attack; 0: none.")] = 0,
+    copies: Annotated[int, typer.Option(help="Copies of each canary.")] = 20,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     repeatable_noise: Annotated[
         bool, typer.Option(help="Noise from the seed: for experiments, never for a release.")
     ] = False,
+    odometer: Annotated[
+        Path | None, typer.Option(help="Where spent runs are entered; default: beside the corpus.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Trainings that saw this text before this one.")] = 1,
 ) -> None:
     """Screen and train on a corpus; write the model, its guarantee and the canary attack.
 
@@ -74,8 +79,11 @@ def train(
         labelled=labelled,
         seed=seed,
         canaries=canaries,
+        copies=copies,
         device=device,
         repeatable_noise=repeatable_noise,
+        odometer=odometer,
+        trials=trials,
         progress=True,
     )
     for name, _, item, value in trained.rows:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -41,7 +41,7 @@ from crtlib.text.tokenizer import Bpe
 from crtlib.training import kept, methods, schedules
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
-from crtlib.training.phases import Phase
+from crtlib.training.phases import Event, Phase
 
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
 """The most private segments that a point may have (S-DP)."""
@@ -314,11 +314,13 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     secure: bool = False,
+    on_start: Callable[[list[Event], bool], None] | None = None,
     progress: bool = False,
 ) -> Fitted:
     """Prepare the data and train; perplexity on the validation texts after each epoch.
 
-    ``prepared`` is ``data.data(study)`` where the caller has it already. Raises ``ValueError``
+    ``prepared`` is ``data.data(study)`` where the caller has it already; ``on_start`` as in
+    :func:`crtlib.training.loop.train`. Raises ``ValueError``
     where no point is private and the method trains with noise.
     """
     study = study.ready()
@@ -345,6 +347,7 @@ def fit(
         flags=flags,
         seed=study.seed,
         secure=secure,
+        on_start=on_start,
         progress=progress,
         on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),
         checkpoint=checkpoint,

@@ -20,7 +20,7 @@ from typing import Any
 
 from crtlib import files
 from crtlib.accounting.guarantees import Guarantee
-from crtlib.experiments import crt, data, tables
+from crtlib.experiments import crt, data, record, tables
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.spine import device_by_name
 from crtlib.experiments.store import Row
@@ -63,7 +63,8 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     most = size - 2 * heldout - 10
     if labelled > most:
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0} | settings
+    chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
+    chosen |= {"canaries": 0, "neighbouring_relation": "replace"} | settings
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
         dialogues=size - 2 * heldout - labelled,
@@ -97,13 +98,18 @@ def train_on(
     out: str | os.PathLike[str] | None = None,
     device: str = "auto",
     repeatable_noise: bool = False,
+    odometer: str | os.PathLike[str] | None = None,
+    trials: int = 1,
     progress: bool = False,
     **settings: Any,
 ) -> Trained:
     """Screen and train on a corpus, attack the model, and say what it promises.
 
     Noise and batches come from the operating system's generator, unless ``repeatable_noise``: then
-    they follow from ``seed``, which is right for an experiment and wrong for a release. ``out``
+    they follow from ``seed``, which is right for an experiment and wrong for a release. The run is
+    entered in the odometer of the corpus (:mod:`crtlib.accounting.odometer`), in the folder
+    ``odometer`` or beside it, before its first step; ``trials`` is how many trainings saw the text
+    before this one was chosen. ``out``
     names the folder for :func:`write`; an unfinished training goes on from there. The other
     ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``, ``policy``,
     ``epsilon``.
@@ -113,12 +119,16 @@ def train_on(
     prepared = data.data(study)  # refuses what can be refused before anything is written
     if out is not None:
         files.check_writable(out)  # shows now, not after hours
+    mark = None if out is None else Path(out) / "unfinished.run"
+    same = {"place": odometer, "mark": mark, "repeatable_noise": repeatable_noise}
+    meter = record.meter(study.ready(), prepared, **same)
     fitted = crt.fit(
         study,
         prepared=prepared,
         checkpoint=None if out is None else Path(out) / "unfinished.pt",
         device=device,
         secure=not repeatable_noise,
+        on_start=meter.start,
         progress=progress,
     )
     rows = crt.measure(study, fitted)
@@ -126,8 +136,11 @@ def train_on(
     origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
     promise = _promise(guarantee, repeatable_noise)
     trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin)
-    if out is not None:
+    if out is None:
+        meter.finish(None)
+    else:
         write(trained, out)
+        record.write(trained, meter, Path(out) / "model.safetensors", out, trials=trials)
     return trained
 
 
@@ -150,7 +163,7 @@ def write(trained: Trained, folder: str | os.PathLike[str]) -> None:
     """Write the model, the study, the promise and the measurements; those of an earlier run never
     stand beside this model."""
     folder = Path(folder)
-    for name in ("guarantee.txt", "results.json"):
+    for name in ("guarantee.txt", "results.json", record.NAME):
         (folder / name).unlink(missing_ok=True)
     fitted, study = trained.fitted, asdict(trained.study)
     study["corpus"] = Path(study["corpus"]).name  # no path of this machine

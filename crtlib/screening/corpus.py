@@ -12,7 +12,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import os
 import random
 from bisect import bisect_right
@@ -119,6 +121,7 @@ class _Tally:
     counts: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     users: set[int] = field(default_factory=set)
+    longest: int = 0
     places: dict[str, list[int]] = field(default_factory=dict)
     turns: list[int] = field(default_factory=lambda: [0] * PLACES)
     examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
@@ -128,6 +131,7 @@ class _Tally:
         """Count the spans of pi in a point by kind and by the turn in which they stand."""
         self.users.add(hash(p.user))
         starts = [a for a, _ in p.spoken] or [0]
+        self.longest = max(self.longest, len(starts))
         name = p.id.rpartition("/")[2]
         first = int(name) if unit == "turn" and name.isdecimal() else 0
         for k in range(len(starts)):
@@ -200,14 +204,16 @@ def _counter(
 ) -> tuple[rates.Counter, dict[str, Any]]:
     """What counts the rates, and what is known of the labels."""
     if judges is None:
-        return rates.Counter(*pair, seed=how.seed), {"judged": 1, "drawn": "given", "sha256": None}
+        given = {"judged": 1, "drawn": "given", "sha256": None, "agreement": None}
+        return rates.Counter(*pair, seed=how.seed), given
     about = labels.about(judges)
     points = label_import.points(corpus, judges, part="judge", unit=how.unit)
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
     counter.add(points)
     hashes = {"pi": digest(how.policy), "pi_c": digest(how.conservative)}
     judged = label_import.judging(judges, **hashes, corpus=about["corpus"])
-    return counter, {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
+    given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
+    return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
 def _size(corpus: str | os.PathLike, how: How) -> int:
@@ -320,7 +326,8 @@ def _summary(
         "schema": "crtlib/screen/1",
         "corpus": Path(corpus).name,
         "corpus_sha256": corpora.corpus_hash(corpus),
-        "about": _about(corpus, sum(tally.turns), len(tally.users)),
+        "about": _about(corpus, tally),
+        "taught_by": dict(zip(("policy", "conservative"), map(_teachers, how.pair()), strict=True)),
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
@@ -333,12 +340,28 @@ def _summary(
     }
 
 
-def _about(corpus: str | os.PathLike, turns: int, users: int) -> dict[str, Any]:
-    """What a certificate says of the text."""
-    facts = folder.facts(corpus) if Path(corpus).is_dir() else None
-    dates = {"from": facts and facts.first, "to": facts and facts.last}
-    users_are = facts.users_are if facts else "unknown"
-    return {"turns": turns, "users": users, "users_are": users_are, **dates}
+def _about(corpus: str | os.PathLike, tally: _Tally) -> dict[str, Any]:
+    """What a certificate says of the text; ``longest`` is the most turns that a point has."""
+    path = Path(corpus)
+    facts = folder.facts(path) if path.is_dir() else None
+    simulated = customersim.is_simulated(next(corpora.dialogues(path)))
+    return {
+        "turns": sum(tally.turns),
+        "users": len(tally.users),
+        "longest": tally.longest,
+        "users_are": facts.users_are if facts else "unknown",
+        "from": facts and facts.first,
+        "to": facts and facts.last,
+        "simulated": simulated,
+    }
+
+
+def _teachers(policy: Policy) -> str | None:
+    """A hash of what taught a policy."""
+    known = [[sorted(t.turns), sorted(t.words), sorted(t.shapes)] for t in policy.taught_by]
+    if not known:
+        return "unknown" if policy.learned else None
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
 def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]) -> list[str]:

@@ -165,13 +165,18 @@ class Rates:
 
 
 def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
-    """The three rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs.
+    """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs.
 
     >>> from_json(Rates(UNKNOWN, UNKNOWN, assumed(0.1)).to_json()).delta2
     0.1
     """
-    names = ("count", "of", "upper", "how")
-    return Rates(*(Rate(*(values[rate][name] for name in names)) for rate in NAMES), judged=judged)
+
+    def rate(row: Mapping[str, Any]) -> Rate:
+        every = (row["all"][0], row["all"][1]) if row.get("all") else None
+        return Rate(row["count"], row["of"], row["upper"], row["how"], every)
+
+    kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
+    return Rates(*(rate(values[name]) for name in NAMES), by_kind=kinds, judged=judged)
 
 
 # --------------------------------------------------------------------------- judging

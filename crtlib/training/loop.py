@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
-from crtlib.training.phases import Flags, Phase, Points, collate
+from crtlib.training.phases import Event, Flags, Phase, Points, collate
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
 
 __all__ = ["Run", "train"]
@@ -51,6 +51,7 @@ def train(
     optimizer: Literal["adam", "sgd"] = "adam",
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    on_start: Callable[[list[Event], bool], None] | None = None,
     progress: bool = False,
 ) -> Run:
     """Run ``phases`` in order on ``model`` (changed in place, on the device where it is).
@@ -72,7 +73,9 @@ def train(
     ``checkpoint`` names a file that is replaced atomically after every phase, with model,
     optimizers, generators and events, readable by its owner alone; when it exists, training goes
     on from there and the result is bit-identical to an uninterrupted run. A checkpoint of another
-    run is refused. ``progress`` shows a bar over phases, with the time left and nothing about the
+    run is refused. ``on_start(events, resumed)`` is called before the first step, when nothing can
+    be refused any more: with all events that the run will have, and whether a checkpoint was found.
+    ``progress`` shows a bar over phases, with the time left and nothing about the
     data.
 
     Raises ``ValueError`` for a phase whose part is missing or empty, or that cannot work with the
@@ -86,6 +89,9 @@ def train(
         options = {"seed": seed, "secure": secure, "optimizer": optimizer}
         file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
         done = file.restore(state, phases)
+    if on_start:
+        ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
+        on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
     bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
     for k, phase in enumerate(phases[done:], start=done):
