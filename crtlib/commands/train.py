@@ -59,7 +59,7 @@ def train(
 
     if plan is not None:
         options = {"model": model, "init": init, "epochs": epochs, "seed": seed, "device": device}
-        options |= {"repeatable_noise": repeatable_noise, "progress": True}
+        options |= {"repeatable_noise": repeatable_noise, "odometer": odometer, "progress": True}
         print(plans.train_with(corpus, plan, out=out, **options).promise)
         return
     trained = own.train_on(

@@ -29,11 +29,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from torch import nn
 
 from crtlib import files, outputs
+from crtlib.accounting import odometer as ledger
 from crtlib.accounting import secrets
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
+from crtlib.experiments.record import Meter
 from crtlib.experiments.spine import device_by_name
 from crtlib.models.build import build, pretrained
 from crtlib.models.spec import ModelSpec
@@ -43,7 +46,7 @@ from crtlib.screening.corpus import batches
 from crtlib.screening.holders import By, Holders
 from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Point
-from crtlib.text.tokenizer import adapt, train_bpe
+from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training import kept, methods
 from crtlib.training.loop import train
 from crtlib.training.methods import Constants
@@ -293,34 +296,24 @@ def train_with(
     seed: int = 0,
     device: str = "auto",
     repeatable_noise: bool = False,
+    odometer: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Trained:
     """Train on ``corpus`` as the folder ``plan`` says, and account what was done for every secret.
 
-    All of the text is trained on. The vocabulary comes from points that hold no secret. Writes the
-    model, ``secrets.parquet`` (private) and ``guarantee.txt``. Raises ``ValueError`` where the plan
-    was made for another corpus.
+    The run is entered in the corpus' odometer. Its noise is counted for secrets, not for points, so
+    to certificates of other runs it is one without protection. All of the text is trained on. The
+    vocabulary comes from points that hold no secret. Writes the model, ``secrets.parquet``
+    (private) and ``guarantee.txt``. Raises ``ValueError`` where the plan was made for another
+    corpus.
     """
-    whole = corpora.load(corpus)
-    summary = json.loads((Path(plan) / "plan.json").read_bytes()) if _is_plan(plan) else {}
-    ours = corpora.corpus_hash(corpus)
-    if summary.get("corpus_sha256", ours) != ours:
-        made_for = summary["corpus_sha256"][:4]
-        raise ValueError(f"--plan: made for corpus {made_for}…, this is {ours[:4]}…")
-    unit = summary.get("unit", "turn")
-    points = units.points(whole, unit)
+    points = units.points(corpora.load(corpus), _unit(plan, corpora.corpus_hash(corpus)))
     made, summary = read(plan, points)
     files.check_writable(out)
     held = np.bincount(made.incidence.indices, minlength=len(points)) > 0
-    if init == "random":
-        free = [p.text for p, holds in zip(points, held, strict=True) if not holds]
-        tokenizer = train_bpe(free, vocab_size=vocab_size)
-        shape = {"embedding": hidden, "hidden": hidden, "context": context}
-        spec = ModelSpec(model, tokenizer.vocab_size, **shape)
-        net = build(spec, seed)
-    else:
-        tokenizer = adapt(init)
-        net, spec = pretrained(init, vocab_size=tokenizer.vocab_size)
+    free = [p.text for p, holds in zip(points, held, strict=True) if not holds]
+    shape = {"embedding": hidden, "hidden": hidden, "context": context}
+    net, tokenizer, spec = _model(model, init, free, vocab_size, shape, seed)
     constants = Constants(
         epochs=min(epochs, made.steps),
         batch_size=1,
@@ -329,28 +322,68 @@ def train_with(
         clip_norm=clip_norm,
         plan=made,
     )
+    meter = _meter(corpus, summary, odometer, Path(out))
     run = train(
         net.to(device_by_name(device)),
         methods.by_name("lp_weighted").phases(constants),
         {"private": tokenizer.encode(p.text for p in points)},
         seed=seed,
         secure=not repeatable_noise,
+        on_start=meter.start,
         checkpoint=Path(out) / "unfinished.pt",
         progress=progress,
     )
-    trained = Trained(run, made, summary, _accounted(run, made, plan))
     kept.save(run, tokenizer, spec, out)
-    with files.replacing(Path(out) / "secrets.parquet", mode=0o600) as part:
-        trained.secrets.to_parquet(part, index=False)
-    files.write_text(Path(out) / "guarantee.txt", trained.promise + "\n")
-    (Path(out) / "unfinished.pt").unlink(missing_ok=True)
+    meter.finish(outputs.sha256(Path(out) / "model.safetensors"))
+    trained = Trained(run, made, summary, _accounted(run, made, plan))
+    _write_promise(trained, Path(out))
     return trained
 
 
-def _is_plan(folder: str | os.PathLike[str]) -> bool:
+def _write_promise(trained: Trained, out: Path) -> None:
+    with files.replacing(out / "secrets.parquet", mode=0o600) as part:
+        trained.secrets.to_parquet(part, index=False)
+    files.write_text(out / "guarantee.txt", trained.promise + "\n")
+    (out / "unfinished.pt").unlink(missing_ok=True)
+
+
+def _model(
+    kind: str, init: str, free: Sequence[str], vocab_size: int, shape: dict[str, int], seed: int
+) -> tuple[nn.Module, Bpe, ModelSpec]:
+    """The model before it reads, and a vocabulary from text that holds no secret."""
+    if init != "random":
+        tokenizer = adapt(init)
+        net, spec = pretrained(init, vocab_size=tokenizer.vocab_size)
+        return net, tokenizer, spec
+    tokenizer = train_bpe(free, vocab_size=vocab_size)
+    spec = ModelSpec(kind, tokenizer.vocab_size, **shape)
+    return build(spec, seed), tokenizer, spec
+
+
+def _meter(
+    corpus: str | os.PathLike[str],
+    summary: dict[str, Any],
+    place: str | os.PathLike[str] | None,
+    out: Path,
+) -> Meter:
+    sha = summary["corpus_sha256"]
+    facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
+    facts |= {"relation": summary["mode"], "screening": sha, "gamma": 1.0, "delta2": 1.0}
+    home = Path(place) if place is not None else ledger.find(corpus, sha)
+    return Meter(home, facts, secret=True, protects=False, mark=out / "unfinished.run")
+
+
+def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
+    """The unit of a plan; refuses what is none, and one of another corpus."""
     if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
-    return True
+    summary = json.loads((Path(folder) / "plan.json").read_bytes())
+    made_for = summary.get("corpus_sha256")
+    if made_for is None:
+        raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
+    if made_for != corpus:
+        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {corpus[:4]}…")
+    return str(summary["unit"])
 
 
 def _accounted(run: kept.Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:

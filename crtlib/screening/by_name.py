@@ -95,7 +95,7 @@ def learned(name: str) -> bool:
     """
     for part in name.split("+"):
         kind, _, argument = part.partition(":")
-        if kind == "screened":  # as the policies were that screened it
+        if kind == "screened" and argument:  # as the policies were that screened it
             before = screened.summary(argument)
             if learned(before["policy"]) or learned(before["conservative"]):
                 return True
