@@ -50,7 +50,7 @@ NO_POLICY = (
 )
 
 
-def fitting(corpus: str | os.PathLike) -> str:
+def fitting(corpus: str | os.PathLike[str]) -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
 
     Raises ``ValueError`` for other text: no policy is known to fit it.
@@ -157,12 +157,12 @@ class _Tally:
 
 
 def screen(
-    corpus: str | os.PathLike,
+    corpus: str | os.PathLike[str],
     folder: Path,
     how: How,
     *,
     key: bytes | None,
-    judges: str | os.PathLike | None = None,
+    judges: str | os.PathLike[str] | None = None,
     reveal: int = 0,
     executor: Executor | None = None,
     progress: bool = False,
@@ -197,9 +197,9 @@ def screen(
 
 
 def _counter(
-    corpus: str | os.PathLike,
+    corpus: str | os.PathLike[str],
     how: How,
-    judges: str | os.PathLike | None,
+    judges: str | os.PathLike[str] | None,
     pair: tuple[Policy, Policy],
 ) -> tuple[rates.Counter, dict[str, Any]]:
     """What counts the rates, and what is known of the labels."""
@@ -216,7 +216,7 @@ def _counter(
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def _size(corpus: str | os.PathLike, how: How) -> int:
+def _size(corpus: str | os.PathLike[str], how: How) -> int:
     """How many points there will be, for the filter that must know."""
     if how.dedup_by != "bloom":
         return 0
@@ -248,7 +248,7 @@ def _flag(how: How, batch: Sequence[Dialogue]) -> Batch:
 
 
 def _flagged(
-    corpus: str | os.PathLike, how: How, executor: Executor | None, progress: bool
+    corpus: str | os.PathLike[str], how: How, executor: Executor | None, progress: bool
 ) -> Iterator[Batch]:
     """The points of each batch with the spans of both policies, in order."""
     lots = batches(corpora.dialogues(corpus), whole=how.dedup_by == "near")
@@ -307,7 +307,7 @@ def _together(shifts: Sequence[Shift]) -> Shift:
 
 
 def _summary(
-    corpus: str | os.PathLike,
+    corpus: str | os.PathLike[str],
     how: How,
     tally: _Tally,
     found: rates.Rates,
@@ -340,7 +340,7 @@ def _summary(
     }
 
 
-def _about(corpus: str | os.PathLike, tally: _Tally) -> dict[str, Any]:
+def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = folder.facts(path) if path.is_dir() else None
@@ -386,7 +386,7 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
 
 
 # --------------------------------------------------------------------------- what was screened
-def recorded(folder: str | os.PathLike) -> rates.Rates:
+def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
     """The rates of a screened folder, as they were counted when it was made."""
     summary = screened.summary(folder)
     judged = (summary["labels"] or {}).get("judged", 1)

@@ -176,7 +176,8 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
         return Rate(row["count"], row["of"], row["upper"], row["how"], every)
 
     kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
-    return Rates(*(rate(values[name]) for name in NAMES), by_kind=kinds, judged=judged)
+    miss, trace, public = (rate(values[name]) for name in NAMES)
+    return Rates(miss, trace, public, by_kind=kinds, judged=judged)
 
 
 # --------------------------------------------------------------------------- judging
