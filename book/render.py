@@ -37,7 +37,8 @@ main{max-width:46rem;margin:2rem auto;padding:0 1rem}
 h1,h2,h3{line-height:1.2}h1{font-size:1.8rem}a{color:var(--accent)}
 img,svg{max-width:100%;height:auto}pre{overflow-x:auto;font-size:.82rem;line-height:1.4}
 .code,.out{background:var(--card);padding:.6rem .8rem;border-radius:4px}.out pre{margin:0}
-blockquote{margin:1rem 0;padding:.1rem 1rem;border-left:4px solid var(--accent);background:var(--card)}
+blockquote{margin:1rem 0;padding:.1rem 1rem;border-left:4px solid var(--accent);
+background:var(--card)}
 table{border-collapse:collapse;font-size:.85rem;display:block;overflow-x:auto}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 details{margin:.8rem 0;padding:.3rem .8rem;border:1px solid var(--line);border-radius:4px}

@@ -23,6 +23,7 @@ COMMANDS = (
     "tagger",
     "screen",
     "train",
+    "generate",
     "certify",
     "audit",
     "account",

@@ -36,9 +36,11 @@ from crtlib.accounting import odometer as ledger
 from crtlib.accounting import secrets
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
+from crtlib.experiments.own import work
 from crtlib.experiments.record import Meter
 from crtlib.experiments.spine import device_by_name
-from crtlib.models.build import build, pretrained
+from crtlib.models import pretrained
+from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
@@ -226,10 +228,15 @@ class Trained:
     secrets: pd.DataFrame
 
     @property
+    def holds(self) -> bool:
+        """Whether every promise is kept; training that was cut short may have spent more."""
+        return bool((self.secrets.posterior <= self.secrets.promised).all())
+
+    @property
     def promise(self) -> str:
-        """In words, for all secrets together; training that was cut short may have spent more."""
-        broken = int((self.secrets.posterior > self.secrets.promised).sum())
-        if broken:
+        """In words, for all secrets together."""
+        if not self.holds:
+            broken = int((self.secrets.posterior > self.secrets.promised).sum())
             return f"void: {broken} secrets are above their promise"
         worst = self.secrets.loc[(self.secrets.posterior / self.secrets.promised).idxmax()]
         what = {"value": "a protected value", "user": "the protected values of a user"}
@@ -303,12 +310,15 @@ def train_with(
 
     The run is entered in the corpus' odometer. Its noise is counted for secrets, not for points, so
     to certificates of other runs it is one without protection. All of the text is trained on. The
-    vocabulary comes from points that hold no secret. Writes the model, ``secrets.parquet``
-    (private) and ``guarantee.txt``. Raises ``ValueError`` where the plan was made for another
+    vocabulary comes from points that hold no secret. Writes the model with
+    ``guarantee.txt``, and ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan was made for another
     corpus.
     """
     points = units.points(corpora.load(corpus), _unit(plan, corpora.corpus_hash(corpus)))
     made, summary = read(plan, points)
+    if outputs.marker(out) is not None:
+        raise ValueError(f"--out: {out} is a finished model; train into another folder")
+    outputs.check_folder(out, inputs=[corpus, plan])
     files.check_writable(out)
     held = np.bincount(made.incidence.indices, minlength=len(points)) > 0
     free = [p.text for p, holds in zip(points, held, strict=True) if not holds]
@@ -330,31 +340,34 @@ def train_with(
         seed=seed,
         secure=not repeatable_noise,
         on_start=meter.start,
-        checkpoint=Path(out) / "unfinished.pt",
+        checkpoint=work(out) / "unfinished.pt",
         progress=progress,
     )
-    kept.save(run, tokenizer, spec, out)
-    meter.finish(outputs.sha256(Path(out) / "model.safetensors"))
     trained = Trained(run, made, summary, _accounted(run, made, plan))
-    _write_promise(trained, Path(out))
+    recurrent = spec if spec is not None and spec.recurrent else None
+    options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
+    inputs: outputs.Inputs = {"corpus": corpus, "plan": plan}
+    holds = trained.holds and not repeatable_noise
+    with outputs.staged(
+        out, command="train", options=options, inputs=inputs, public=("*",) if holds else ()
+    ) as part:
+        record = work(out) / "run.json"
+        kept.save(run, tokenizer, recurrent, part, record=record, base=pretrained.base(init))
+        files.write_text(part / "guarantee.txt", trained.promise + "\n")
+        meter.finish(outputs.sha256(part / "model.safetensors"))
+    with files.replacing(work(out) / "secrets.parquet", mode=0o600) as table:
+        trained.secrets.to_parquet(table, index=False)
+    (work(out) / "unfinished.pt").unlink(missing_ok=True)
     return trained
-
-
-def _write_promise(trained: Trained, out: Path) -> None:
-    with files.replacing(out / "secrets.parquet", mode=0o600) as part:
-        trained.secrets.to_parquet(part, index=False)
-    files.write_text(out / "guarantee.txt", trained.promise + "\n")
-    (out / "unfinished.pt").unlink(missing_ok=True)
 
 
 def _model(
     kind: str, init: str, free: Sequence[str], vocab_size: int, shape: dict[str, int], seed: int
-) -> tuple[nn.Module, Bpe, ModelSpec]:
+) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     """The model before it reads, and a vocabulary from text that holds no secret."""
     if init != "random":
-        tokenizer = adapt(init)
-        net, spec = pretrained(init, vocab_size=tokenizer.vocab_size)
-        return net, tokenizer, spec
+        tokenizer = adapt(pretrained.place(init))
+        return pretrained.pretrained(pretrained.place(init), tokenizer), tokenizer, None
     tokenizer = train_bpe(free, vocab_size=vocab_size)
     spec = ModelSpec(kind, tokenizer.vocab_size, **shape)
     return build(spec, seed), tokenizer, spec
@@ -370,7 +383,7 @@ def _meter(
     facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
     facts |= {"relation": summary["mode"], "screening": sha, "gamma": 1.0, "delta2": 1.0}
     home = Path(place) if place is not None else ledger.find(corpus, sha)
-    return Meter(home, facts, secret=True, protects=False, mark=out / "unfinished.run")
+    return Meter(home, facts, secret=True, protects=False, mark=work(out) / "unfinished.run")
 
 
 def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
