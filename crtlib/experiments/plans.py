@@ -310,28 +310,20 @@ def train_with(
 
     The run is entered in the corpus' odometer. Its noise is counted for secrets, not for points, so
     to certificates of other runs it is one without protection. All of the text is trained on. The
-    vocabulary comes from points that hold no secret. Writes the model with
-    ``guarantee.txt``, and ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan was made for another
-    corpus.
+    vocabulary comes from points that hold no secret. Writes the model with ``guarantee.txt``, and
+    ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan
+    was made for another corpus.
     """
     points = units.points(corpora.load(corpus), _unit(plan, corpora.corpus_hash(corpus)))
     made, summary = read(plan, points)
-    if outputs.marker(out) is not None:
-        raise ValueError(f"--out: {out} is a finished model; train into another folder")
     outputs.check_folder(out, inputs=[corpus, plan])
     files.check_writable(out)
-    held = np.bincount(made.incidence.indices, minlength=len(points)) > 0
-    free = [p.text for p, holds in zip(points, held, strict=True) if not holds]
+    free = _free(points, made)
     shape = {"embedding": hidden, "hidden": hidden, "context": context}
     net, tokenizer, spec = _model(model, init, free, vocab_size, shape, seed)
-    constants = Constants(
-        epochs=min(epochs, made.steps),
-        batch_size=1,
-        learning_rate=learning_rate,
-        private_learning_rate=learning_rate,
-        clip_norm=clip_norm,
-        plan=made,
-    )
+    rates = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
+    most = min(epochs, made.steps)
+    constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
     meter = _meter(corpus, summary, odometer, Path(out))
     run = train(
         net.to(device_by_name(device)),
@@ -344,21 +336,35 @@ def train_with(
         progress=progress,
     )
     trained = Trained(run, made, summary, _accounted(run, made, plan))
-    recurrent = spec if spec is not None and spec.recurrent else None
     options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
-    inputs: outputs.Inputs = {"corpus": corpus, "plan": plan}
-    holds = trained.holds and not repeatable_noise
+    recipe: dict[str, Any] = {
+        "command": "train",
+        "options": options,
+        "inputs": {"corpus": corpus, "plan": plan},
+    }
+    base = pretrained.base(init)
+    recurrent = spec if spec is not None and spec.recurrent else None
     with outputs.staged(
-        out, command="train", options=options, inputs=inputs, public=("*",) if holds else ()
+        out, public=("*",) if trained.holds and not repeatable_noise else (), **recipe
     ) as part:
-        record = work(out) / "run.json"
-        kept.save(run, tokenizer, recurrent, part, record=record, base=pretrained.base(init))
+        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json", base=base)
         files.write_text(part / "guarantee.txt", trained.promise + "\n")
         meter.finish(outputs.sha256(part / "model.safetensors"))
-    with files.replacing(work(out) / "secrets.parquet", mode=0o600) as table:
-        trained.secrets.to_parquet(table, index=False)
-    (work(out) / "unfinished.pt").unlink(missing_ok=True)
+    _write_secrets(trained, work(out))
     return trained
+
+
+def _free(points: Sequence[Point], plan: Plan) -> list[str]:
+    """The texts that hold no secret."""
+    held = np.bincount(plan.incidence.indices, minlength=len(points)) > 0
+    return [p.text for p, holds in zip(points, held, strict=True) if not holds]
+
+
+def _write_secrets(trained: Trained, aside: Path) -> None:
+    """What is promised of each secret, for the owner of the text alone."""
+    with files.replacing(aside / "secrets.parquet", mode=0o600) as table:
+        trained.secrets.to_parquet(table, index=False)
+    (aside / "unfinished.pt").unlink(missing_ok=True)
 
 
 def _model(
