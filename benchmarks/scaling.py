@@ -1,6 +1,6 @@
 """CPU seconds at n, 2n and 4n of what reads text: no command has a quadratic door.
 
-    python benchmarks/scaling.py
+    python benchmarks/scaling.py [WORD]      # of jobs whose name has the word
 
 The jobs of screening are those of tests/screening/test_scaling.py, which fails above 2.3 for each
 doubling; here are reports, plans, accounting and simulation besides.
@@ -39,7 +39,7 @@ def incidence(n):
 
 def plan(path):
     table = read(path, prior=0.001, posterior=0.05)
-    secrets.plan(table.matrix, table.prior, table.posterior, scale=5.0, steps=10, batch_size=50)
+    secrets.plan(table.matrix, table.prior, table.posterior, scale=5.0, steps=10, batch_size=5)
 
 
 def report(points):
@@ -66,9 +66,11 @@ JOBS = screening.JOBS | {
 def main():
     print(f"{'CPU seconds at':>34}      n       n      2n      4n   4n/n")
     for name, (make, job, n) in JOBS.items():
+        if not all(word in name for word in sys.argv[1:]):
+            continue
         if job is screening.tagged:
             job = screening.tagged()
-        job(make(2 if "protect" not in name else 50))  # imports and caches
+        job(make(400 if "protect" in name else 2))  # imports and caches
         n = n // 2
         times = []
         for size in (n, 2 * n, 4 * n):

@@ -328,6 +328,8 @@ def run(count, start=0, say=print):
         def commands_refuse(case):
             what, said, words = play(*case, home)
             table[what] += 1
+            if sum(table.values()) % 50 == 0:
+                print(dict(table), file=sys.stderr, flush=True)
             if what not in ("refused", "answered"):
                 bad.append((what, words, said[-400:]))
                 say(what, " ".join(w[:200] for w in words), "|", said[-300:].strip())
