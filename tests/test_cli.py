@@ -204,7 +204,7 @@ def test_a_full_disk_leaves_nothing_behind(run, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     file = tmp_path / "sim.jsonl"
     code, _, err = run("simulate", "--dialogues", 10, "--seed", 1, "--out", file)
-    assert code == 2 and "No space left" in err and err.count("\n") == 1
+    assert code == 3 and "no space left" in err and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,9 @@
 """The commands of ``crtlib``, one file each: a function of the file's name, read by typer, or a
 ``typer.Typer`` of that name whose commands come after it (``crtlib label sample``).
 
+It prints what a person reads and returns its facts as a dict, which ``--json`` prints; ``"ok":
+False`` among them is exit code 4. What all commands share stands in :mod:`crtlib.__main__`.
+
 >>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
 ('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
 """
@@ -9,9 +12,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]
+"""The option of every command that writes."""
 
 COMMANDS = (
     "new",
@@ -37,16 +43,6 @@ COMMANDS = (
 
 
 def load(name: str) -> Callable[..., Any] | typer.Typer:
-    """The function of a command, or the sub-application."""
+    """The function of a command, or a group of commands."""
     command: Any = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
     return command
-
-
-def add(app: typer.Typer) -> None:
-    """Add all of them to an application."""
-    for name in COMMANDS:
-        command = load(name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)

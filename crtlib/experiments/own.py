@@ -233,6 +233,7 @@ def train_on(
     study = sized(study, prepared, given)
     if out is not None:
         if outputs.marker(out) is not None:
+            (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
             raise ValueError(f"--out: {out} is a finished model; train into another folder")
         outputs.check_folder(out, inputs=[corpus])
         files.check_writable(out)  # shows now, not after hours
@@ -333,7 +334,8 @@ def write(
             files.write_text(part / "README.md", card(trained.facts(folder.name)))
         if finish:
             finish(part / "model.safetensors")
-    cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
-    with files.replacing(aside / "results.json", mode=0o600) as results:
-        results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
+        # Before the model takes its place: a run that is killed after that is not done again.
+        cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
+        with files.replacing(aside / "results.json", mode=0o600) as results:
+            results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
     (aside / "unfinished.pt").unlink(missing_ok=True)
