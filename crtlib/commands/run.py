@@ -69,7 +69,12 @@ def _application() -> Any:
     from crtlib import commands
 
     app = typer.Typer()
-    commands.add(app)
+    for name in STEPS:
+        command = commands.load(name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return typer.main.get_command(app)
 
 
