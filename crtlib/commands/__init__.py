@@ -1,4 +1,5 @@
-"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer.
+"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer, or a
+``typer.Typer`` of that name whose commands come after it (``crtlib label sample``).
 
 It prints what a person reads and returns its facts as a dict, which ``--json`` prints; ``"ok":
 False`` among them is exit code 4. What all commands share stands in :mod:`crtlib.__main__`.
@@ -19,10 +20,14 @@ Force = Annotated[bool, typer.Option("--force", help="Replace results that exist
 """The option of every command that writes."""
 
 COMMANDS = (
+    "new",
+    "run",
+    "ingest",
     "simulate",
     "convert",
-    "screen",
+    "label",
     "tagger",
+    "screen",
     "train",
     "generate",
     "certify",
