@@ -139,14 +139,14 @@ def make(
         threshold=threshold,
         lengths_only=lengths_only,
     )
-    if prefix_scan and public is not None:
-        raise ValueError("prefix_scan, public: contradict each other, give one of the two")
     dialogues = read_corpus(corpus)
     network, tokenizer = load(model)
     used, fit = _template(template, Path(model), dialogues, network, tokenizer, cover.unit, device)
     points = templates.points(dialogues, cover.unit, used)
     found = None
     if prefix_scan:
+        if public is not None:
+            raise ValueError("prefix_scan, public: contradict each other, give one of the two")
         found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
                                    k=top_k, device=device)  # fmt: skip
         fit |= {"prefixes": best}
@@ -167,8 +167,8 @@ def make(
         reading=found,
         device=device,
     )
-    decode = cast(Decode, tokenizer.decode) if reveal else None
-    page = write(report, folder, cover, decode=decode, facts=fit)
+    page = write(report, folder, cover, decode=cast(Decode, tokenizer.decode) if reveal else None,
+                 facts=fit)  # fmt: skip
     return page, summary(report, cover, exact=reveal) | fit
 
 

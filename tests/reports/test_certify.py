@@ -19,7 +19,7 @@ from crtlib.text import corpora, customersim, jsonl, units
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "policy": "regex:customersim", "conservative": "regex:customersim", "device": "cpu",
+    "policy": "regex:customersim", "conservative": "regex:customersim", "device": "cpu", "delta": 8e-5,
 }  # fmt: skip
 REPLACE = {"neighbouring_relation": "replace"}
 
@@ -56,7 +56,7 @@ def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     one = value(runs, "one")
     jsonschema.validate(one, certificate.schema())
     assert one["verdict"] == "holds" and one["spent_before"]["runs"] == 0
-    made = json.loads((runs / "one" / record.NAME).read_text())
+    made = json.loads((runs / "one.work" / record.NAME).read_text())
     events = [SampledGaussian(**event) for event in made["events"]]
     exact = ledger.epsilon(events, delta=8e-5, **REPLACE)
     assert exact <= one["guarantee"]["missed"]["epsilon"] <= 1.01 * exact
@@ -201,7 +201,7 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
     assert len({line.run for line in lines}) == 1
     assert lines[1].events == lines[2].events  # what ran is what was entered before
     assert sum(e.steps for e in lines[2].events) == 30  # the second epoch was charged twice
-    assert not (tmp_path / "run" / "unfinished.run").exists()
+    assert not (tmp_path / "run.work" / "unfinished.run").exists()
 
 
 STUB = {
