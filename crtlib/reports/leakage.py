@@ -129,8 +129,8 @@ def make(
 
     Raises ``ValueError`` for bad input, before it writes.
     """
-    if reveal and lengths_only:
-        raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
+    _no_clash(reveal=reveal, lengths_only=lengths_only)
+    _no_clash(prefix_scan=prefix_scan, public=public)
     cover = Cover(
         model=Path(model).resolve().name,
         corpus=Path(corpus).name,
@@ -145,8 +145,6 @@ def make(
     points = templates.points(dialogues, cover.unit, used)
     found = None
     if prefix_scan:
-        if public is not None:
-            raise ValueError("prefix_scan, public: contradict each other, give one of the two")
         found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
                                    k=top_k, device=device)  # fmt: skip
         fit |= {"prefixes": best}
@@ -167,9 +165,14 @@ def make(
         reading=found,
         device=device,
     )
-    page = write(report, folder, cover, decode=cast(Decode, tokenizer.decode) if reveal else None,
-                 facts=fit)  # fmt: skip
+    decode = cast(Decode, tokenizer.decode) if reveal else None
+    page = write(report, folder, cover, decode=decode, facts=fit)
     return page, summary(report, cover, exact=reveal) | fit
+
+
+def _no_clash(**options: object) -> None:
+    if all(options.values()):
+        raise ValueError(f"{', '.join(options)}: contradict each other, give one of the two")
 
 
 def _template(

@@ -19,7 +19,8 @@ from crtlib.text import corpora, customersim, jsonl, units
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "policy": "regex:customersim", "conservative": "regex:customersim", "device": "cpu", "delta": 8e-5,
+    "policy": "regex:customersim", "conservative": "regex:customersim", "device": "cpu",
+    "delta": 8e-5,
 }  # fmt: skip
 REPLACE = {"neighbouring_relation": "replace"}
 
