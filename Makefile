@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish test faults lint house release clean
+.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean kills fuzz
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -40,11 +40,39 @@ published: .venv/.installed ## build the published edition from the recorded run
 publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
 	@$(BIN)/python book/build.py --publish $(PROFILE)
 
+lab: .venv/.lab ## open JupyterLab with every chapter as a notebook that reads well there
+	@$(BIN)/python book/lab.py
+
+page: .venv/.installed ## make one notebook a page: make page NB=canary
+	@$(BIN)/python book/render.py $(NB)
+
+slides: .venv/.installed ## make the slides of the ten hours: _build/slides/index.html
+	@$(BIN)/python book/slides.py
+
+pdf: .venv/.installed ## make the book a PDF (with Chromium) and an EPUB: _build/print
+	@$(BIN)/python book/bind.py
+
+teaching: .venv/.installed ## (maintainers) write the glossary and the pages for lecturers anew
+	@$(BIN)/python book/teaching.py
+
+.venv/.lab: .venv/.installed
+	@$(PIP) -e '.[lab]'
+	@touch $@
+
 test: .venv/.installed ## run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
+
+mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way; list what its tests let pass
+	@$(BIN)/python tests/mutants.py $(MODULES) --jobs $(JOBS)
+
+kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills
+
+fuzz: .venv/.installed ## give every command and parameter what nobody should; 800 cases
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

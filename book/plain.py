@@ -17,7 +17,10 @@ from typing import Any
 BOOK = Path(__file__).resolve().parent
 GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
 ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
-FENCE = re.compile(r"(?ms)^(?P<f>`{3,}|:{3,})\{(?P<kind>[a-z:-]+)\}[ ]*(?P<arg>[^\n]*)\n(?P<body>.*?)^(?P=f)[ \t]*$")
+FENCE = re.compile(
+    r"(?ms)^(?P<f>`{3,}|:{3,})\{(?P<kind>[a-z:-]+)\}[ ]*(?P<arg>[^\n]*)\n"
+    r"(?P<body>.*?)^(?P=f)[ \t]*$"
+)
 OPTION = re.compile(r"(?m)^:([\w-]+):[ ]*(.*)\n?")
 TARGET = re.compile(r"(?m)^\(([\w-]+)\)=\n")
 EQUATION = re.compile(r"(\$\$) \(([\w-]+)\)")
@@ -58,7 +61,9 @@ def citations(path: Path = BOOK / "references.bib") -> dict[str, tuple[str, str]
         fields = dict(re.findall(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", body))
         people = [p.strip() for p in re.split(r"\s+and\s+", fields.get("author", key))]
         last = [re.sub(r"[{}]", "", p.split(",")[0] if "," in p else p.split()[-1]) for p in people]
-        who = last[0] + (" et al." if len(last) > 2 else f" and {last[1]}" if len(last) == 2 else "")
+        who = last[0] + (
+            " et al." if len(last) > 2 else f" and {last[1]}" if len(last) == 2 else ""
+        )
         out[key.strip()] = (who, fields.get("year", ""))
     return out
 
@@ -157,7 +162,11 @@ def convert(notebook: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
             out.append({**cell, "source": text.splitlines(keepends=True)})
         else:
             outputs = [o for o in cell["outputs"] if RECORD not in o.get("data", {})]
-            fold = {"jupyter": {"source_hidden": True}} if {"hide-input", "remove-cell"} & {*tags} else {}
+            fold = (
+                {"jupyter": {"source_hidden": True}}
+                if {"hide-input", "remove-cell"} & {*tags}
+                else {}
+            )
             out.append({**cell, "outputs": outputs, "metadata": cell["metadata"] | fold})
     return {**notebook, "cells": out}
 

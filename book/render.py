@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import plotly
 from latex2mathml import converter
 from markdown_it import MarkdownIt
 from mdit_py_plugins.deflist import deflist_plugin
@@ -29,7 +28,6 @@ sys.path.insert(0, str(BOOK))
 import plain  # noqa: E402  (a script's neighbour)
 
 FORMATTER = HtmlFormatter(cssclass="code")
-SLIDER = re.compile(r'<script charset="utf-8" src="[^"]*plotly\.min\.js"></script>')
 STYLE = """
 :root{--ink:#1d2733;--faint:#5b6673;--card:#f5f7f9;--line:#c9d1d9;--accent:#0b5c94}
 body{margin:0;color:var(--ink);background:#fff;font:17px/1.55 system-ui,sans-serif}
@@ -37,7 +35,8 @@ main{max-width:46rem;margin:2rem auto;padding:0 1rem}
 h1,h2,h3{line-height:1.2}h1{font-size:1.8rem}a{color:var(--accent)}
 img,svg{max-width:100%;height:auto}pre{overflow-x:auto;font-size:.82rem;line-height:1.4}
 .code,.out{background:var(--card);padding:.6rem .8rem;border-radius:4px}.out pre{margin:0}
-blockquote{margin:1rem 0;padding:.1rem 1rem;border-left:4px solid var(--accent);background:var(--card)}
+blockquote{margin:1rem 0;padding:.1rem 1rem;border-left:4px solid var(--accent);
+background:var(--card)}
 table{border-collapse:collapse;font-size:.85rem;display:block;overflow-x:auto}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 details{margin:.8rem 0;padding:.3rem .8rem;border:1px solid var(--line);border-radius:4px}
@@ -104,11 +103,7 @@ def cell(c: dict[str, Any]) -> str:
 
 
 def document(title: str, body: str, *, style: str = STYLE, script: str = "") -> str:
-    """A whole page, with the sliders' library inside where a figure needs it."""
-    if SLIDER.search(body):
-        library = (Path(plotly.__file__).parent / "package_data" / "plotly.min.js").read_text()
-        body = SLIDER.sub("", body)
-        script = f"<script>{library}</script>{script}"
+    """A whole page; its figures and sliders need nothing from outside."""
     css = style + FORMATTER.get_style_defs(".code")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'

@@ -65,7 +65,9 @@ def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
 
 def _boxes(text: str, section: str) -> list[str]:
     """The question and the boxes of a piece of prose."""
-    out = [slide(section, render.markdown(f"**Question.** {m[1]}")) for m in QUESTION.finditer(text)]
+    out = [
+        slide(section, render.markdown(f"**Question.** {m[1]}")) for m in QUESTION.finditer(text)
+    ]
     for match in QUOTED.finditer(text):
         head = match["head"]
         if head.startswith(SKIP):
@@ -128,7 +130,7 @@ def deck(number: int, hour: dict[str, Any]) -> str:
         worst = max(range(len(body)), key=lambda k: (body[k][0], k))
         del body[worst]
     every = first + [s for _, s in body] + _closing(hour)
-    every[0] = every[0].replace("<section class=\"title\"", "<section class=\"title on\"")
+    every[0] = every[0].replace('<section class="title"', '<section class="title on"')
     inside = "".join(every) + "<footer></footer>"
     style = render.STYLE + STYLE
     return render.document(f"Hour {number}: {hour['title']}", inside, style=style, script=SCRIPT)
@@ -161,7 +163,9 @@ def write(folder: Path) -> list[Path]:
         path = folder / f"hour-{number:02d}.html"
         path.write_text(deck(number, hour), encoding="utf-8")
         paths.append(path)
-        links.append(f'<li><a href="{path.name}">Hour {number}: {html.escape(hour["title"])}</a></li>')
+        links.append(
+            f'<li><a href="{path.name}">Hour {number}: {html.escape(hour["title"])}</a></li>'
+        )
     index = render.document("Slides", f"<main><h1>Slides</h1><ul>{''.join(links)}</ul></main>")
     (folder / "index.html").write_text(index, encoding="utf-8")
     return paths

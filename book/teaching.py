@@ -72,7 +72,8 @@ def exercise(name: str) -> str:
 def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
     """The measured times of a demonstration."""
     t = times[f"{shown['notebook']}:{shown['first']}:{shown['last']}"]
-    return f"{t['live']:g} s, and {t['before']:g} s before it"
+    live = f"{t['live']:g} s" if t["live"] else "under 0.1 s"
+    return f"{live}, and {t['before']:g} s before it"
 
 
 def plan() -> str:
@@ -113,19 +114,8 @@ def plan() -> str:
             home,
         )
         out += [f"| {n} | **{name}**: {x} |" for (name, n), x in zip(MINUTES, what, strict=True)]
-    return "\n".join([*out, "", SHORTER])
-
-
-SHORTER = """## Shorter versions
-
-**Three hours.** Hour one of the plan without the exercise on merges, then *Epsilon is a bet* and *Sampling*; the canary demonstration and chance; amplification up to *At a fixed δ*, with pitfalls 5 and 8.
-
-**One hour.** The leak (8 minutes), two worlds (10), ε by slider (10), redaction amplifies (12), what Figure 3 says and does not (10), three pitfalls (8), and two minutes of silence for questions on paper.
-
-## Marks
-
-Questions 20 %, attack lab 30 %, defence lab 40 %, and one page "would you release this model?" 10 %, two points each for the unit, the neighbours, the public rate, what the attacks cannot say, and a decision. `crtlib lab --seed SEED --out class` makes the attack lab of a class; `crtlib grade FOLDER --lab attack --seed SEED --out grades.csv` marks it, and the same with `--lab defence`. Keep the seed: it is the key.
-"""
+    shorter = (BOOK / "teaching" / "shorter.txt").read_text(encoding="utf-8")
+    return "\n".join([*out, "", shorter])
 
 
 def notes() -> str:
@@ -159,7 +149,7 @@ def questions(*, answers: bool) -> str:
         ]
     )
     bank = data("teaching/questions.yml")
-    for number, name in enumerate((n for n in chapters() if n in bank), 1):
+    for name in (n for n in chapters() if n in bank):
         head += ["", f"## {title(name)}", ""]
         for k, (level, question, answer) in enumerate(bank[name], 1):
             mask = (answer if answers else question).replace("<MASK>", "`<MASK>`")

@@ -289,13 +289,16 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
         clipped((named * CANDIDATES - 1) / (key.reference["reconstruction"] * CANDIDATES - 1)),
         "score each candidate's whole sentence and take the likeliest; do not average",
     )
-    said = clipped(number(answer["noisy"].get(key.noisy, 0.5)))
-    other = [clipped(number(p)) for letter, p in answer["noisy"].items() if letter != key.noisy]
-    belief = said / max(said + sum(other), 1e-9)
     marks.add(
         "noisy",
-        float(1 + np.log2(max(belief, 1e-3))),
+        float(1 + np.log2(max(_belief(answer["noisy"], key.noisy), 1e-3))),
         "half and half scores nothing, and to be sure of the wrong model costs as much",
         least=-1.0,
     )
     return marks
+
+
+def _belief(said: Mapping[str, Any], noisy: str) -> float:
+    """What a submission gives to the model that was trained with noise, of 1 in all."""
+    chances = {letter: clipped(number(p)) for letter, p in said.items()}
+    return chances.get(noisy, 0.5) / max(sum(chances.values()), 1e-9)

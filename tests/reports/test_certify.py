@@ -19,8 +19,8 @@ from crtlib.text import corpora, customersim, jsonl, units
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "policy": "regex:customersim", "conservative": "regex:customersim", "device": "cpu",
-    "delta": 8e-5,
+    "delta": 8e-5, "sampling_probability": 0.1,
+    "policy": "regex:customersim", "conservative": "regex:customersim",
 }  # fmt: skip
 REPLACE = {"neighbouring_relation": "replace"}
 
@@ -205,6 +205,19 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
     assert not (tmp_path / "run.work" / "unfinished.run").exists()
 
 
+@pytest.mark.parametrize("method, protects, unit, holds", [
+    ("crt", True, "turn", {}), ("dpsgd", True, "turn", {}), ("crt_sigma0", False, "turn", {}),
+    ("sgd", False, "turn", {}), ("selective", False, "turn", {}), ("jft", False, "turn", {}),
+    ("user_dpsgd", True, "user", {"turn", "dialogue"}),
+])  # fmt: skip
+def test_only_a_method_that_bounds_what_is_passed_over_counts_as_protected(
+    tmp_path, method, protects, unit, holds
+):
+    study = own.study_of(corpus_in(tmp_path), **TINY | {"method": method}).ready()
+    assert record._protects(study) == protects
+    assert record._unit(study) == unit and set(record._holds(study)) == set(holds)
+
+
 STUB = {
     "schema": "crtlib/run/1", "kind": "bayesian_confidentiality", "protects_all": True,
     "oracle_on_real_text": False, "randomness": "operating_system", "unit": "turn",
@@ -312,7 +325,9 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     made = certify.write(tmp_path / "run", tmp_path / "c.html", copies=(), audience="officer")
     trace, miss = made["rates"]["trace"], made["rates"]["miss"]
     assert (trace["count"], trace["of"], miss["count"]) == (13, 262, 3)  # one of each person
-    event = SampledGaussian(**json.loads((tmp_path / "run" / record.NAME).read_text())["events"][0])
+    event = SampledGaussian(
+        **json.loads((tmp_path / "run.work" / record.NAME).read_text())["events"][0]
+    )
     exact = confidentiality.bayes_at_fixed_delta(event, gamma=trace["upper"], delta=8e-5, **REPLACE)
     assert exact <= made["guarantee"]["secret"]["epsilon"] <= 1.01 * exact
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression
