@@ -232,8 +232,9 @@ def train_on(
     if out is not None:
         _check(out, corpus)
     mark = None if out is None else work(out) / "unfinished.run"
-    same = {"place": odometer, "mark": mark, "repeatable_noise": repeatable_noise}
-    meter = record.meter(study.ready(), prepared, **same)
+    meter = record.meter(
+        study.ready(), prepared, place=odometer, mark=mark, repeatable_noise=repeatable_noise
+    )
     fitted = crt.fit(
         study,
         prepared=prepared,
