@@ -135,6 +135,12 @@ def train(
 
     Example: crtlib train dialogues.jsonl --unit turn --method crt --epsilon 3 --out run
     """
+    settings = dict(locals())
+    for name in ("as_json", "quiet", "plan"):
+        del settings[name]
+    settings["neighbouring_relation"] = settings.pop("neighbouring")
+    settings["hidden"] = settings["embedding"] = settings.pop("width")
+
     from crtlib.experiments import own, plans
     from crtlib.reports import model_card
 
@@ -144,50 +150,7 @@ def train(
         options |= {"repeatable_noise": repeatable_noise, "odometer": odometer, "progress": True}
         print(plans.train_with(corpus, plan, out=out, **options).promise)
         return
-    trained = own.train_on(
-        corpus,
-        out=out,
-        unit=unit,
-        method=method,
-        model=model,
-        policy=policy,
-        conservative=conservative,
-        gamma=gamma,
-        dedup=dedup,
-        epsilon=epsilon,
-        delta=delta,
-        neighbouring_relation=neighbouring,
-        accountant=accountant,
-        epochs=epochs,
-        batch_size=batch_size,
-        sampling_probability=sampling_probability,
-        learning_rate=learning_rate,
-        private_learning_rate=private_learning_rate,
-        clip_norm=clip_norm,
-        init=init,
-        vocab_size=vocab_size,
-        layers=layers,
-        hidden=width,
-        embedding=width,
-        lora=lora,
-        lora_alpha=lora_alpha,
-        lora_targets=lora_targets,
-        context=context,
-        long=long,
-        labelled=labelled,
-        seed=seed,
-        canaries=canaries,
-        copies=copies,
-        device=device,
-        dtype=dtype,
-        memory=memory,
-        workers=workers,
-        repeatable_noise=repeatable_noise,
-        odometer=odometer,
-        trials=trials,
-        card=model_card.of_training,
-        progress=not quiet,
-    )
+    trained = own.train_on(card=model_card.of_training, progress=not quiet, **settings)
     if as_json:
         print(json.dumps({"schema": "crtlib/train/1", "ok": True, **trained.facts(out.name)}))
     elif not quiet:

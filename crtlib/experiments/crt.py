@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,12 +25,12 @@ from torch import nn
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import data
+from crtlib.experiments import data, pieces
 from crtlib.experiments.data import Data
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.models import interface, pretrained, scoring
+from crtlib.models import pretrained, scoring
 from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
@@ -343,15 +343,6 @@ def fit(
     """
     study = study.ready()
     d = prepared or data.data(study)
-    parts = {
-        "public": d.tokenizer.encode(p.text for p in d.prepared.public),
-        "private": d.tokenizer.encode(p.text for p in d.prepared.private),
-    }
-    if study.how.private and not parts["private"]:
-        raise ValueError(
-            f"policy={study.policy!r}: no point is private, "
-            "so there is nothing to train on with noise"
-        )
     flags = None
     if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
@@ -359,16 +350,7 @@ def fit(
     model, spec = _initial(study, d.tokenizer)
     if study.how.private:
         refuse_unfit(model.train())
-    points = {"public": d.prepared.public, "private": d.prepared.private}
-    owners = _owners(points["private"]) if study.how.by_user else [*range(len(parts["private"]))]
-    whole = len(parts["private"])
-    limit = _longest(study, model)
-    if limit is not None:
-        parts["public"], _ = _fitting(
-            parts["public"], range(len(parts["public"])), limit, study.long
-        )
-        parts["private"], owners = _fitting(parts["private"], owners, limit, study.long)
-    together = len(parts["private"]) > whole or study.how.by_user
+    parts, owners = pieces.parts(study, d, model)
     phases = schedule(study, has_public=bool(parts["public"]))
     before = utility(model.to(device), d.tokenizer, d.test) if spec is None else {}
     run = train(
@@ -376,7 +358,7 @@ def fit(
         phases,
         parts,
         flags=flags,
-        owners={"private": owners} if together else None,
+        owners=owners,
         precision=study.precision,
         memory=memory,
         seed=study.seed,
@@ -387,35 +369,6 @@ def fit(
         checkpoint=checkpoint,
     )
     return Fitted(run, d, phases, spec, before)
-
-
-def _longest(study: CrtStudy, model: nn.Module) -> int | None:
-    """Tokens that the model is asked to read at once; None: as many as there are."""
-    limit = interface.context(model)
-    if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
-        return limit
-    return study.context if limit is None else min(limit, study.context)
-
-
-def _fitting(
-    rows: Sequence[list[int]], owners: Iterable[int], limit: int, long: str
-) -> tuple[list[list[int]], list[int]]:
-    """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
-    piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
-    pieces, whose = [], []
-    for row, owner in zip(rows, owners, strict=True):
-        starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
-        pieces += [row[a : a + limit + 1] for a in starts]
-        whose += [owner] * len(starts)
-    return pieces, whose
-
-
-def _owners(points: Sequence[Point]) -> list[int]:
-    """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
-    if any(not p.user for p in points):
-        raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
-    number = {user: k for k, user in enumerate(dict.fromkeys(p.user for p in points))}
-    return [number[p.user] for p in points]
 
 
 def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec | None]:

@@ -223,20 +223,14 @@ def train_on(
     """
     given = {name: value for name, value in settings.items() if value is not None}
     device = device_by_name(device)
-    check_choice("dtype", dtype, ("auto", "float32", "bfloat16"))
-    low = dtype == "bfloat16" or (dtype == "auto" and device != "cpu")
-    study = study_of(corpus, **given, precision="bfloat16" if low else "float32")
+    study = study_of(corpus, **given, precision=_precision(dtype, device))
     if workers is not None:
         check("workers", workers, workers >= 1, "at least 1")
         torch.set_num_threads(workers)
     prepared = data.data(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
     if out is not None:
-        if outputs.marker(out) is not None:
-            (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
-            raise ValueError(f"--out: {out} is a finished model; train into another folder")
-        outputs.check_folder(out, inputs=[corpus])
-        files.check_writable(out)  # shows now, not after hours
+        _check(out, corpus)
     mark = None if out is None else work(out) / "unfinished.run"
     meter = record.meter(
         study.ready(), prepared, place=odometer, mark=mark, repeatable_noise=repeatable_noise
@@ -267,6 +261,23 @@ def train_on(
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
     return trained
+
+
+def _precision(dtype: str, device: str) -> str:
+    """That of products: by name, or bfloat16 on a GPU."""
+    check_choice("dtype", dtype, ("auto", "float32", "bfloat16"))
+    if dtype == "auto":
+        return "float32" if device == "cpu" else "bfloat16"
+    return dtype
+
+
+def _check(out: str | os.PathLike[str], corpus: str | os.PathLike[str]) -> None:
+    """Refuse a place for a model that holds something, or cannot be written: now, not later."""
+    if outputs.marker(out) is not None:
+        (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
+        raise ValueError(f"--out: {out} is a finished model; train into another folder")
+    outputs.check_folder(out, inputs=[corpus])
+    files.check_writable(out)
 
 
 def work(out: str | os.PathLike[str]) -> Path:

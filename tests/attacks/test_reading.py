@@ -56,7 +56,9 @@ def trained(tmp_path_factory):
             show_progress=False,
         ),
     )
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=special[0])
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bpe, bos_token=special[0], eos_token=special[0]
+    )
     stream = [i for e in bpe.encode_batch(texts) for i in [*e.ids, 0]]
     blocks = torch.tensor(stream[: len(stream) // BLOCK * BLOCK]).view(-1, BLOCK)
     with torch.random.fork_rng(devices=[]):

@@ -187,11 +187,6 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path):
 
 
 def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path):
-    from crtlib.experiments import crt
-
-    rows, owners = crt._fitting([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
-    assert rows == [[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]] and owners == [0, 0, 0, 1]
-    assert crt._fitting([[1, 2, 3, 4]], [0], 2, "cut") == ([[1, 2, 3]], [0])
     seen = []
     whole = clipping.unit_sum
     source = tiny("llama", tmp_path / "source")
