@@ -16,6 +16,7 @@ COMMANDS = (
     "screen",
     "tagger",
     "train",
+    "generate",
     "certify",
     "audit",
     "account",
