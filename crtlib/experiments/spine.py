@@ -35,6 +35,7 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
+from crtlib.checks import MachineError
 from crtlib.experiments import tables
 from crtlib.experiments.store import Row, Store
 from crtlib.experiments.study import Desk, Study
@@ -43,7 +44,7 @@ ATTEMPTS = 2
 """A run that fails is tried once more; then it is recorded, and the others go on."""
 
 
-class UnfinishedError(RuntimeError):
+class UnfinishedError(MachineError):
     """Some runs failed; the others are finished and kept. One line says how many and where."""
 
     def _render_traceback_(self) -> list[str]:  # read by IPython

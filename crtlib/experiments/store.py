@@ -78,6 +78,8 @@ class Store:
             files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
         with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder ends
+            for part in self.folder.rglob(".*.part"):  # of a sweep that was killed
+                part.unlink(missing_ok=True)
             yield
 
     def read(self, key: str) -> dict[str, Any] | None:
