@@ -101,6 +101,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     model, tokenizer = folder.load(tmp_path / "model")
     assert utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert sorted(p.name for p in (tmp_path / "model.work").iterdir()) == [
+        "record.json",
         "results.json",
         "run.json",
     ]

@@ -98,13 +98,13 @@ def audit(
     every = canaries.make(planted["planted"], seed=planted["seed"])
     public = set(planted["in_public"])
     values = [value for k, value in enumerate(every) if k not in public]
-    model, tokenizer = load(run)
+    model, tokenizer = load(Path(run))
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     known = pairs(values, seed=seed, taken=every)
     shown = [value for pair in known for value in pair]
     points = [Point(str(k), "canary", canaries.prefix() + value) for k, value in enumerate(shown)]
-    start = bos(tokenizer)
-    ids = [[start, *d.tokens] for d in documents(points, tokenizer)]
+    start = [] if (first := bos(tokenizer)) is None else [first]
+    ids = [[*start, *d.tokens] for d in documents(points, tokenizer)]
     scores = np.array([s.sum() for s in scoring.token_logprobs(model, ids)]).reshape(-1, 2)
     coins = np.random.default_rng([seed, 2]).random(len(known)) < 0.5
     gain = np.where(coins, 1, -1) * (scores[:, 0] - scores[:, 1])

@@ -238,8 +238,9 @@ def train_on(
         outputs.check_folder(out, inputs=[corpus])
         files.check_writable(out)  # shows now, not after hours
     mark = None if out is None else work(out) / "unfinished.run"
-    same = {"place": odometer, "mark": mark, "repeatable_noise": repeatable_noise}
-    meter = record.meter(study.ready(), prepared, **same)
+    meter = record.meter(
+        study.ready(), prepared, place=odometer, mark=mark, repeatable_noise=repeatable_noise
+    )
     fitted = crt.fit(
         study,
         prepared=prepared,

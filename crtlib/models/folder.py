@@ -53,7 +53,10 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
 
             model = pretrained.load(folder)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    except (OSError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+    except Exception as error:
+        known = isinstance(error, (OSError, KeyError, TypeError, RuntimeError, SafetensorError))
+        if not known and type(error) is not Exception:  # as the library tokenizers raises it
+            raise
         raise ValueError(f"{folder}: holds no model with its tokenizer that can be read") from error
     if not (isinstance(tokenizer, Bpe) or tokenizer.is_fast):
         raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
@@ -91,9 +94,8 @@ def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
     size = (folder / "model.safetensors").stat().st_size
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
-        raise ValueError(
-            f"{folder / 'model.json'}: is the shape of a larger model than its weights"
-        )
+        what = "its weights are fewer than model.json says"
+        raise ValueError(f"{folder}: holds no model with its tokenizer that can be read; {what}")
     model = build.build(spec, 0)
     load_model(model, str(folder / "model.safetensors"))
     return model, tokenizers.load(folder / "tokenizer.json"), spec
