@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
-from crtlib.accounting.events import Events
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening.policies import everything, regex
@@ -56,7 +56,7 @@ class Fitted:
     spec: ModelSpec
     tokenizer: Bpe = field(repr=False)
     prepared: Prepared = field(repr=False)
-    events: Events = field(repr=False)
+    events: list[Any] = field(repr=False)
 
 
 def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
@@ -67,8 +67,8 @@ def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
     )
     numbers = _planted.make(canaries, seed=seed)
     planted = _planted.insert(train, numbers, copies=COPIES, seed=seed)
-    turns = (units.points(corpus, unit="turn") for corpus in (planted, others, test))
-    return People(seed, *turns, numbers)
+    read, fresh, tried = (units.points(c, unit="turn") for c in (planted, others, test))
+    return People(seed, read, fresh, tried, numbers)
 
 
 def tokenizer(people: People, size: int = 512) -> Bpe:
