@@ -289,17 +289,6 @@ def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, mo
     same(first, again)
 
 
-def test_sweeps_of_one_store_take_turns(tmp_path):
-    store = Store(tmp_path)
-    with ThreadPoolExecutor(1) as outer, ThreadPoolExecutor(1) as executor:
-        with store.alone():
-            waiting = outer.submit(spine.sweep, GRID[:1], store, executor=executor, progress=False)
-            time.sleep(0.3)
-            assert not waiting.done() and not list(tmp_path.glob("*.json"))
-        assert len(waiting.result(60))
-    assert len(list(tmp_path.glob("*.json"))) == 1
-
-
 def test_selective_reads_raw_text_with_flags_of_the_policy():
     e = replace(TINY, method="selective", gamma=1.0, policy="oracle").ready()
     fitted = crt.fit(e)
