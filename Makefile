@@ -40,8 +40,9 @@ published: .venv/.installed ## build the published edition from the recorded run
 publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
 	@$(BIN)/python book/build.py --publish $(PROFILE)
 
+# A file's tests in one process: what they share (trained models, simulated corpora) is made once.
 test: .venv/.installed ## run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations 20
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
