@@ -25,8 +25,8 @@ def test_the_house_keeps_its_limits(ours, name):
     assert number <= house.LIMITS[name], what
 
 
-def test_there_are_nine_rooms_and_the_commands(ours):
-    assert ours["rooms"][0] == 10
+def test_there_are_ten_rooms_and_the_commands(ours):
+    assert ours["rooms"][0] == 11
 
 
 def test_the_layers_are_those_of_the_contract():
