@@ -97,8 +97,9 @@ class Lease:
         return bool(time.time() < other["until"] + GRACE)
 
     def _write(self, since: float) -> None:
-        facts = {"key": self.path.stem, "owner": self.owner, "host": socket.gethostname()}
-        facts |= {"pid": os.getpid(), "since": since, "until": time.time() + LASTS}
+        facts: dict[str, Any] = {"key": self.path.stem, "owner": self.owner}
+        facts |= {"host": socket.gethostname(), "pid": os.getpid()}
+        facts |= {"since": since, "until": time.time() + LASTS}
         files.write_text(self.path, json.dumps(facts))
 
     def _renewing(self, since: float, end: threading.Event) -> None:

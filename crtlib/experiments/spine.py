@@ -154,8 +154,11 @@ def sweep(
     if todo.lacking:
         raise ValueError("; ".join(todo.lacking))
     if todo.missing:
-        named = isinstance(executor, str)
-        where = executors.by_name(executor, workers) if named else contextlib.nullcontext(executor)
+        where: contextlib.AbstractContextManager[Executor | None] = (
+            executors.by_name(executor, workers)
+            if isinstance(executor, str)
+            else contextlib.nullcontext(executor)
+        )
         with where as pool:
             run = _Sweep(store, profile, device, keep_models, workers, pool)
             failed = run.all(todo.missing, progress)
