@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish lab page slides pdf teaching test faults lint house release clean
+.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -65,6 +65,9 @@ test: .venv/.installed ## run the tests
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
+
+mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way; list what its tests let pass
+	@$(BIN)/python tests/mutants.py $(MODULES) --jobs $(JOBS)
 
 lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

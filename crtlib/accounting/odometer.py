@@ -71,10 +71,6 @@ class Entry:
     model: str | None = None
     because: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """The line as JSON."""
-        return {"schema": SCHEMA, **asdict(self)}
-
 
 def _digest(content: Mapping[str, Any]) -> str:
     rest = {name: value for name, value in content.items() if name != "entry"}
@@ -298,8 +294,8 @@ def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:
     entries = read(folder)
     last = {e.run: e for e in entries}
     whole = spent(entries)
-    unit = max((e.unit for e in last.values()), key=UNITS.index, default=UNITS[0])
-    holds = {name: size for e in last.values() if e.unit == unit for name, size in e.holds.items()}
+    unit = max((e.unit for e in whole.private), key=UNITS.index, default=UNITS[0])
+    holds = {name: size for e in whole.private if e.unit == unit for name, size in e.holds.items()}
 
     def epsilon(events: Sequence[SampledGaussian], groups: ledger.Group) -> float | str:
         value = ledger.epsilon(events, delta=delta, neighbouring_relation="replace", group=groups)

@@ -102,7 +102,7 @@ def audit(
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     known = pairs(values, seed=seed, taken=every)
     shown = [value for pair in known for value in pair]
-    points = [Point(str(k), "", canaries.prefix() + value) for k, value in enumerate(shown)]
+    points = [Point(str(k), "canary", canaries.prefix() + value) for k, value in enumerate(shown)]
     start = bos(tokenizer)
     ids = [[start, *d.tokens] for d in documents(points, tokenizer)]
     scores = np.array([s.sum() for s in scoring.token_logprobs(model, ids)]).reshape(-1, 2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -28,6 +29,7 @@ import crtlib
 from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import MissRate
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
@@ -36,6 +38,7 @@ from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
+from crtlib.training.methods import Terms
 from crtlib.training.phases import Event
 
 if TYPE_CHECKING:
@@ -131,7 +134,7 @@ def meter(
     rates = _rates(study, prepared)
     facts = {
         "corpus": sha,
-        "unit": study.unit,
+        "unit": _unit(study),
         "method": study.method,
         "relation": study.neighbouring_relation,
         "screening": _screening(study, sha),
@@ -139,8 +142,25 @@ def meter(
         "delta2": rates["public"].upper,
         "holds": _holds(study),
     }
-    noisy = study.how.noise == "calibrated" and bool(study.noise_multiplier)
-    return Meter(home, facts, not repeatable_noise, noisy and not repeatable_noise, mark)
+    return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise, mark)
+
+
+def _protects(study: CrtStudy) -> bool:
+    """Whether there is a bound for what a policy passes over: what the method promises where one
+    secret in two is, is asked for a step with much noise."""
+    if not study.noise_multiplier:
+        return False
+    half = MissRate(0.5)
+    terms = Terms(
+        gamma=half, delta2=MissRate(0.0), delta=1e-3, unit=study.unit, accountant="rdp",
+        neighbouring_relation="replace", public="",
+    )  # fmt: skip
+    promise = study.how.promise((SampledGaussian(0.1, 5.0, 1),), terms)
+    return promise is not None and promise.kind in KINDS and promise.epsilon < math.inf
+
+
+def _unit(study: CrtStudy) -> str:
+    return "user" if study.how.by_user else study.unit
 
 
 def _screening(study: CrtStudy, corpus: str) -> str:
@@ -154,9 +174,16 @@ def _screening(study: CrtStudy, corpus: str) -> str:
 
 def _holds(study: CrtStudy) -> dict[str, int]:
     """How many points of a smaller unit one of this unit holds at the most."""
-    if study.unit == "turn":
+    if _unit(study) == "turn":
         return {}
-    return {"turn": max(len(d.turns) for d in corpora.load(study.corpus).dialogues)}
+    every = corpora.load(study.corpus).dialogues
+    if _unit(study) == "dialogue":
+        return {"turn": max(len(d.turns) for d in every)}
+    turns, dialogues = Counter[str](), Counter[str]()
+    for d in every:
+        turns[d.user] += len(d.turns)
+        dialogues[d.user] += 1
+    return {"turn": max(turns.values()), "dialogue": max(dialogues.values())}
 
 
 def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
@@ -186,7 +213,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},
         "corpus": _corpus(study, meter.facts["corpus"]),
-        "unit": study.unit,
+        "unit": _unit(study),
         "method": {"name": study.method, "label": study.how.label},
         "kind": KINDS.get(promise.kind, "dp") if promise else "none",
         "protects_all": promise is None or promise.kind in KINDS,
@@ -287,7 +314,8 @@ def _policy(name: str, d: Data, which: int) -> dict[str, Any]:
     taught = [_sha([sorted(t.turns), sorted(t.words), sorted(t.shapes)]) for t in policy.taught_by]
     if not taught and policy.learned:
         taught = ["unknown"]
-    return {"name": name, "sha256": policy_hash(name), "taught_by": ", ".join(taught) or None}
+    shown = re.sub(r"[^+:]*/", "", name)  # no path of this machine
+    return {"name": shown, "sha256": policy_hash(name), "taught_by": ", ".join(taught) or None}
 
 
 def _oracle(study: CrtStudy) -> bool:

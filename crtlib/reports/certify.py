@@ -22,6 +22,7 @@ import jsonschema
 
 from crtlib import files, outputs
 from crtlib.accounting import confidentiality, ledger, odometer, statements, tradeoff
+from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
 from crtlib.intervals import clopper_pearson_upper
@@ -109,7 +110,7 @@ class Promise:
     delta: float
 
     @property
-    def curve(self) -> ledger.Profile:
+    def curve(self) -> Profile:
         """The profile of a secret that is in clear."""
         same = len(set(self.groups)) == 1
         groups = self.groups[0] if same else self.groups

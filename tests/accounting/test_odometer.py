@@ -120,6 +120,41 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
     json.dumps(bill, allow_nan=False)
 
 
+def test_the_bill_lists_each_run_and_all_together(tmp_path):
+    loud = SampledGaussian(0.5, 0.0, 1)
+    first = add(tmp_path)
+    odometer.again(tmp_path, first, state="finished", model="a" * 64)
+    add(tmp_path, "b", method="sgd", events=None, gamma=1.0)
+    add(tmp_path, "c", unit="dialogue", events=(loud,), gamma=0.0, screening="6" * 64)
+    odometer.strike(tmp_path, odometer.read(tmp_path)[-1].entry, because="deleted")
+    one, two, three = odometer.bill(tmp_path, delta=1e-5)["runs"]
+    assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon"}
+    exact = ledger.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
+    assert exact <= one["epsilon"] <= exact + 1e-3 and one["model"] == "a" * 64
+    assert (one["state"], two["epsilon"], two["method"]) == ("finished", None, "sgd")
+    assert (three["epsilon"], three["because"], three["state"]) == ("inf", "deleted", "struck")
+    bill = odometer.bill(tmp_path, delta=1e-5)
+    assert bill["delta"] == 1e-5 and bill["unit"] == "turn"  # of those that count
+    assert bill["together"] == {"epsilon": "inf", "gamma": 0.05, "delta2": 0.01}
+    odometer.strike(tmp_path, two["entry"], because="deleted")
+    assert odometer.bill(tmp_path, delta=1e-5)["together"]["epsilon"] == one["epsilon"]
+    with pytest.raises(ValueError, match=r"delta=1: must be in \(0, 1\)"):
+        odometer.bill(tmp_path, delta=1)
+    odometer.strike(tmp_path, one["entry"], because="deleted")
+    assert odometer.bill(tmp_path, delta=1e-5)["together"] == {
+        "epsilon": 0.0, "gamma": 0.0, "delta2": 0.0
+    }  # fmt: skip
+
+
+def test_an_empty_or_strange_folder_is_of_no_corpus(tmp_path):
+    corpus = tmp_path / "talk.jsonl"
+    (tmp_path / "a.odometer").mkdir()
+    (tmp_path / "b.odometer").mkdir()
+    (tmp_path / "b.odometer" / odometer.LEDGER).write_text("not ours")
+    add(tmp_path / "c.odometer")
+    assert odometer.find(corpus, CORPUS) == tmp_path / "c.odometer"
+
+
 def test_it_is_found_by_the_text_and_not_by_the_name(tmp_path):
     corpus = tmp_path / "talk.jsonl"
     home = odometer.find(corpus, CORPUS)

@@ -19,7 +19,8 @@ from crtlib.text import corpora, customersim, jsonl, units
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "policy": "regex:customersim", "conservative": "regex:customersim", "device": "cpu",
+    "delta": 8e-5, "sampling_probability": 0.1,
+    "policy": "regex:customersim", "conservative": "regex:customersim",
 }  # fmt: skip
 REPLACE = {"neighbouring_relation": "replace"}
 
@@ -56,7 +57,7 @@ def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     one = value(runs, "one")
     jsonschema.validate(one, certificate.schema())
     assert one["verdict"] == "holds" and one["spent_before"]["runs"] == 0
-    made = json.loads((runs / "one" / record.NAME).read_text())
+    made = json.loads((runs / "one.work" / record.NAME).read_text())
     events = [SampledGaussian(**event) for event in made["events"]]
     exact = ledger.epsilon(events, delta=8e-5, **REPLACE)
     assert exact <= one["guarantee"]["missed"]["epsilon"] <= 1.01 * exact
@@ -201,7 +202,20 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
     assert len({line.run for line in lines}) == 1
     assert lines[1].events == lines[2].events  # what ran is what was entered before
     assert sum(e.steps for e in lines[2].events) == 30  # the second epoch was charged twice
-    assert not (tmp_path / "run" / "unfinished.run").exists()
+    assert not (tmp_path / "run.work" / "unfinished.run").exists()
+
+
+@pytest.mark.parametrize("method, protects, unit, holds", [
+    ("crt", True, "turn", {}), ("dpsgd", True, "turn", {}), ("crt_sigma0", False, "turn", {}),
+    ("sgd", False, "turn", {}), ("selective", False, "turn", {}), ("jft", False, "turn", {}),
+    ("user_dpsgd", True, "user", {"turn", "dialogue"}),
+])  # fmt: skip
+def test_only_a_method_that_bounds_what_is_passed_over_counts_as_protected(
+    tmp_path, method, protects, unit, holds
+):
+    study = own.study_of(corpus_in(tmp_path), **TINY | {"method": method}).ready()
+    assert record._protects(study) == protects
+    assert record._unit(study) == unit and set(record._holds(study)) == set(holds)
 
 
 STUB = {
@@ -311,7 +325,9 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     made = certify.write(tmp_path / "run", tmp_path / "c.html", copies=(), audience="officer")
     trace, miss = made["rates"]["trace"], made["rates"]["miss"]
     assert (trace["count"], trace["of"], miss["count"]) == (13, 262, 3)  # one of each person
-    event = SampledGaussian(**json.loads((tmp_path / "run" / record.NAME).read_text())["events"][0])
+    event = SampledGaussian(
+        **json.loads((tmp_path / "run.work" / record.NAME).read_text())["events"][0]
+    )
     exact = confidentiality.bayes_at_fixed_delta(event, gamma=trace["upper"], delta=8e-5, **REPLACE)
     assert exact <= made["guarantee"]["secret"]["epsilon"] <= 1.01 * exact
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression
