@@ -19,6 +19,7 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
 
 from crtlib import __version__ as ours
 
@@ -44,7 +45,7 @@ def by_name(name: str, workers: int) -> Iterator[Executor | None]:
         with _dask(rest[2:], name) as executor:
             yield executor
     elif kind == "entry" and rest.count(":") == 1:
-        with _entry(*rest.split(":"), name) as executor:
+        with _entry(rest, name) as executor:
             yield executor
     else:
         raise ValueError(
@@ -53,7 +54,8 @@ def by_name(name: str, workers: int) -> Iterator[Executor | None]:
         )
 
 
-def _entry(module: str, function: str, name: str) -> Executor:
+def _entry(path: str, name: str) -> Executor:
+    module, function = path.split(":")
     try:
         executor = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, TypeError) as error:
@@ -73,7 +75,8 @@ def _dask(address: str, name: str) -> Iterator[Executor]:
     except ImportError:
         raise ValueError(f"executor={name!r}: needs pip install 'crtlib[dask]'") from None
     try:
-        client = Client(f"tcp://{address}", timeout=PATIENCE, set_as_default=False)
+        connect: Any = Client  # it has no types
+        client = connect(f"tcp://{address}", timeout=PATIENCE, set_as_default=False)
     except (OSError, TimeoutError):
         raise ValueError(f"executor={name!r}: no answer in {PATIENCE} s") from None
     with client:

@@ -253,8 +253,10 @@ class _Sweep:
                     begun = self._lease(key).facts().get("owner") == self.owner
                     error = _KilledError() if begun else _NotStarted()
                 elif error is None:
-                    result = future.result()
-                    error = self._record(key, missing[key], result) if result else _Elsewhere()
+                    if result := future.result():
+                        self._record(key, missing[key], result)
+                    else:
+                        error = _Elsewhere()
                 yield key, error
         finally:
             if self.executor is None:
