@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean
+.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean kills fuzz
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -68,6 +68,12 @@ faults: .venv/.installed ## plant mistakes that would void a guarantee; each mus
 
 mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way; list what its tests let pass
 	@$(BIN)/python tests/mutants.py $(MODULES) --jobs $(JOBS)
+
+kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills
+
+fuzz: .venv/.installed ## give every command and parameter what nobody should; 800 cases
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

@@ -19,6 +19,7 @@ from packaging.metadata import Metadata
 ROOT = Path(__file__).resolve().parent.parent
 DATA = (
     "crtlib/py.typed",
+    "crtlib/commands/project/crtlib.toml",
     "crtlib/experiments/profiles/quick.yml",
     "crtlib/experiments/recorded/tuning.parquet",
     "crtlib/reports/templates/style.css",

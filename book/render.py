@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import plotly
 from latex2mathml import converter
 from markdown_it import MarkdownIt
 from mdit_py_plugins.deflist import deflist_plugin
@@ -29,7 +28,6 @@ sys.path.insert(0, str(BOOK))
 import plain  # noqa: E402  (a script's neighbour)
 
 FORMATTER = HtmlFormatter(cssclass="code")
-SLIDER = re.compile(r'<script charset="utf-8" src="[^"]*plotly\.min\.js"></script>')
 STYLE = """
 :root{--ink:#1d2733;--faint:#5b6673;--card:#f5f7f9;--line:#c9d1d9;--accent:#0b5c94}
 body{margin:0;color:var(--ink);background:#fff;font:17px/1.55 system-ui,sans-serif}
@@ -105,11 +103,7 @@ def cell(c: dict[str, Any]) -> str:
 
 
 def document(title: str, body: str, *, style: str = STYLE, script: str = "") -> str:
-    """A whole page, with the sliders' library inside where a figure needs it."""
-    if SLIDER.search(body):
-        library = (Path(plotly.__file__).parent / "package_data" / "plotly.min.js").read_text()
-        body = SLIDER.sub("", body)
-        script = f"<script>{library}</script>{script}"
+    """A whole page; its figures and sliders need nothing from outside."""
     css = style + FORMATTER.get_style_defs(".code")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'

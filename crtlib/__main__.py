@@ -1,16 +1,45 @@
 """The command line: ``crtlib COMMAND``, the commands of :mod:`crtlib.commands`.
 
-Every command refuses bad input in one line on standard error, exits with 2 and writes nothing.
+What all commands share stands here once: ``--json``, ``--quiet``, errors of one line, exit codes.
+A command is a function that prints what a person reads and returns its facts, a dict of JSON
+values; ``"ok": False`` among them says that the work is done and the answer is no.
+
+Exit codes: 0 done; 1 a defect of ours, with a traceback; 2 a user's mistake, nothing is written;
+3 the machine (disk full, dead worker, damaged file; what was finished is kept); 4 done, and the
+answer is no; 130 interrupted.
+
+>>> failure(ValueError("gamma=7: must be in [0, 1]"))
+Failure(code=2, where='gamma=7', what='must be in [0, 1]', hint='')
+>>> print(failure(OSError(28, "No space left on device", "out/a.json")))
+crtlib: error: out/a.json: no space left on device; free some, then run the same command again
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
+import inspect
+import io
+import json
+import math
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
 
 from crtlib import __version__, commands
+from crtlib.checks import DamagedError, MachineError
+
+DONE, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 2, 3, 4, 130
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,29 +63,181 @@ def about(
     pass
 
 
+# --------------------------------------------------------------------------- what went wrong
+@dataclass(frozen=True)
+class Failure:
+    """Why a command ended: where (a file with its line, or an option with its value), what is the
+    matter there, and what to do about it."""
+
+    code: int
+    where: str
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = ": ".join(part for part in ("crtlib: error", self.where, self.what) if part)
+        return text + (f"; {self.hint}" if self.hint else "")
+
+    def facts(self) -> dict[str, Any]:
+        """The error as ``--json`` prints it."""
+        return {"schema": "crtlib/error/1", "ok": False, **vars(self)}
+
+
+def failure(error: BaseException) -> Failure | None:
+    """What an error means to the user; None for a defect of ours, and for no more than help."""
+    if hasattr(error, "format_message"):
+        return _usage(error)
+    if isinstance(error, OSError) and error.errno:
+        hint = "free some, then run the same command again" if error.errno in FULL else ""
+        code = MACHINE if error.errno in BROKEN else MISTAKE
+        return Failure(code, str(error.filename or ""), os.strerror(error.errno).lower(), hint)
+    if isinstance(error, BrokenExecutor):
+        hint = "what was finished is kept: run the same command again"
+        return Failure(MACHINE, "workers", "one died (killed, or out of memory)", hint)
+    if isinstance(error, MemoryError):
+        return Failure(MACHINE, "memory", "there is not enough", "try less at a time")
+    if isinstance(error, RecursionError):
+        return Failure(MISTAKE, "input", "is nested too deeply")
+    if isinstance(error, (ValueError, OSError, MachineError)):
+        machine = isinstance(error, (DamagedError, MachineError))
+        where, colon, rest = " ".join(str(error).split()).partition(": ")
+        what, _, hint = (rest if colon else where).partition("; ")
+        what = what or type(error).__name__
+        return Failure(MACHINE if machine else MISTAKE, where if colon else "", what, hint)
+    return None
+
+
+def _usage(error: Any) -> Failure | None:
+    """An error of typer's own, which it would print as a box."""
+    if name := getattr(error, "option_name", None):
+        near = next(iter(getattr(error, "possibilities", None) or []), "")
+        said = getattr(error, "message", "").removesuffix(f": {name}").lower()
+        return Failure(
+            MISTAKE, name, said or "no such option", f"did you mean {near}?" * bool(near)
+        )
+    message = " ".join(error.format_message().split())
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        return Failure(MISTAKE, "", message) if message else None
+    name = max(parameter.opts, key=len) if parameter.opts[0][0] == "-" else parameter.metavar
+    what = "is missing" if message.startswith("Missing") else " ".join(error.message.split())
+    return Failure(MISTAKE, name or parameter.name.upper(), what)
+
+
+# --------------------------------------------------------------------------- what all share
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors only.")]
+
+
+def _path(value: str) -> Path:
+    """A path as it was given; an empty one would be the current folder."""
+    if not str(value) or "\0" in str(value):
+        raise typer.BadParameter("is empty, or no path")
+    return Path(value)
+
+
+_path.__name__ = "path"  # as the help prints it
+
+
+def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
+    """A command with the options that all have. One that has its own ``--json`` prints its object
+    itself, one that has its own ``--quiet`` is quiet itself; one may also return its exit code."""
+    signature = inspect.signature(function, eval_str=True)
+    for parameter in signature.parameters.values():
+        kind, *options = get_args(parameter.annotation) or (None,)
+        if options and Path in (kind, *get_args(kind)):
+            options[0].parser = _path
+    parameters = {n: p.replace(kind=p.KEYWORD_ONLY) for n, p in signature.parameters.items()}
+    for key, kind in (("as_json", Json), ("quiet", Quiet)):
+        flag = inspect.Parameter(
+            key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind
+        )
+        parameters.setdefault(key, flag)
+
+    @functools.wraps(function)
+    def run(**options: Any) -> None:
+        as_json, quiet = options["as_json"], options["quiet"]
+        given = {key: value for key, value in options.items() if key in signature.parameters}
+        text = io.StringIO()
+        with contextlib.ExitStack() as streams:
+            if as_json or quiet:
+                streams.enter_context(contextlib.redirect_stdout(text))
+            if quiet:
+                streams.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            result = function(**given)
+        facts = result if isinstance(result, dict) else {}
+        if as_json:
+            facts = facts or json.loads(text.getvalue() or "{}")
+            facts = facts if isinstance(facts, dict) else {"rows": facts}
+            head = {"schema": f"crtlib/{name.replace(' ', '-')}/1", "ok": True}
+            print(json.dumps(head | plain(facts), allow_nan=False))
+        code = result if isinstance(result, int) else DONE if facts.get("ok", True) else NO
+        if code:
+            raise typer.Exit(code)
+
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=list(parameters.values()), return_annotation=None
+    )
+    run.__annotations__ = {key: p.annotation for key, p in parameters.items()}
+    return run
+
+
+def _add(name: str) -> None:
+    """Add a command to the application, or a group of them."""
+    command = commands.load(name)
+    if not isinstance(command, typer.Typer):
+        app.command(name)(shared(name, command))
+        return
+    for info in command.registered_commands:
+        if info.callback is not None:
+            full = f"{name} {info.name or info.callback.__name__}"
+            info.callback = shared(full, info.callback)
+    app.add_typer(command, name=name)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: paths are strings, what is not finite is a string or null.
+
+    >>> plain({"a": Path("b"), "c": [float("inf"), float("nan")]})
+    {'a': 'b', 'c': ['inf', None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return str(value) if isinstance(value, Path) else value
+
+
 for _name in commands.COMMANDS:
-    app.command(_name)(commands.load(_name))
+    _add(_name)
 
 
 def main() -> None:
-    """Run the command line; user mistakes become one line and exit code 2."""
+    """Run the command line, and end with its exit code."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes are not ours
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # names of files may be no UTF-8
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        code = app(standalone_mode=False)
-    except RuntimeError as error:
-        if type(error).__name__ != "UnfinishedError":
-            raise
-        print(f"crtlib: error: {error}", file=sys.stderr)
-        raise SystemExit(3) from None
+        code = app(standalone_mode=False, prog_name="crtlib")
     except Exception as error:
-        # format_message marks typer's own usage errors, which it would print as a box.
-        usage = getattr(error, "format_message", None)
-        if usage is None and not isinstance(error, (ValueError, OSError)):
+        ended = failure(error)
+        if ended is None:
+            if hasattr(error, "format_message"):  # typer has printed the help
+                raise SystemExit(MISTAKE) from None
             raise
-        message = " ".join((usage() if usage else str(error)).split())
-        if message:  # empty where typer has printed the help instead
-            print(f"crtlib: error: {message}", file=sys.stderr)
-        raise SystemExit(2) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
+        print(ended, file=sys.stderr)
+        if "--json" in sys.argv:
+            print(json.dumps(ended.facts()))
+        raise SystemExit(ended.code) from None
+    if code == INTERRUPTED:
+        print("crtlib: interrupted; the same command goes on", file=sys.stderr)
+    raise SystemExit(code if isinstance(code, int) else DONE)
 
 
 if __name__ == "__main__":

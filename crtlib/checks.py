@@ -32,6 +32,14 @@ def check_positive(**values: float) -> None:
             raise ValueError(f"{name}={value}: must be positive")
 
 
+class DamagedError(ValueError):
+    """A file is not what was written to it. The machine's fault, not the user's: exit code 3."""
+
+
+class MachineError(RuntimeError):
+    """The machine failed; what was finished is kept, and the message says what to do next."""
+
+
 def whole_numbers(name: str, text: str) -> list[int]:
     """Whole numbers with commas between them.
 

@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import gzip
 import os
 import secrets
@@ -33,18 +35,64 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    # Never wider than it will be, also while it is written.
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode))
-    try:
+    with _part(path, 0o666 if mode is None else mode) as part:
         if path.exists():
             os.chmod(part, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
-        yield part
-        with part.open("rb+") as f:
-            os.fsync(f.fileno())
+        with disk_faults(path):
+            yield part
+            with part.open("rb+") as f:
+                os.fsync(f.fileno())
         os.replace(part, path)
+
+
+@contextlib.contextmanager
+def _part(path: Path, mode: int) -> Iterator[Path]:
+    """A new, empty file beside ``path``, locked while it is written: one that nobody has locked was
+    left by a process that was killed, and goes."""
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with contextlib.suppress(OSError), stale.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stale.unlink()
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        # Never wider than it will be, also while it is written.
+        handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if part.exists():  # else somebody swept it before it was locked
+            break
+        os.close(handle)
+    try:
+        yield part
     finally:
+        os.close(handle)
         part.unlink(missing_ok=True)
+
+
+ROOM = 1 << 20
+"""Bytes: with less than this to write, an error while something is written is a full disk."""
+
+
+@contextlib.contextmanager
+def disk_faults(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say it as the system does where the disk is full: torch raises a ``RuntimeError`` of its own
+    there, safetensors another. Raises ``OSError`` (no space, quota, file too large)."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+    except Exception:
+        with contextlib.suppress(FileNotFoundError), tempfile.TemporaryFile(dir=_home(path)) as f:
+            try:
+                os.posix_fallocate(f.fileno(), 0, ROOM)
+            except OSError as error:
+                raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
+        raise
+
+
+def _home(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    return path if path.is_dir() else path.parent
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -106,5 +154,5 @@ def harmless(cell: str) -> str:
 def check_writable(folder: str | os.PathLike[str]) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=os.fspath(folder)):
+    with tempfile.TemporaryFile(dir=folder):
         pass

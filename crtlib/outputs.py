@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import crtlib
+from crtlib.checks import DamagedError
+from crtlib.files import disk_faults
 
 MARKER = "crtlib.json"
 SCHEMA = "crtlib/output/1"
@@ -50,10 +52,21 @@ def sha256(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
+def content(path: str | os.PathLike) -> str:
+    """SHA-256 of a file, of a folder with a marker, or of all files of another folder."""
+    path = Path(path)
+    if not path.is_dir() or marker(path) is not None:
+        return sha256(path)
+    digest = hashlib.sha256()
+    for one in sorted(p for p in path.rglob("*") if p.is_file()):
+        digest.update(f"{one.relative_to(path)}\0{sha256(one)}\n".encode())
+    return digest.hexdigest()
+
+
 def hashed(inputs: Inputs) -> dict[str, str]:
     """The SHA-256 of each input; one that is a hash already (64 hexadecimal digits) stays."""
     return {
-        name: value if isinstance(value, str) and _is_sha(value) else sha256(value)
+        name: value if isinstance(value, str) and _is_sha(value) else content(value)
         for name, value in inputs.items()
     }
 
@@ -112,7 +125,7 @@ def demand(folder: str | os.PathLike, names: Iterable[str] | None = None) -> dic
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             path = folder / name
             if not path.is_file() or sha256(path) != expected:
-                raise ValueError(
+                raise DamagedError(
                     f"{path}: does not match its SHA-256 in {MARKER}; "
                     f"make it again with 'crtlib {content['command']} …'"
                 )
@@ -127,6 +140,7 @@ def up_to_date(
     inputs: Inputs | None = None,
 ) -> bool:
     """Whether the folder is what the same command made of the same inputs, unharmed."""
+    _recover(_named(folder))
     content = marker(folder)
     if content is None:
         return False
@@ -205,7 +219,7 @@ def _named(path: str | os.PathLike) -> Path:
 def _no_input(out: Path, inputs: Iterable[str | os.PathLike]) -> None:
     for name in inputs:
         path = Path(name)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):  # links in a circle
             if out.exists() and path.exists():
                 same = out.samefile(path)
                 inside = out.is_dir() and out.resolve() in path.resolve().parents
@@ -265,7 +279,8 @@ def staged(
             if add:
                 shutil.copytree(folder, part, dirs_exist_ok=True)
                 os.chmod(part, 0o700)
-            yield part
+            with disk_faults(part):
+                yield part
             (part / MARKER).unlink(missing_ok=True)
             files = {name: sha256(part / name) for name in _files(part)}
             content = {"schema": SCHEMA, "version": crtlib.__version__, **recipe, "files": files}

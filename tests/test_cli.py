@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 from crtlib import __main__ as cli
@@ -46,23 +47,23 @@ def test_simulate_writes_one_dialogue_a_line(run, tmp_path):
     assert jsonl.read_jsonl(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
 
 
+def rows(folder):
+    return pq.read_table(folder / "data").to_pylist()
+
+
 def test_screen_splits_and_reports(run, dialogues, tmp_path):
     options = ["--policy", "regex:customersim", "--conservative", "regex:customersim"]
-    options += ["--gamma", 0.1, "--unit", "turn"]
-    code, out, _ = run("screen", dialogues, *options, "--out", tmp_path / "s")
-    assert code == 0
-    assert "recall of pi (regex:customersim)" in out and "recall of pi_c (regex:" in out
+    code, out, _ = run("screen", dialogues, *options, "--gamma", 0.1, "--out", tmp_path / "s")
+    assert code == 0 and "one secret a user, 60 users" in out
     summary = json.loads((tmp_path / "s" / "summary.json").read_text())
-    parts = {
-        name: [json.loads(x) for x in (tmp_path / "s" / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("public", "private")
-    }
+    parts = {name: rows(tmp_path / "s" / name) for name in ("public", "private")}
     assert summary["public"] == len(parts["public"]) > 0
     assert summary["private"] == len(parts["private"])
     assert summary["points"] == summary["public"] + summary["private"]
     assert not any("<MASK>" in p["text"] for p in parts["public"])
     assert 0 < summary["missed_secrets"] < summary["redacted_spans"]
-    assert summary["recall"]["pi_c"]["all"]["recall"] == 1.0
+    again = run("screen", dialogues, *options, "--gamma", 0.1, "--out", tmp_path / "s")
+    assert again[:2] == (0, f"{tmp_path / 's'}: up to date\n")
 
 
 def test_duplicates_by_bloom_and_by_likeness(run, dialogues, tmp_path):
@@ -83,7 +84,7 @@ def test_duplicates_by_bloom_and_by_likeness(run, dialogues, tmp_path):
 def test_everything_leaves_nothing_public(run, dialogues, tmp_path):
     code, _, _ = run("screen", dialogues, "--unit", "dialogue", "--out", tmp_path)
     assert code == 0
-    assert (tmp_path / "public.jsonl").read_text() == ""
+    assert rows(tmp_path / "public") == []
 
 
 def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
@@ -136,7 +137,8 @@ BAD = {
     "gamma": (["screen", "GOOD", "--unit", "turn", "--gamma", 7], "gamma=7.0: must be"),
     "unit": (["screen", "GOOD", "--unit", "word"], "unit='word': must be"),
     "policy": (["screen", "GOOD", "--unit", "turn", "--policy", "x"], "policy='x': must be"),
-    "no unit": (["screen", "GOOD"], "--unit"),
+    "no policy fits": (["screen", "OTHER"], "--policy: none fits this text; choose one (list:"),
+    "nor in training": (["train", "OTHER"], "--policy: none fits this text; choose one (list:"),
     "not a number": (["screen", "GOOD", "--unit", "turn", "--gamma", "x"], "--gamma"),
     "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "model='x': must be"),
     "method": (["train", "GOOD", "--unit", "turn", "--method", "x"], "method='x': must be"),
@@ -157,6 +159,7 @@ def test_bad_input_is_one_line_and_writes_nothing(run, dialogues, tmp_path, name
     files = {
         "GOOD": good,
         "EMPTY": "",
+        "OTHER": good.replace("Hello", "Hallo").replace("Hey", "Hei").replace("Hi", "Ho"),
         "SHORT": good.splitlines()[0] + "\n",
         "BROKEN": good.splitlines()[0] + "\nnot json\n",
         "SPAN": json.dumps(first) + "\n",
@@ -200,7 +203,7 @@ def test_a_full_disk_leaves_nothing_behind(run, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     file = tmp_path / "sim.jsonl"
     code, _, err = run("simulate", "--dialogues", 10, "--seed", 1, "--out", file)
-    assert code == 2 and "No space left" in err and err.count("\n") == 1
+    assert code == 3 and "no space left" in err and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -169,6 +169,7 @@ TAKES = {  # by chapter: one dotted name that it has, None where it has none
     "leakage_report": "shapes.table.hidden",
     "leakage_training": "data.customersim.dialogues",
     "membership": "data.customersim.vocab_size",
+    "own_data": None,
     "pitfalls": None,
     "reconstruction_bounds": None,
     "screening": "data.schema_guided.labelled",

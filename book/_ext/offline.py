@@ -1,25 +1,25 @@
 """Sphinx extension: pages that need no network, and docstrings that read as they are written.
 
-Interactive figures load one shared copy, ``../_static/vendor/plotly.min.js``. Copying it from the
-installed package at build time keeps five megabytes of JavaScript out of the repository. Thebe,
-which Jupyter Book loads whether or not it is used, names a script on a CDN in every page; its
-part in the pages is switched off. In docstrings, ``*args`` and ``|R|`` mean themselves.
+Thebe, which Jupyter Book loads whether or not it is used, names a script on a CDN in every page;
+its part in the pages is switched off. In docstrings, ``*args`` and ``|R|`` mean themselves.
 """
 
 import re
-import shutil
 from pathlib import Path
 
-import plotly
 import sphinx_thebe
 
+PRELOAD = re.compile(r'<link\b[^>]*rel="preload"[^>]*\.woff2"[^>]*>')
 
-def copy_plotly(app, exception):
-    """Copy plotly's own bundle to ``_static/vendor`` once the HTML is written."""
+
+def drop_preloads(app, exception):
+    """Take the theme's preloads of icon fonts out of the pages: from the disk a browser refuses
+    them with an error, and the style sheet loads the same fonts."""
     if exception is None and app.builder.format == "html":
-        vendor = Path(app.outdir) / "_static" / "vendor"
-        vendor.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(plotly.__file__).parent / "package_data" / "plotly.min.js", vendor)
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            if (without := PRELOAD.sub("", text)) != text:
+                page.write_text(without, encoding="utf-8")
 
 
 def drop_thebe(app, config):
@@ -50,5 +50,5 @@ def setup(app):
     """Register them; they hold no state, so pages may be read and written in parallel."""
     app.connect("config-inited", drop_thebe)
     app.connect("source-read", plain_docstrings)
-    app.connect("build-finished", copy_plotly)
+    app.connect("build-finished", drop_preloads)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

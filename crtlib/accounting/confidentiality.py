@@ -320,7 +320,7 @@ def account(
         sigma = ledger.noise_multiplier(
             epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, **options
         )
-    check("noise_multiplier", sigma, 0 < sigma < math.inf, "positive and finite")
+    check("noise_multiplier", sigma, 0 < sigma <= 1e100, "positive and at most 1e100")
     event = SampledGaussian(q, sigma, steps)
     spent = ledger.answer(event, delta=delta, **options)
     check("noise_multiplier", sigma, spent.value < math.inf, "larger: nothing is shown")

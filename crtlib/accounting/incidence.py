@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import pandas as pd
 from scipy import sparse
 
 from crtlib.accounting import posteriors
+from crtlib.files import check_regular
 
 PAIR, PROMISE = ["example", "secret"], ["p", "r"]
 
@@ -36,6 +38,7 @@ class Incidence:
 def read(path: Path, *, prior: float | None, posterior: float | None) -> Incidence:
     """Read a CSV or Parquet file of the columns example and secret, and p and r where promises
     differ. Otherwise as :func:`from_table`, with the file's name before what it refuses."""
+    check_regular(path)
     try:
         if path.suffix == ".csv":
             table = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -59,7 +62,9 @@ def from_table(table: pd.DataFrame, *, prior: float | None, posterior: float | N
     lost = [c for c in PAIR if c not in columns]
     other = [c for c in columns if c not in PAIR + PROMISE]
     if lost or other or len(set(columns)) < len(columns):
-        raise ValueError(f"columns={','.join(map(str, columns))}: must be example,secret[,p][,r]")
+        words = all(re.fullmatch(r"[A-Za-z_]+", str(c)) for c in columns)
+        shown = ",".join(map(str, columns)) if words else "(no header)"  # else it may be a secret
+        raise ValueError(f"columns={shown}: must be example,secret[,p][,r]")
     if not len(table):
         raise ValueError("rows=0: must be at least 1")
     for name in PAIR:

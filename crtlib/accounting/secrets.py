@@ -415,7 +415,11 @@ def sweep(
 
     ``options`` as for :func:`plan`. The search costs no privacy: plans read public data alone.
     """
-    made = [plan(incidence, prior, posterior, scale=scale, **options) for scale in scales]
+    return compared([plan(incidence, prior, posterior, scale=s, **options) for s in scales])
+
+
+def compared(made: Sequence[Plan]) -> pd.DataFrame:
+    """What each of these plans keeps, and the noise that it needs: a plan a row."""
     shown = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
     table = pd.DataFrame([one.summary() for one in made])[shown]
     return table.assign(binding=[len(one.binding) for one in made])

@@ -1,4 +1,8 @@
-"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer.
+"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer, or a
+``typer.Typer`` of that name whose commands come after it (``crtlib label sample``).
+
+It prints what a person reads and returns its facts as a dict, which ``--json`` prints; ``"ok":
+False`` among them is exit code 4. What all commands share stands in :mod:`crtlib.__main__`.
 
 >>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
 ('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
@@ -8,13 +12,22 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]
+"""The option of every command that writes."""
 
 COMMANDS = (
+    "new",
+    "run",
+    "ingest",
     "simulate",
     "convert",
-    "screen",
+    "label",
     "tagger",
+    "screen",
     "train",
     "generate",
     "certify",
@@ -29,7 +42,7 @@ COMMANDS = (
 """Their names, in the order of ``crtlib --help``."""
 
 
-def load(name: str) -> Callable[..., Any]:
-    """The function of a command."""
-    command: Callable[..., Any] = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
+def load(name: str) -> Callable[..., Any] | typer.Typer:
+    """The function of a command, or a group of commands."""
+    command: Any = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
     return command

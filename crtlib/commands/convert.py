@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from crtlib.commands import Force
 
 
 def convert(
@@ -16,13 +18,17 @@ def convert(
         Path | None, typer.Option(help="Instead of the corpus' own under $CRTLIB_DATA.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many dialogues.")] = None,
-) -> None:
+    force: Force = False,
+) -> dict[str, Any]:
     """Write a known corpus as JSONL, the form that every other command reads."""
     from collections import Counter
 
+    from crtlib import outputs
     from crtlib.text import jsonl
     from crtlib.text.corpora import load
 
+    inputs = [Path(name)] + ([] if folder is None else [folder])
+    outputs.check_file(out, inputs=[path for path in inputs if path.exists()], force=force)
     corpus = load(name, split, folder=folder, limit=limit)
     jsonl.write_jsonl(corpus, out)
     turns = list(corpus.turns())
@@ -33,3 +39,5 @@ def convert(
         print(f"{kind:>12} {count}")
     for reason, count in corpus.skipped:
         print(f"left out: {count} ({reason})")
+    counts = {"dialogues": len(corpus), "turns": len(turns), "turns_with_a_secret": private}
+    return {"file": out, **counts, "kinds": kinds, "left_out": dict(corpus.skipped)}

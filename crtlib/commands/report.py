@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from crtlib.commands import Force
 
 
 def report(
@@ -38,7 +40,8 @@ def report(
     prefix_scan: Annotated[
         bool, typer.Option("--prefix-scan", help="Read each text after every known beginning.")
     ] = False,
-) -> None:
+    force: Force = False,
+) -> dict[str, Any]:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
     import sys
 
@@ -46,7 +49,7 @@ def report(
 
     from crtlib.reports import leakage
 
-    page, told = leakage.make(
+    page, summary = leakage.make(
         model,
         corpus,
         out,
@@ -61,9 +64,13 @@ def report(
         template=template,
         prefix_scan=prefix_scan,
         device="cuda" if torch.cuda.is_available() else "cpu",
+        force=force,
     )
-    if warning := told.pop("warning", None):
+    if warning := summary.get("warning"):
         print(f"warning: {warning}", file=sys.stderr)
-    for name, value in told.items():
+    for name, value in summary.items():
+        if name == "warning":
+            continue
         print(f"{name:>40}  {'-' if value is None else value}")
     print(page)
+    return {"page": page, **summary}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,46 +10,71 @@ import typer
 
 
 def screen(
-    corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line.")],
-    out: Annotated[
-        Path, typer.Option(help="Folder for public.jsonl, private.jsonl, summary.json.")
-    ],
-    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL.")],
+    out: Annotated[Path, typer.Option(help="Folder of the screened corpus.")],
     policy: Annotated[
-        str, typer.Option(help="Redaction policy pi; several, joined by +.")
-    ] = "regex:customersim",
+        str | None,
+        typer.Option(help="Redaction policy pi; several, joined by +. [the corpus' own, if any]"),
+    ] = None,
     conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "everything",
+    labels: Annotated[
+        Path | None, typer.Option(help="Folder of crtlib label, for the three rates.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
     dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",
     dedup_by: Annotated[str, typer.Option(help="Duplicates are: exact, bloom or near.")] = "exact",
     duplicates: Annotated[str, typer.Option(help="Second occurrences: mask or drop.")] = "mask",
+    keep_ids: Annotated[
+        bool, typer.Option("--keep-ids", help="Leave ids and users in clear in the public part.")
+    ] = False,
+    form: Annotated[str, typer.Option("--as", help="parquet or jsonl.")] = "parquet",
+    reveal: Annotated[
+        int, typer.Option(min=0, help="Examples of each kind, in clear, into a private page.")
+    ] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that run the policies.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
 
-    Policies: regex:CORPUS, regex:FILE.toml, list:FILE, oracle, everything, cautious, presidio,
-    tagger:FOLDER (from crtlib tagger), ner:MODEL and flair:MODEL; tagger, ner and flair also as
-    tagger_conservative:FOLDER, which flags all that is not surely plain. The defaults here are the
-    cautious ones (everything is private, duplicates become masks, as in Algorithm 1), as the files
-    are for any use; crtlib train is about the trade-off, so it uses pi as pi_c too and drops
-    duplicates.
+    Policies: list:FILE, regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger),
+    presidio, ner:MODEL, flair:MODEL, cautious, everything, none, oracle; tagger, ner and flair also
+    as tagger_conservative:FOLDER, which flags all that is not surely plain. Without --labels (from
+    crtlib label) nothing is known of what was missed. The folder can be given to train, tagger and
+    report in place of a corpus.
 
-    Example: crtlib screen dialogues.jsonl --unit turn --policy regex:customersim --out screened
+    Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
+    --conservative cautious --labels labels --out screened
     """
-    from crtlib.screening import screen
-    from crtlib.text import corpora
+    from concurrent.futures import ProcessPoolExecutor
+    from contextlib import nullcontext
 
-    screened = screen.screen(
-        corpora.load(corpus),
-        policy=policy,
-        conservative=conservative,
-        unit=unit,
-        gamma=gamma,
-        seed=seed,
-        dedup=dedup,  # type: ignore[arg-type]  # refused there where it is none of them
-        dedup_by=dedup_by,  # type: ignore[arg-type]
-        duplicates=duplicates,  # type: ignore[arg-type]
-        name=corpus.name,
+    from crtlib.reports import screening
+    from crtlib.screening.corpus import How, fitting
+
+    how = How(
+        policy or fitting(corpus),
+        conservative,
+        unit,
+        gamma,
+        seed,
+        dedup,  # type: ignore[arg-type]  # refused there where it is none of them
+        dedup_by,  # type: ignore[arg-type]
+        duplicates,  # type: ignore[arg-type]
+        keep_ids,
+        form,  # type: ignore[arg-type]
     )
-    screen.write(screened, out)
-    print(screened.text())
+    options = {"labels": labels, "reveal": reveal, "force": force}
+    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as executor:
+        outcome = screening.make(
+            corpus, out, how, executor=executor, progress=sys.stderr.isatty(), **options
+        )
+    if as_json:
+        print((out / "summary.json").read_text(encoding="utf-8"), end="")
+    elif outcome is None:
+        print(f"{out}: up to date")
+    else:
+        print(screening.text(outcome))
+        print(f"{out}/screening.html" + (f"   {out}/private/examples.html" if reveal else ""))

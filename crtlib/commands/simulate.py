@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from crtlib.commands import Force
 
 
 def simulate(
@@ -13,15 +15,19 @@ def simulate(
     out: Annotated[Path, typer.Option(help="The JSONL file to write; .jsonl.gz packs it.")],
     seed: Annotated[int, typer.Option(help="Another seed, another split of the same world.")] = 0,
     variety: Annotated[str, typer.Option(help="paper (61 public turns) or rich.")] = "paper",
-) -> None:
+    force: Force = False,
+) -> dict[str, Any]:
     """Simulate customer-service dialogues, with the place and kind of every secret."""
     from tqdm import tqdm
 
+    from crtlib import outputs
+    from crtlib.checks import check
     from crtlib.text import customersim, jsonl
 
-    if dialogues < 1:
-        raise ValueError(f"dialogues={dialogues}: must be at least 1")
-    made = customersim.stream(dialogues, seed, variety)
+    check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
+    outputs.check_file(out, force=force)
+    stream = customersim.stream(dialogues, seed, variety)
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
-    jsonl.write_jsonl(tqdm(made, total=dialogues, unit="dialogue", disable=None), out)
+    jsonl.write_jsonl(tqdm(stream, total=dialogues, unit="dialogue", disable=None), out)
     print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
+    return {"file": out, "dialogues": dialogues, "variety": variety, "seed": seed}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from crtlib.commands import Force
 
 
 def sweep(
@@ -30,18 +33,25 @@ def sweep(
     ] = False,
     keep_models: Annotated[bool, typer.Option(help="Keep the trained models in the store.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
-) -> None:
+    force: Force = False,
+) -> dict[str, Any]:
     """Run what a figure or table still lacks. A killed sweep goes on where it was.
 
     Example: crtlib sweep crt --profile quick --set gammas=[0.05] --dry-run
     """
+    from crtlib import outputs
     from crtlib.experiments import spine, sweeps, tables
     from crtlib.experiments.store import Store
 
     studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
+    if out:
+        outputs.check_file(out, force=force)
+    device = spine.device_by_name(device)
+    plan = spine.plan(studies, runs)
+    facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
-        print(spine.plan(studies, runs).summary(workers))
-        return
+        print(plan.summary(workers))
+        return facts | {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
     table = spine.sweep(
         studies,
         runs,
@@ -50,7 +60,9 @@ def sweep(
         executor=executor,
         device=device,
         keep_models=keep_models,
+        progress=sys.stderr.isatty(),
     )
     if out:
         tables.record(table, out)
     print(sweeps.overview(table))
+    return facts | {"store": store, "table": out, "rows": len(table)}

@@ -10,28 +10,39 @@ import typer
 
 
 def tagger(
-    corpus: Annotated[Path, typer.Argument(help="Labelled dialogues, one JSON object a line.")],
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL.")],
     out: Annotated[Path, typer.Option(help="Folder for the tagger and summary.json.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Folder of crtlib label: one part teaches, the other judges."),
+    ] = None,
     unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
-    heldout: Annotated[float, typer.Option(help="Share of users to judge it on.")] = 0.3,
+    heldout: Annotated[
+        float, typer.Option(help="Share of users to judge it on, without --labels.")
+    ] = 0.3,
     epochs: Annotated[int, typer.Option(help="Epochs.", min=1)] = 14,
     seed: Annotated[int, typer.Option(help="Seed of the split and of training.", min=0)] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a tagger that exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Train a screening policy on labelled dialogues, and say what it misses on held-out ones.
+    """Train a screening policy on labelled text, and say what it misses on other people's.
 
-    Example: crtlib tagger labelled.jsonl --out tagger
+    Example: crtlib tagger corpus --labels labels --out tagger
     """
     from crtlib.screening import teach
-    from crtlib.text import corpora
 
-    taught = teach.teach(
-        corpora.load(corpus),
+    taught = teach.make(
+        corpus,
+        out,
+        labels=labels,
         unit=unit,
         heldout=heldout,
         epochs=epochs,
         seed=seed,
-        name=corpus.name,
+        force=force,
         progress=sys.stderr.isatty(),
     )
-    teach.write(taught, out)
-    print(taught.text())
+    if as_json:
+        print((out / "summary.json").read_text(encoding="utf-8"), end="")
+    else:
+        print(taught.text() if taught else f"{out}: up to date")

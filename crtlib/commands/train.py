@@ -10,9 +10,14 @@ import typer
 
 
 def train(
-    corpus: Annotated[Path, typer.Argument(help="Dialogues, one JSON object a line; or a corpus.")],
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder, JSONL, or a screened folder.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; OUT.work gets what is private.")],
-    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")],
+    unit: Annotated[
+        str | None, typer.Option(help="Data point: turn or dialogue. [as screened, else turn]")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Of crtlib protect: weights and noise by secret.")
+    ] = None,
     method: Annotated[
         str,
         typer.Option(
@@ -47,11 +52,12 @@ def train(
         ),
     ] = "auto",
     policy: Annotated[
-        str, typer.Option(help="Redaction policy pi; several, joined by +.")
-    ] = "regex:customersim",
+        str | None,
+        typer.Option(help="Redaction policy pi; several, joined by +. [the corpus' own, if any]"),
+    ] = None,
     conservative: Annotated[
-        str, typer.Option(help="Conservative policy pi_c.")
-    ] = "regex:customersim",
+        str | None, typer.Option(help="Conservative policy pi_c. [as the policy]")
+    ] = None,
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     dedup: Annotated[
         str, typer.Option(help="Deduplicate: all points, flagged ones, or none.")
@@ -129,9 +135,15 @@ def train(
 
     Example: crtlib train dialogues.jsonl --unit turn --method crt --epsilon 3 --out run
     """
-    from crtlib.experiments import own
+    from crtlib.experiments import own, plans
     from crtlib.reports import model_card
 
+    if plan is not None:
+        options = {"model": model, "init": init, "seed": seed, "device": device}
+        options |= {"epochs": epochs} if epochs else {}
+        options |= {"repeatable_noise": repeatable_noise, "odometer": odometer, "progress": True}
+        print(plans.train_with(corpus, plan, out=out, **options).promise)
+        return
     trained = own.train_on(
         corpus,
         out=out,

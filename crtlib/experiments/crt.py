@@ -35,7 +35,7 @@ from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
-from crtlib.text import corpora, units
+from crtlib.text import corpora, screened, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training import kept, methods, schedules
@@ -49,9 +49,6 @@ PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
 
 PUBLIC_DIALOGUES = 1000
 """At most so many dialogues of a public corpus initialise a model."""
-
-CONFIDENCE = 0.975
-"""Of one bound: that of the trace rate and that of the public rate hold together with 95 %."""
 
 UTILITY = ("ppl", "ppl_words", "acc", "acc_words")
 
@@ -293,8 +290,8 @@ class Fitted:
         return study.how.promise(
             events,
             Terms(
-                gamma=_bounded(self.data.rates.trace),
-                delta2=_bounded(self.data.rates.public),
+                gamma=_bounded(self.data.rates.trace, self.data.rates.alpha),
+                delta2=_bounded(self.data.rates.public, self.data.rates.alpha),
                 delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -304,11 +301,11 @@ class Fitted:
         )
 
 
-def _bounded(rate: Rate) -> MissRate:
-    """A rate with the bound that a guarantee counts on."""
-    if not rate.of:
-        return MissRate(rate.upper)  # certain from the policy, or unknown
-    return MissRate.measured(rate.count, rate.of, confidence=CONFIDENCE)
+def _bounded(rate: Rate, alpha: float) -> MissRate:
+    """A rate with the bound that a guarantee counts on, which fails with a chance of ``alpha``."""
+    if rate.how != "one_per_cluster":
+        return MissRate(rate.upper)  # certain from the policy, assumed, or unknown
+    return MissRate.measured(rate.count, rate.of, confidence=1 - alpha)
 
 
 def _public(study: CrtStudy) -> str:
@@ -316,7 +313,8 @@ def _public(study: CrtStudy) -> str:
     known = "the number of private points"
     if study.how.reads_raw:
         return f"{known}, and the vocabulary, learned from turns that screening let pass"
-    if study.dedup != "none":
+    before = screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
+    if (before["dedup"] if before else study.dedup) != "none":
         known += ", and which points are second occurrences"
     if study.learned:
         known += (

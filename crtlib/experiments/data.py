@@ -19,12 +19,13 @@ import numpy as np
 from crtlib.accounting.guarantees import MissRate
 from crtlib.models import pretrained
 from crtlib.screening import by_name, recall, tagger
+from crtlib.screening.corpus import recorded
 from crtlib.screening.policies import everything, miss
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.prepare import Prepared, prepare
 from crtlib.screening.rates import Rates, rates
 from crtlib.screening.redact import redact
-from crtlib.text import corpora, units
+from crtlib.text import corpora, screened, units
 from crtlib.text.canaries import USER, insert, make
 from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
@@ -193,11 +194,14 @@ class Data:
     test: dict[Point, int]
     read: tuple[Point, ...]
     others: tuple[Point, ...]
+    known: Rates | None = None  # as they were counted when the text was screened
 
     @functools.cached_property
     def rates(self) -> Rates:
         """Miss, trace and public rate of the pair of policies, one secret of each user, on the
         training points or, for a policy that learned from labels, on held-out ones."""
+        if self.known is not None:
+            return self.known
         points, flags, cautious = self.checked
         return rates(points, *self.policies, flags=flags, cautious_flags=cautious)
 
@@ -259,6 +263,7 @@ def data(study: Recipe) -> Data:
         test=_heldout(split.test, study),
         read=read,
         others=units.points(split.others, unit=study.unit),
+        known=recorded(study.corpus) if screened.is_screened(study.corpus) else None,
     )
 
 

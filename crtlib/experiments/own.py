@@ -31,8 +31,9 @@ from crtlib.experiments.data import Data
 from crtlib.experiments.spine import device_by_name
 from crtlib.experiments.store import Row
 from crtlib.models import pretrained
-from crtlib.text import corpora, templates
-from crtlib.training import kept
+from crtlib.screening.corpus import fitting
+from crtlib.text import corpora, screened, templates
+from crtlib.training import kept, methods
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -116,9 +117,12 @@ class Trained:
 def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests.
 
-    ``settings`` are fields of :class:`CrtStudy`. Raises ``ValueError`` for a corpus that is too
-    small, or of which too little would be left to train on.
+    ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
+    the corpus' own, and the conservative one the same. A screened folder is read as it was
+    screened. Raises ``ValueError`` for a corpus that is too small, or of which too little would be
+    left to train on, and where no policy is known to fit.
     """
+    settings = _fitted(corpus, {k: v for k, v in settings.items() if v is not None})
     size = len(corpora.load(corpus))
     heldout = max(1, size // 10)
     if size < LEAST:
@@ -129,8 +133,8 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     most = size - 2 * heldout - 10
     if labelled > most:
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0, "canaries": 0}
-    chosen |= {"neighbouring_relation": "replace"}
+    chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
+    chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
     init = settings.get("init", "random")
     if init != "random" and not data.is_corpus(init):
         chosen |= {"context": CONTEXT}
@@ -168,6 +172,25 @@ def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
     return replace(
         study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
     )
+
+
+def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` with what the corpus decides: its policy, or how it was screened."""
+    method = methods.by_name(settings.get("method", "crt"))
+    if not screened.is_screened(corpus):
+        settings.setdefault("unit", "turn")
+        if "policy" not in settings and "policy" in method.reads:
+            settings["policy"] = fitting(corpus)
+        return {"conservative": settings.get("policy", "everything")} | settings
+    if method.reads_raw or method.flags_tokens:
+        raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
+    before = screened.summary(corpus)
+    own = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
+    own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0, "labelled": 0}
+    for name, value in settings.items():
+        if name in own and value not in (own[name], 0, "all"):
+            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
+    return settings | own
 
 
 def train_on(
@@ -210,6 +233,7 @@ def train_on(
     study = sized(study, prepared, given)
     if out is not None:
         if outputs.marker(out) is not None:
+            (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
             raise ValueError(f"--out: {out} is a finished model; train into another folder")
         outputs.check_folder(out, inputs=[corpus])
         files.check_writable(out)  # shows now, not after hours
@@ -310,7 +334,8 @@ def write(
             files.write_text(part / "README.md", card(trained.facts(folder.name)))
         if finish:
             finish(part / "model.safetensors")
-    cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
-    with files.replacing(aside / "results.json", mode=0o600) as results:
-        results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
+        # Before the model takes its place: a run that is killed after that is not done again.
+        cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
+        with files.replacing(aside / "results.json", mode=0o600) as results:
+            results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
     (aside / "unfinished.pt").unlink(missing_ok=True)

@@ -35,7 +35,7 @@ from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
 from crtlib.models.build import fingerprint
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
-from crtlib.text import corpora, folder
+from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
 from crtlib.training.methods import Terms
@@ -167,6 +167,9 @@ def _screening(study: CrtStudy, corpus: str) -> str:
     """What decides which secrets stay in the text: equal for runs that read the same redactions."""
     if study.how.reads_raw:
         return _sha([corpus, "raw"])
+    if before := _before(study):
+        names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
+        return _sha([corpus, *(before[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
     names = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
     return _sha([corpus, study.unit, *names, dial])
@@ -176,6 +179,13 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     """How many points of a smaller unit one of this unit holds at the most."""
     if _unit(study) == "turn":
         return {}
+    if before := _before(study):
+        if _unit(study) != "dialogue":  # duplicates are gone there: who said how much is unknown
+            raise ValueError(
+                f"corpus={study.corpus}: is screened; what counts {_unit(study)}s "
+                "needs the text that it was made from"
+            )
+        return {"turn": before["about"]["longest"]}
     every = corpora.load(study.corpus).dialogues
     if _unit(study) == "dialogue":
         return {"turn": max(len(d.turns) for d in every)}
@@ -225,8 +235,8 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         "events": [asdict(e) for e in fitted.run.events if isinstance(e, SampledGaussian)],
         "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
         | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
-        "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(d),
-        "policies": {"pi": _policy(study.policy, d, 0), "pi_c": _policy(study.conservative, d, 1)},
+        "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(study, d),
+        "policies": _policies(study, d),
         "oracle_on_real_text": _oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
         "searched": {"trials": trials, "charged": False},
@@ -261,6 +271,12 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
         study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
     ).train
     users = {d.user for d in read.dialogues}
+    if before := _before(study):  # a point is a dialogue there, and may stand for several turns
+        about = before["about"]
+        dates = {name: about[name] for name in ("users_are", "from", "to")}
+        turns = round(about["turns"] * len(read.dialogues) / before["points"])
+        name = before["corpus"]
+        return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
     described = Path(study.corpus).is_dir()
     facts = folder.facts(study.corpus) if described else None
     if facts:
@@ -300,13 +316,35 @@ def _phases(trained: Trained) -> list[dict[str, Any]]:
     return phases
 
 
-def _labels(d: Data) -> dict[str, Any]:
-    """The labels that judged: those of the corpus itself, which nobody drew for this."""
+def _before(study: CrtStudy) -> dict[str, Any] | None:
+    """What screening said of a folder that was screened before; None for a corpus."""
+    return screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
+
+
+def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
+    """The labels that judged: those of the screening, or of the corpus itself, which nobody drew
+    for this."""
+    if before := _before(study):
+        counts = {k: v for k, v in before["labels"].items() if k != "left_out"}
+        inline = _sha(["labels of the corpus", before["corpus_sha256"]])
+        return counts | {"sha256": counts["sha256"] or inline, "alpha": ALPHA}
     points = d.checked[0]
     spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in points]
     counts = {k: v for k, v in d.rates.labels_json().items() if k != "left_out"}
     same: dict[str, Any] = {"sha256": _sha(spans), "drawn": "given", "agreement": None}
     return counts | same | {"alpha": ALPHA}  # that of both bounds together
+
+
+def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
+    """Both policies; of a screened folder those that screened it."""
+    if before := _before(study):
+        names = {"pi": "policy", "pi_c": "conservative"}
+        return {
+            key: {"name": before[name], "sha256": before[f"{name}_sha256"],
+                  "taught_by": before["taught_by"][name]}
+            for key, name in names.items()
+        }  # fmt: skip
+    return {"pi": _policy(study.policy, d, 0), "pi_c": _policy(study.conservative, d, 1)}
 
 
 def _policy(name: str, d: Data, which: int) -> dict[str, Any]:
@@ -320,6 +358,9 @@ def _policy(name: str, d: Data, which: int) -> dict[str, Any]:
 
 def _oracle(study: CrtStudy) -> bool:
     """Whether a policy reads the labels of text that nobody simulated."""
+    if before := _before(study):
+        read = f"{before['policy']}+{before['conservative']}".split("+")
+        return "oracle" in read and not before["about"]["simulated"]
     names = f"{study.policy}+{study.conservative}".split("+")
     made: Mapping[str, Any] = (
         (outputs.marker(study.corpus) or {}) if Path(study.corpus).is_dir() else {}

@@ -288,7 +288,7 @@ def _leaves(
 def _read(name: str, text: str, node: Node) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         allowed = "JSON, an object" if _is_group(node) else phrase(node)
         raise ParameterError(f"{name}={text!r}: must be {allowed}") from None
 

@@ -36,6 +36,7 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
+from crtlib.checks import MachineError
 from crtlib.experiments import executors, tables
 from crtlib.experiments.leases import Lease
 from crtlib.experiments.store import Row, Store
@@ -48,7 +49,7 @@ POLL = 1.0
 """Seconds between two looks at runs that another sweep is doing."""
 
 
-class UnfinishedError(RuntimeError):
+class UnfinishedError(MachineError):
     """Some runs failed; the others are finished and kept. One line says how many and where."""
 
     def _render_traceback_(self) -> list[str]:  # read by IPython

@@ -14,10 +14,12 @@ grows, it is scored again, not trained again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from typing import Any
 import pandas as pd
 
 from crtlib import files
-from crtlib.experiments.leases import Lease
+from crtlib.experiments.leases import GRACE, Lease
 
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""
@@ -78,6 +80,10 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "VERSION").exists():
             files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
+        for part in self.folder.rglob(".*.part"):  # of a sweep that was killed, not of a living one
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() > part.stat().st_mtime + GRACE:
+                    part.unlink()
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The run's cell, or None where there is none. A damaged file is set aside, as

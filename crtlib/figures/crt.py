@@ -377,26 +377,37 @@ def _amplified(table: pd.DataFrame) -> str:
 def figure_6_slider(table: pd.DataFrame) -> str:
     """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`."""
     targets, relations = sorted(table.target.unique()), list(dict.fromkeys(table.relation))
-    styles = (("#00795A", "solid"), ("#D55E00", "dash"), (MUTED, "dot"))
-    frames = []
-    for target in targets:
-        traces, said = [], []
-        for name, (color, dash) in zip(relations, styles, strict=False):
-            line = table[(table.target == target) & (table.relation == name)].sort_values("gamma")
-            x, y = line.gamma.tolist(), line.epsilon.round(5).tolist()
-            label = str(name).replace("_", " ")
-            look = {"color": color, "dash": dash}
-            traces.append({"type": "scatter", "x": x, "y": y, "name": label, "line": look})
-            nearest = int(np.argmin(np.abs(np.array(x) - 0.1)))
-            said.append(f"{y[nearest]:.2g} ({label})")
-        sentence = f"At γ = {x[nearest]:g}, ε is {listed(said)}."
-        frames.append(Frame(f"{target:g}", traces, sentence))
+    styles = (("#00795A", "-"), ("#D55E00", (0, (4, 2))), (MUTED, (0, (1, 1.5))))
+    # On a logarithmic axis all budgets can be read; zero is a corner of every curve, and left out.
+    seen = table[table.epsilon > 0]
+
+    def draw(target: float) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            for name, (color, dash) in zip(relations, styles, strict=False):
+                line = seen[(seen.target == target) & (seen.relation == name)].sort_values("gamma")
+                label = str(name).replace("_", " ")
+                ax.plot(line.gamma, line.epsilon, color=color, linestyle=dash, label=label)
+
+        return on
+
+    def sentence(target: float) -> str:
+        near = table[table.target == target]
+        at = near.gamma.iloc[(near.gamma - 0.1).abs().argmin()]
+        said = [
+            f"{row.epsilon:.2g} ({str(row.relation).replace('_', ' ')})"
+            for row in near[near.gamma == at].itertuples()
+        ]
+        return f"At γ = {at:g}, ε is {listed(said)}."
+
+    low, high = max(0.003, seen.epsilon.min() / 1.2), seen.epsilon.max() * 1.2
     return slider(
-        frames,
+        [Frame(f"{target:g}", draw(target), sentence(target)) for target in targets],
         active=len(targets) // 2,
         name="ε′",
         alt="Bayesian confidentiality ε against the miss rate γ, with a slider for ε′ of DP-SGD.",
-        xaxis={"title": "miss rate γ", "rangemode": "tozero"},
-        yaxis={"title": "Bayesian confidentiality ε", "rangemode": "tozero"},
-        hovermode="x unified",
+        arrange=lambda ax: plain_ticks(ax.yaxis, (low, high), apart=2.9),
+        yscale="log",
+        ylim=(low, high),
+        xlabel=GAMMA,
+        ylabel="Bayesian confidentiality ε",
     )

@@ -12,13 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
 
 from crtlib.figures import sliders
-from crtlib.figures.theme import CARD, INK, MUTED
+from crtlib.figures.theme import CARD, INK, MUTED, SMALL, Style
 
 Series = tuple[Sequence[Any], Sequence[Any]]
-_STYLES = (("#D55E00", "solid"), ("#0072B2", "dash"), ("#00795A", "dot"), (MUTED, "dashdot"))
+Axis = Mapping[str, Any]
+"""Of an axis: ``title``, ``range`` (two numbers), ``share`` (as per cent), ``log`` (of y)."""
+LINE = 44
+"""Characters in a line of pieces."""
+_STYLES = (
+    ("#D55E00", "-"),
+    ("#0072B2", (0, (4, 2))),
+    ("#00795A", (0, (1, 1.5))),
+    (MUTED, (0, (4, 2, 1, 2))),
+)
 
 
 @dataclass(frozen=True)
@@ -42,29 +52,23 @@ def lines(
     active: int,
     prefix: str,
     alt: str,
-    xaxis: dict[str, Any],
-    yaxis: dict[str, Any],
-    **layout: Any,
+    xaxis: Axis,
+    yaxis: Axis,
 ) -> str:
     """Lines under a slider, as HTML; every frame has the same series in the same order."""
 
-    top = max(float(np.max(y)) for frame in frames for _, y in frame.series.values())
+    def draw(frame: Frame) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            for (name, (x, y)), (color, dash) in zip(frame.series.items(), _STYLES, strict=False):
+                ax.plot(x, y, color=color, linestyle=dash, label=name)
+                if name == frame.shaded:
+                    ax.fill_between(x, y, color=color, alpha=0.3, linewidth=0)
+            if frame.marked is not None:
+                ax.axvline(frame.marked, color=INK, linewidth=1.2, linestyle=(0, (1, 2)))
 
-    def traces(frame: Frame) -> list[dict[str, Any]]:
-        drawn: list[dict[str, Any]] = []
-        for (name, (x, y)), (color, dash) in zip(frame.series.items(), _STYLES, strict=False):
-            line = {"color": color, "dash": dash, "width": 2.5}
-            filled = {"fill": "tozeroy"} if name == frame.shaded else {}
-            curve = {"x": _short(x), "y": _short(y), "name": name, "mode": "lines", "line": line}
-            drawn.append({"type": "scatter"} | curve | filled)
-        marked = [] if frame.marked is None else [round(float(frame.marked), 4)] * 2
-        upright = {"x": marked, "y": [0, round(top, 4)][: len(marked)], "mode": "lines"}
-        look = {"line": {"color": INK, "width": 1.5, "dash": "dot"}, "showlegend": False}
-        return [*drawn, {"type": "scatter", "hoverinfo": "skip"} | upright | look]
+        return on
 
-    return _figure(
-        frames, traces, active=active, prefix=prefix, alt=alt, xaxis=xaxis, yaxis=yaxis, **layout
-    )
+    return _figure(frames, draw, active, prefix, alt, xaxis, yaxis)
 
 
 def bars(
@@ -73,25 +77,30 @@ def bars(
     active: int,
     prefix: str,
     alt: str,
-    xaxis: dict[str, Any],
-    yaxis: dict[str, Any],
-    **layout: Any,
+    xaxis: Axis,
+    yaxis: Axis,
 ) -> str:
     """Groups of bars under a slider, as HTML; a series is (categories, heights)."""
 
-    def traces(frame: Frame) -> list[dict[str, Any]]:
-        drawn: list[dict[str, Any]] = []
-        for (name, (x, y)), (color, _) in zip(frame.series.items(), _STYLES, strict=False):
-            look = {"color": color, "pattern": {"shape": "/" if drawn else ""}}
-            bar = {"x": list(x), "y": _short(y), "name": name, "marker": look}
-            drawn.append({"type": "bar"} | bar)
-        return drawn
+    def draw(frame: Frame) -> Callable[[Axes], None]:
+        width = 0.8 / len(frame.series)
+
+        def on(ax: Axes) -> None:
+            for k, ((name, (x, y)), (color, _)) in enumerate(
+                zip(frame.series.items(), _STYLES, strict=False)
+            ):
+                shift = width * (k - (len(frame.series) - 1) / 2)
+                look: Style = {"color": color, "hatch": "//" * k, "edgecolor": CARD, "linewidth": 0}
+                ax.bar([j + shift for j in range(len(y))], y, width, label=name, **look)
+                if k == 0:  # the names of the bars change with the slider
+                    for j, word in enumerate(x):
+                        place: Style = {"transform": ax.get_xaxis_transform(), "va": "top"}
+                        ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, **place)
+
+        return on
 
     alone = all(len(frame.series) == 1 for frame in frames)
-    return _figure(
-        frames, traces, active=active, prefix=prefix, alt=alt, xaxis=xaxis, yaxis=yaxis,
-        **({"showlegend": False} if alone else {}) | layout,
-    )  # fmt: skip
+    return _figure(frames, draw, active, prefix, alt, xaxis, yaxis, legend=not alone, named=False)
 
 
 def pieces(
@@ -100,61 +109,63 @@ def pieces(
     """A sentence cut into pieces under a slider, as HTML.
 
     ``cuts`` holds, for each position of the slider, its label, the sentence below the figure, and
-    the pieces; a space is drawn as "␣".
+    the pieces; a space is drawn as "␣". Long sentences run over several lines.
     """
-    widest = max(sum(map(len, parts)) for _, _, parts in cuts)
 
-    def traces(frame: Frame) -> list[dict[str, Any]]:
-        (parts, starts) = frame.series["pieces"]
-        shades = ["#0072B2" if k % 2 else "#00795A" for k in range(len(parts))]
-        return [
-            {
-                "type": "bar",
-                "x": [len(part) for part in parts],
-                "base": list(starts),
-                "y": [""] * len(parts),
-                "orientation": "h",
-                "text": [part.replace(" ", "␣") for part in parts],
-                "textposition": "inside",
-                "insidetextanchor": "middle",
-                "textangle": 0,
-                "textfont": {"color": CARD},
-                "marker": {"color": shades, "line": {"color": CARD, "width": 2}},
-                "hoverinfo": "text",
-                "name": "pieces",
-            }
-        ]
+    longest = max(sum(map(len, parts)) for _, _, parts in cuts)
+    line = min(LINE, longest)
 
-    frames = []
-    for label, said, parts in cuts:
-        starts = np.cumsum([0, *map(len, parts)])[:-1].tolist()
-        frames.append(Frame(label, said, {"pieces": (list(parts), starts)}))
-    return _figure(
-        frames, traces, active=active, prefix=prefix, alt=alt,
-        xaxis={"range": [0, widest], "visible": False}, yaxis={"visible": False},
-        showlegend=False, height=110, margin={"l": 5, "r": 5, "t": 5, "b": 5}, barmode="overlay",
+    def draw(parts: Sequence[str]) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            x, y = 0, 0
+            for k, part in enumerate(parts):
+                if x + len(part) > line:
+                    x, y = 0, y + 1
+                color = "#0072B2" if k % 2 else "#00795A"
+                ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
+                shown, look = part.replace(" ", "␣"), {"family": "monospace", "color": CARD}
+                ax.text(x + len(part) / 2 - 0.07, y, shown, ha="center", va="center", **look)
+                x += len(part)
+
+        return on
+
+    rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
+    positions = [sliders.Frame(label, draw(parts), said) for label, said, parts in cuts]
+    return sliders.slider(
+        positions, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
+        height=0.36 * rows, arrange=lambda ax: ax.set_axis_off(),
+        xlim=(0, line), ylim=(rows - 0.4, -0.6),
     )  # fmt: skip
-
-
-def _short(values: Sequence[Any]) -> list[float]:
-    """Four significant digits: a page need not carry more."""
-    return [float(f"{v:.4g}") for v in np.asarray(values, dtype=float)]
 
 
 def _figure(
     frames: Sequence[Frame],
-    traces: Callable[[Frame], list[dict[str, Any]]],
-    *,
+    draw: Callable[[Frame], Callable[[Axes], None]],
     active: int,
     prefix: str,
     alt: str,
-    xaxis: dict[str, Any],
-    yaxis: dict[str, Any],
-    **layout: Any,
+    xaxis: Axis,
+    yaxis: Axis,
+    *,
+    legend: bool = True,
+    named: bool = True,
 ) -> str:
     """All frames in one figure, of which the slider shows one at a time."""
-    positions = [sliders.Frame(frame.label, traces(frame), frame.said) for frame in frames]
-    name = prefix.strip(" =") or "step"
+
+    def arrange(ax: Axes) -> None:
+        ax.set(xlabel=xaxis.get("title", ""), ylabel=yaxis.get("title", ""))
+        ax.set_xlim(xaxis.get("range", ax.get_xlim()))
+        ax.set_yscale("log" if yaxis.get("log") else "linear")
+        ax.set_ylim(yaxis.get("range", (0, None)))
+        for axis in (ax.xaxis, ax.yaxis):
+            if (xaxis if axis is ax.xaxis else yaxis).get("share"):
+                axis.set_major_formatter(PercentFormatter(1, decimals=0))
+        if not named:  # the bars have their names themselves
+            ax.set_xticks([])
+            ax.xaxis.labelpad = 20
+
+    positions = [sliders.Frame(frame.label, draw(frame), frame.said) for frame in frames]
     return sliders.slider(
-        positions, active=active, name=name, alt=alt, xaxis=xaxis, yaxis=yaxis, **layout
-    )
+        positions, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=legend,
+        arrange=arrange,
+    )  # fmt: skip

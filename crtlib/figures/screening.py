@@ -14,12 +14,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from crtlib.figures.sliders import Frame, slider
@@ -269,32 +270,36 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
     Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``.
     """
     sweep = _recalls(sweep[sweep.secrets > 0])
-    every = sorted(sweep.plain.unique())
-    frames = []
-    for plain in every:
-        rows = sweep[sweep.plain == plain]
-        overall = rows[rows.kind == "all"].iloc[0]
-        bars = {"array": (rows.high - rows.recall).round(4).tolist(),
-                "arrayminus": (rows.recall - rows.low).round(4).tolist()}  # fmt: skip
-        trace = {
-            "type": "bar",
-            "x": rows.recall.round(4).tolist(),
-            "y": rows.kind.tolist(),
-            "orientation": "h",
-            "error_x": {"type": "data", "color": INK, **bars},
-            "marker": {"color": "#0072B2"},
-            "showlegend": False,
-        }
-        sentence = f"{overall.speaks / overall.turns:.0%} of turns flagged, "
-        sentence += f"{overall.precision:.0%} of flags right, recall {overall.recall:.3f}."
-        frames.append(Frame(f"{plain:g}", [trace], sentence))
+    every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
+
+    def draw(rows: pd.DataFrame) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            rows_of = rows.set_index("kind").reindex(kinds)
+            bars = [rows_of.recall - rows_of.low, rows_of.high - rows_of.recall]
+            ax.barh(range(len(kinds)), rows_of.recall, height=0.6, color="#0072B2")
+            for k, (recall, less, more) in enumerate(zip(rows_of.recall, *bars, strict=True)):
+                ax.plot([recall - less, recall + more], [k, k], color=INK, linewidth=1.5)
+
+        return on
+
+    def sentence(rows: pd.DataFrame) -> str:
+        whole = rows[rows.kind == "all"].iloc[0]
+        return (
+            f"{whole.speaks / whole.turns:.0%} of turns flagged, "
+            f"{whole.precision:.0%} of flags right, recall {whole.recall:.3f}."
+        )
+
+    each = {plain: sweep[sweep.plain == plain] for plain in every}
     return slider(
-        frames,
+        [Frame(f"{plain:g}", draw(rows), sentence(rows)) for plain, rows in each.items()],
         active=every.index(0.9) if 0.9 in every else 0,  # the paper's
         name="flag a word whose score for plain is under",
         alt="Recall by kind of secret, with a slider for the threshold under which a word is "
         "flagged.",
-        xaxis={"title": "recall", "range": [0, 1.02]},
-        yaxis={"autorange": "reversed"},
-        margin={"l": 75, "r": 15, "t": 10, "b": 10},
+        arrange=lambda ax: ax.set_yticks(range(len(kinds)), kinds),
+        legend=False,
+        height=0.6 + 0.3 * len(kinds),
+        xlim=(0, 1.02),
+        ylim=(len(kinds) - 0.4, -0.6),
+        xlabel="recall",
     )

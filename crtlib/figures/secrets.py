@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -177,32 +179,32 @@ def posterior_slider(table: pd.DataFrame) -> str:
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.
     """
     sigmas, bounds = sorted(table.sigma.unique()), list(dict.fromkeys(table.bound))
-    styles = (("#D55E00", "dash"), ("#00795A", "solid"), ("#0072B2", "dot"))
-    frames = []
-    for sigma in sigmas:
-        traces, said = [], []
-        for bound, (color, dash) in zip(bounds, styles, strict=False):
-            line = table[(table.sigma == sigma) & (table.bound == bound)].sort_values("prior")
-            x, y = line.prior.tolist(), line.posterior.round(5).tolist()
-            look = {"color": color, "dash": dash}
-            traces.append({"type": "scatter", "x": x, "y": y, "name": bound, "line": look})
-            at = int(np.argmin(np.abs(np.log(np.array(x) / 0.01))))
-            said.append(f"{y[at]:.2g} ({bound})")
-        frames.append(
-            Frame(f"{sigma:g}", traces, f"A prior of {x[at]:.2g} becomes {listed(said)}.")
-        )
+    styles = (("#D55E00", (0, (4, 2))), ("#00795A", "-"), ("#0072B2", (0, (1, 1.5))))
+
+    def draw(sigma: float) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            for bound, (color, dash) in zip(bounds, styles, strict=False):
+                rows = table[(table.sigma == sigma) & (table.bound == bound)].sort_values("prior")
+                ax.plot(rows.prior, rows.posterior, color=color, linestyle=dash, label=bound)
+
+        return on
+
+    def sentence(sigma: float) -> str:
+        rows = table[table.sigma == sigma]
+        at = rows.prior.iloc[int(np.argmin(np.abs(np.log(rows.prior / 0.01))))]
+        said = [f"{r.posterior:.2g} ({r.bound})" for r in rows[rows.prior == at].itertuples()]
+        return f"A prior of {at:.2g} becomes {listed(said)}."
+
     each = sorted(table.prior.unique())
-    same = {"type": "scatter", "x": each, "y": each, "name": "nothing learned",
-            "line": {"color": MUTED, "width": 1}}  # fmt: skip
     return slider(
-        frames,
+        [Frame(f"{sigma:g}", draw(sigma), sentence(sigma)) for sigma in sigmas],
         active=len(sigmas) // 2,
         name="σ",
         alt="The posterior chance of a right guess against the prior, with a slider for the noise "
         "multiplier σ.",
-        always=[same],
-        xaxis={"title": "prior p: a guess without the model", "type": "log",
-               "exponentformat": "none", "dtick": 1},
-        yaxis={"title": "posterior r: with the model", "range": [0, 1.02]},
-        hovermode="x unified",
-    )  # fmt: skip
+        always=lambda ax: ax.plot(each, each, color=MUTED, linewidth=1, label="nothing learned"),
+        xscale="log",
+        ylim=(0, 1.02),
+        xlabel="prior p: a guess without the model",
+        ylabel="posterior r: with the model",
+    )

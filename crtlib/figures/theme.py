@@ -10,12 +10,16 @@
 
 Every function of this room that returns a matplotlib figure has given it a plain sentence for
 those who do not see it: ``fig.get_label()``, which :func:`alt` reads. What is HTML carries the
-same sentence as ``aria-label``.
+same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`svg`), text as text,
+with that sentence inside.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
+import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -143,6 +147,7 @@ _RC: dict[Any, Any] = {
     "lines.markeredgewidth": 0.8,
     "mathtext.fontset": "dejavusans",
     "svg.fonttype": "none",
+    "svg.hashsalt": "crtlib",  # the same figure has the same bytes
 }
 
 
@@ -172,15 +177,38 @@ def panels(
     where it is asked for, once.
     """
     rows = -(-len(titles) // columns)
-    size = (WIDTH, room + height * rows)
+    options: Style = {"figsize": (WIDTH, room + height * rows), "FigureClass": Drawing} | subplots
     with theme():
-        fig, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **subplots)
+        fig, axes = plt.subplots(rows, columns, squeeze=False, **options)
         try:
             for ax, title in zip(axes.flat, titles, strict=False):
                 ax.set_title(title)
             yield fig, list(axes.flat)
         finally:
             plt.close(fig)
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows as SVG with its sentence, whatever its backend prefers."""
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display  # heavy, and only a notebook calls this
+
+        display({"image/svg+xml": svg(self), "text/plain": alt(self)}, raw=True)
+
+
+def svg(fig: Figure) -> str:
+    """The figure as one ``<svg>``: text as text, no date, its sentence as ``aria-label``."""
+    with theme(), io.StringIO() as file:
+        fig.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+        drawn = file.getvalue()
+    drawn = drawn[drawn.index("<svg") :].replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
+    # Hundredths of a point are enough for a place. What is written must stay as it is.
+    places = re.compile(r'(?<=\s)(?:d|x|y|points|transform|width|height)="[^"]*"')
+    drawn = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), drawn)
+    drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", drawn, flags=re.S)
+    words = f'role="img" aria-label="{html.escape(alt(fig))}"'
+    return drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
 
 
 def provenance(fig: Figure, text: str) -> Text:
@@ -316,6 +344,18 @@ def readable(color: str) -> str:
     r, g, b = to_rgb(color)
     while contrast(to_hex((r, g, b))) < 4.5:
         r, g, b = 0.96 * r, 0.96 * g, 0.96 * b
+    return to_hex((r, g, b))
+
+
+def lightened(color: str, ground: str) -> str:
+    """The colour, lightened until it can be read as text on a dark ground.
+
+    >>> contrast("#0072B2", "#14181e") < 4.5 <= contrast(lightened("#0072B2", "#14181e"), "#14181e")
+    True
+    """
+    r, g, b = to_rgb(color)
+    while contrast(to_hex((r, g, b)), ground) < 4.5:
+        r, g, b = (1 - 0.94 * (1 - c) for c in (r, g, b))
     return to_hex((r, g, b))
 
 

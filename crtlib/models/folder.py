@@ -89,6 +89,11 @@ def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     if not (folder / "model.json").is_file():
         return *released.read(folder), None
     spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
+    size = (folder / "model.safetensors").stat().st_size
+    if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
+        raise ValueError(
+            f"{folder / 'model.json'}: is the shape of a larger model than its weights"
+        )
     model = build.build(spec, 0)
     load_model(model, str(folder / "model.safetensors"))
     return model, tokenizers.load(folder / "tokenizer.json"), spec

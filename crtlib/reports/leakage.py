@@ -21,12 +21,16 @@ True
 
 from __future__ import annotations
 
+import hmac
 import json
-from collections.abc import Mapping
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from crtlib import files
+from crtlib import files, outputs
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage
 from crtlib.models.folder import load
@@ -42,8 +46,8 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
-from crtlib.text import jsonl, templates
-from crtlib.text.records import Corpus
+from crtlib.text import corpora, templates
+from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import CANDIDATES, Template
 from crtlib.text.tokenizer import Bpe, same_tokenizer
 
@@ -51,14 +55,14 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
-PUBLIC, PRIVATE = None, 0o600
-"""Permissions of a redacted report (as the umask says) and of one in clear."""
+FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
+"""What a report is made of: readable by all if it is redacted, else by its owner alone."""
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """A JSONL corpus; where users are missing the error says what to do about it."""
+    """A corpus; where users are missing the error says what to do about it."""
     try:
-        return jsonl.read_jsonl(path)
+        return corpora.read(path)
     except ValueError as error:
         if "needs 'user'" in str(error):
             raise ValueError(f"{path}: {leakage.NO_USER}") from None
@@ -74,32 +78,30 @@ def write(
     rows: int = ROWS,
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
-    """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``, atomically.
+    """``report.html``, ``report.json``, ``sequences.parquet``, ``runs.parquet``; the page's path.
 
-    Returns the path of the page. ``facts`` join the summary in JSON. ``decode`` (the tokenizer's)
-    writes text in clear, into all four, which are then private files (0600), unless only lengths
-    may be shown; without it there is no text and no number of a single sequence.
+    ``facts`` join the summary in JSON. ``decode`` (the tokenizer's) writes text in clear into all
+    four, unless only lengths may be shown; without it there is no text and no number of a single
+    sequence.
     """
     folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     decode = None if cover.lengths_only else decode
-    mode = PRIVATE if decode else PUBLIC
-    told: dict = {"summary": summary(report, cover, exact=decode is not None) | dict(facts or {})}
+    content: dict = {"summary": summary(report, cover, exact=decode is not None)}
+    content["summary"] |= facts or {}
     if decode:
         table, long = sequences(report, decode), runs(report, decode)
-        told |= {"shown": min(rows, len(table)), "sequences": records(table.head(rows))}
+        content |= {"shown": min(rows, len(table)), "sequences": records(table.head(rows))}
     else:
         table, long = groups(report, cover), grouped_runs(report)
-        told |= {"groups": table.to_dict("records")}
+        content |= {"groups": table.to_dict("records")}
     for name, frame in (("sequences", table), ("runs", long)):
-        with files.replacing(folder / f"{name}.parquet", mode) as part:
-            frame.to_parquet(part, index=False)
-    page = leakage_page.page(report, cover, decode=decode, rows=rows)
-    data = json.dumps(told, indent=1, allow_nan=False) + "\n"
-    texts = {"report.json": data, "report.html": page}
-    for name, text in texts.items():
-        with files.replacing(folder / name, mode) as part:
-            part.write_text(text, encoding="utf-8")
-    return folder / "report.html"
+        frame.to_parquet(folder / f"{name}.parquet", index=False)
+    data = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    (folder / "report.json").write_text(data, encoding="utf-8")
+    page = folder / "report.html"
+    page.write_text(leakage_page.page(report, cover, decode=decode, rows=rows), encoding="utf-8")
+    return page
 
 
 def make(
@@ -118,6 +120,7 @@ def make(
     template: str | None = None,
     prefix_scan: bool = False,
     device: str = "cpu",
+    force: bool = False,
 ) -> tuple[Path, dict]:
     """From folders and files to the written report: its page and its summary.
 
@@ -125,51 +128,83 @@ def make(
     (``experiment.json``), else a turn. ``template`` says how turns became text
     (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
     template, else the one that the model reads most easily; the summary has ``warning`` where
-    another one fits better. ``prefix_scan`` reads each text after every beginning.
+    another one fits better. ``prefix_scan`` reads each text after every beginning. A report of the
+    same input and options is not made again; another folder is replaced with ``force`` only
+    (:func:`crtlib.outputs.check_folder`).
 
     Raises ``ValueError`` for bad input, before it writes.
     """
     if reveal and lengths_only:
         raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
+    if prefix_scan and public is not None:
+        raise ValueError("prefix_scan, public: contradict each other, give one of the two")
     cover = Cover(
-        model=Path(model).resolve().name,
+        model=_name(model),
         corpus=Path(corpus).name,
         unit=unit or (_recorded(Path(model)) or {}).get("unit") or "turn",
-        public=None if public is None else Path(public).resolve().name,
+        public=None if public is None else _name(public),
         threshold=threshold,
         lengths_only=lengths_only,
     )
-    if prefix_scan and public is not None:
-        raise ValueError("prefix_scan, public: contradict each other, give one of the two")
-    dialogues = read_corpus(corpus)
-    network, tokenizer = load(model)
-    used, fit = _template(template, Path(model), dialogues, network, tokenizer, cover.unit, device)
-    points = templates.points(dialogues, cover.unit, used)
-    found = None
-    if prefix_scan:
-        found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
-                                   k=top_k, device=device)  # fmt: skip
-        fit |= {"prefixes": best}
-    other = None
-    if public is not None:
-        other, its = load(public)
-        if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
-            raise ValueError(f"public={cover.public!r}: must read the tokenizer of the model")
-    report = leakage.leakage(
-        network,
-        tokenizer,
-        points,
-        k=top_k,
-        public=other,
-        flush=not verbatim,
-        min_length=min_length,
-        own_words=used.name != "speaker",
-        reading=found,
-        device=device,
-    )
-    decode = cast(Decode, tokenizer.decode) if reveal else None
-    page = write(report, folder, cover, decode=decode, facts=fit)
-    return page, summary(report, cover, exact=reveal) | fit
+    options = {"k": top_k, "min_length": min_length, "flush": not verbatim}
+    how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
+    folders = {"model": model} | ({} if public is None else {"public": public})
+    dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
+    folder, key = Path(folder), _key(Path(folder))
+    its = hmac.new(key, outputs.content(corpus).encode(), "sha256").hexdigest()
+    recipe: dict = {"command": "report", "options": options | how,
+                    "inputs": folders | {"corpus": its}}  # fmt: skip
+    if outputs.up_to_date(folder, **recipe):
+        text = (folder / "report.json").read_text(encoding="utf-8")
+        return folder / "report.html", json.loads(text)["summary"]
+    outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
+    with outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part:
+        used, fit = _template(
+            template, Path(model), dialogues, network, tokenizer, cover.unit, device
+        )
+        points, found = templates.points(dialogues, cover.unit, used), None
+        if prefix_scan:
+            found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
+                                       k=top_k, device=device)  # fmt: skip
+            fit |= {"prefixes": best}
+        other = None if public is None else _public(public, tokenizer, points)
+        report = leakage.leakage(
+            *(network, tokenizer, points), **options, public=other,
+            own_words=used.name != "speaker", reading=found, device=device,
+        )  # fmt: skip
+        decode = cast(Decode, tokenizer.decode) if reveal else None
+        write(report, part, cover, decode=decode, facts=fit)
+    with files.replacing(_key_file(folder), mode=0o600) as file:
+        file.write_bytes(key)
+    return folder / "report.html", summary(report, cover, exact=reveal) | fit
+
+
+def _key_file(folder: Path) -> Path:
+    place = folder.absolute()
+    return place.with_name(f".{place.name}.key")
+
+
+def _key(folder: Path) -> bytes:
+    """The key of the corpus' hash in the marker, a private file beside the report: against the
+    hash itself, whoever knows all other text could try candidates for the rest."""
+    try:
+        return _key_file(folder).read_bytes()
+    except FileNotFoundError:
+        return secrets.token_bytes(32)
+
+
+def _name(folder: str | Path) -> str:
+    return os.path.basename(os.path.abspath(folder))
+
+
+def _public(
+    folder: str | Path, tokenizer: Bpe | PreTrainedTokenizerBase, points: Sequence[Point]
+) -> nn.Module:
+    """The model to compare with, which must read the same tokens."""
+    other, its = load(folder)
+    if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
+        raise ValueError(f"public={_name(folder)!r}: must read the tokenizer of the model")
+    return other
 
 
 def _template(
@@ -205,4 +240,7 @@ def _recorded(model: Path) -> dict[str, Any] | None:
     recorded = model / "experiment.json"
     if not recorded.is_file():
         return None
-    return dict(json.loads(recorded.read_text(encoding="utf-8")))
+    try:
+        return dict(json.loads(recorded.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError(f"{recorded}: is no record of a training") from None

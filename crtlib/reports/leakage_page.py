@@ -6,6 +6,7 @@ False
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 from collections.abc import Sequence
@@ -67,6 +68,7 @@ def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: i
     common = {
         "cover": cover,
         "facts": facts,
+        "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
         "revealed": decode is not None,
         "about": _about(report, cover, facts),
         "cards": _cards(report, facts),

@@ -13,7 +13,6 @@ below five; and the ratio that at least five sequences reach in place of the lar
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -193,7 +192,6 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
         "empty_texts_left_out": report.empty,
         **{name: safe(value) for name, value in figures.items()},
         "ratios_are": "ratios of perplexities, not a differential-privacy epsilon",
-        "date": datetime.date.today().isoformat(),
         "crtlib": metadata.version("crtlib"),
     }
 

@@ -9,14 +9,16 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from crtlib.screening import policies
 from crtlib.screening.policy import MAKERS, Flag, Maker, Policy, checked
-from crtlib.text import units
+from crtlib.text import screened, source, units
 from crtlib.text.records import Corpus, Secret
 
 GROUP = "crtlib.policies"
@@ -27,6 +29,7 @@ _HOME = {  # imported when it is asked for: some need torch, or packages that ma
     "regex": ("lists", ":CORPUS or :FILE.toml"),
     "list": ("lists", ":FILE"),
     "cautious": ("cautious", "[:WORDS]"),
+    "screened": ("corpus", ":FOLDER"),
     **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
     **dict.fromkeys(("ner", "ner_conservative", "flair", "flair_conservative"),
                     ("detectors", ":MODEL")),
@@ -90,8 +93,42 @@ def learned(name: str) -> bool:
     >>> learned("regex:multiwoz+cautious"), learned("tagger")
     (False, True)
     """
-    makers = (_maker(part.partition(":")[0]) for part in name.split("+"))
-    return any(maker is not None and maker.learned for maker in makers)
+    for part in name.split("+"):
+        kind, _, argument = part.partition(":")
+        if kind == "screened" and argument:  # as the policies were that screened it
+            before = screened.summary(argument)
+            if learned(before["policy"]) or learned(before["conservative"]):
+                return True
+        maker = _maker(kind)
+        if maker is not None and maker.learned:
+            return True
+    return False
+
+
+def plain(name: str) -> str:
+    """``name`` without the folders of its files: what may be shown.
+
+    >>> plain("list:/home/ann/customers.csv+cautious")
+    'list:customers.csv+cautious'
+    """
+    parts = [part.partition(":") for part in name.split("+")]
+    return "+".join(kind + sign + argument.rpartition("/")[2] for kind, sign, argument in parts)
+
+
+def digest(name: str) -> str:
+    """SHA-256 of a policy: of its name, and of what its files and folders hold.
+
+    >>> digest("cautious") == digest("everything")
+    False
+    """
+    hashes = []
+    for part in name.split("+"):
+        kind, _, argument = part.partition(":")
+        path = Path(argument.replace("%2B", "+").replace("%25", "%"))
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        known = bool(argument) and path.exists()
+        hashes.append(f"{kind}:{source.digest(files) if known else argument}")
+    return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
 
 def annotate(corpus: Corpus, policy: Flag) -> Corpus:

@@ -58,7 +58,7 @@ def common_words(file: str = "") -> frozenset[str]:
 
 def _kind(token: str, starts: bool, common: frozenset[str]) -> str:
     """Of what kind a word is that may not be plain; "" where it is plain."""
-    if any(c.isdecimal() for c in token):
+    if not token.isalpha() and any(c.isdecimal() for c in token):
         return "number"
     lower = token.lower().replace("’", "'")
     stem = lower.split("'")

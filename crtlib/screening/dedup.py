@@ -78,14 +78,28 @@ def _exact(texts: list[str]) -> list[bool]:
 
 
 def _bloom(texts: list[str], error_rate: float) -> list[bool]:
-    seen = _needed("rbloom").Bloom(max(len(texts), 1), error_rate, int)  # it is given the hashes
-    repeated = []
-    for text in texts:  # Python's own hash of a string would differ from run to run
-        digest = hashlib.sha1(text.encode()).digest()
-        key = int.from_bytes(digest[:16], "big", signed=True)
-        repeated.append(key in seen)
-        seen.add(key)
-    return repeated
+    return Seen("bloom", len(texts), error_rate=error_rate)(texts)
+
+
+class Seen:
+    """Says of each text whether it was met before, a batch after another: ``exact`` or ``bloom``,
+    which needs to know about how many there will be."""
+
+    def __init__(self, method: Method, size: int, *, error_rate: float = 1e-6) -> None:
+        if method not in ("exact", "bloom"):
+            raise ValueError(f"method={method!r}: must be one of exact, bloom, near")
+        # It is given the hashes: Python's own hash of a string would differ from run to run.
+        bloom = method == "bloom"
+        self.met: Any = _needed("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
+
+    def __call__(self, texts: Sequence[str]) -> list[bool]:
+        repeated = []
+        for text in texts:
+            digest = hashlib.sha1(text.encode()).digest()
+            key = int.from_bytes(digest[:16], "big", signed=True)
+            repeated.append(key in self.met)
+            self.met.add(key)
+        return repeated
 
 
 def _near(

@@ -15,7 +15,7 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib import import_module
@@ -185,6 +185,20 @@ def _found(text: str, automata: tuple[Any, Any]) -> tuple[list[tuple[Secret, ...
             rows.add(row)
     spans.sort(key=lambda s: s.start - s.end)
     return [(s,) for s in spans], rows
+
+
+def finder(file: str, rows: Sequence[Listed]) -> Callable[[str], set[int]]:
+    """Of a text, the numbers of the rows whose value stands in it; ``file`` is for errors."""
+    alike: dict[tuple[str, bool], list[int]] = {}
+    for row in rows:
+        alike.setdefault(_entry(row.value), []).append(row.number)
+    same = {numbers[0]: numbers for numbers in alike.values()}
+    automata = _automata(file, rows)
+
+    def find(text: str) -> set[int]:
+        return {number for first in _found(text, automata)[1] for number in same[first]}
+
+    return find
 
 
 def _sought(file: str, automata: tuple[Any, Any], points: Sequence[Point]) -> list[Any]:

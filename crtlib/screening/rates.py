@@ -164,6 +164,22 @@ class Rates:
         return "\n".join(rows)
 
 
+def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
+    """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs.
+
+    >>> from_json(Rates(UNKNOWN, UNKNOWN, assumed(0.1)).to_json()).delta2
+    0.1
+    """
+
+    def rate(row: Mapping[str, Any]) -> Rate:
+        every = (row["all"][0], row["all"][1]) if row.get("all") else None
+        return Rate(row["count"], row["of"], row["upper"], row["how"], every)
+
+    kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
+    miss, trace, public = (rate(values[name]) for name in NAMES)
+    return Rates(miss, trace, public, by_kind=kinds, judged=judged)
+
+
 # --------------------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -315,29 +331,57 @@ def rates(
     each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
     with it as ``pi`` nothing leaves a trace, whatever the labels.
     """
-    check("judged", judged, judged >= 1, "at least 1")
-    check_choice("cluster", cluster, ("user", "dialogue"))
-    pi, pi_c = checked(pi), checked(pi_c)
-    known = [*pi.taught_by, *pi_c.taught_by]
-    own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
-    use = [k for k in own if not any(t.judged_by(points[k]) for t in known)]
-    rows = judge(
-        [points[k] for k in use],
-        pi,
-        pi_c,
-        flags=flags and [flags[k] for k in use],
-        cautious_flags=cautious_flags and [cautious_flags[k] for k in use],
-        cluster=cluster,
-        seed=seed,
-    )
-    alpha = ALPHA / (2 * judged)
-    kinds = sorted({j.kind for j in rows})
-    return Rates(
-        **_three(rows, pi, pi_c, alpha),
-        by_kind={k: _three([j for j in rows if j.kind == k], pi, pi_c, alpha) for k in kinds},
-        cluster=cluster,
-        points=len(use),
-        secrets=len(rows),
-        left_out=len(own) - len(use),
-        judged=judged,
-    )
+    counter = Counter(pi, pi_c, cluster=cluster, seed=seed)
+    counter.add(points, flags=flags, cautious_flags=cautious_flags)
+    return counter.rates(judged=judged)
+
+
+class Counter:
+    """Counts what :func:`rates` counts, a batch of points after another."""
+
+    def __init__(self, pi: Flag, pi_c: Flag, *, cluster: Cluster = "user", seed: int = 0) -> None:
+        check_choice("cluster", cluster, ("user", "dialogue"))
+        self.pi, self.pi_c, self.cluster, self.seed = checked(pi), checked(pi_c), cluster, seed
+        self.points = self.left_out = 0
+        self.rows: list[Judged] = []
+
+    def add(
+        self,
+        points: Sequence[Point],
+        *,
+        flags: Labels | None = None,
+        cautious_flags: Labels | None = None,
+    ) -> None:
+        """Judge the policies on further points, those that taught one left out."""
+        known = [*self.pi.taught_by, *self.pi_c.taught_by]
+        own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
+        use = [k for k in own if not any(t.judged_by(points[k]) for t in known)]
+        self.points += len(use)
+        self.left_out += len(own) - len(use)
+        self.rows += judge(
+            [points[k] for k in use],
+            self.pi,
+            self.pi_c,
+            flags=flags and [flags[k] for k in use],
+            cautious_flags=cautious_flags and [cautious_flags[k] for k in use],
+            cluster=self.cluster,
+            seed=self.seed,
+        )
+
+    def rates(self, *, judged: int = 1) -> Rates:
+        """The rates of what was counted so far."""
+        check("judged", judged, judged >= 1, "at least 1")
+        alpha = ALPHA / (2 * judged)
+        kinds: dict[str, list[Judged]] = {}
+        for row in self.rows:
+            kinds.setdefault(row.kind, []).append(row)
+        policies = (self.pi, self.pi_c, alpha)
+        return Rates(
+            **_three(self.rows, *policies),
+            by_kind={k: _three(kinds[k], *policies) for k in sorted(kinds)},
+            cluster=self.cluster,
+            points=self.points,
+            secrets=len(self.rows),
+            left_out=self.left_out,
+            judged=judged,
+        )

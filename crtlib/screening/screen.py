@@ -14,12 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from crtlib import files
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening import policies, rates, recall
 from crtlib.screening.by_name import policy_by_name
@@ -169,12 +167,3 @@ def _counts(prepared: Prepared, *, labelled: bool) -> dict[str, Any]:
         "missed_secrets": prepared.missed_secrets if labelled else None,
         "secrets_in_public": in_public if labelled else None,
     }
-
-
-def write(screened: Screened, out: Path) -> None:
-    """``public.jsonl``, ``private.jsonl`` (the redacted points) and, last, ``summary.json``."""
-    parts = {"public": screened.prepared.public, "private": screened.prepared.private}
-    for name, part in parts.items():
-        lines = (json.dumps({"id": p.id, "user": p.user, "text": p.text}) + "\n" for p in part)
-        files.write_text(out / f"{name}.jsonl", "".join(lines))
-    files.write_text(out / "summary.json", json.dumps(screened.summary, indent=1) + "\n")

@@ -12,7 +12,9 @@ True
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +23,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crtlib import files
+from crtlib import outputs
 from crtlib.checks import check
 from crtlib.screening import rates, recall, tagger
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.teaching import Shift, shift
-from crtlib.text import units
+from crtlib.text import corpora, label_import, units
+from crtlib.text import labels as labels_module
 from crtlib.text.records import Corpus, Point
 
 
@@ -82,23 +85,34 @@ def teach(
     epochs: int = 14,
     seed: int = 0,
     judges: Sequence[Point] | None = None,
+    judged: int = 1,
+    cluster: rates.Cluster = "user",
     name: str = "",
     progress: bool = False,
 ) -> Taught:
     """Train a tagger on labelled dialogues, or on points that are cut already.
 
     A share ``heldout`` of the users judges it; with ``judges``, labelled points of other people,
-    all of ``source`` teaches. Raises ``ValueError`` where nothing is labelled.
+    all of ``source`` teaches. ``judged`` and ``cluster`` are those of
+    :func:`crtlib.screening.rates.rates`. Raises ``ValueError`` where nothing is labelled.
     """
     points = units.points(source, unit=unit) if isinstance(source, Corpus) else tuple(source)
     pair = split(points, heldout, seed) if judges is None else (points, tuple(judges))
-    taught, judged = pair
+    taught, others = pair
     made = tagger.fit(taught, seed=seed, epochs=epochs, progress=progress)
     pairs = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
-    labels = {key: policy(judged) for key, policy in pairs.items()}
-    tables = {k: recall.recall(judged, spans, confidence=0.975) for k, spans in labels.items()}
+    labels = {key: policy(others) for key, policy in pairs.items()}
+    tables = {k: recall.recall(others, spans, confidence=0.975) for k, spans in labels.items()}
     found = {
-        k: rates.rates(judged, pairs[k], pairs[k], flags=labels[k], cautious_flags=labels[k])
+        k: rates.rates(
+            others,
+            pairs[k],
+            pairs[k],
+            flags=labels[k],
+            cautious_flags=labels[k],
+            cluster=cluster,
+            judged=judged,
+        )
         for k in pairs
     }
     summary: dict[str, Any] = {
@@ -107,11 +121,11 @@ def teach(
         "seed": seed,
         "epochs": epochs,
         "taught_points": len(taught),
-        "judged_points": len(judged),
+        "judged_points": len(others),
     }
     for key, policy in pairs.items():
-        summary[key] = _summary(policy, judged, labels[key], tables[key], found[key])
-    unlike = shift(judged, pairs["pi"].taught_by[0])
+        summary[key] = _summary(policy, others, labels[key], tables[key], found[key])
+    unlike = shift(others, pairs["pi"].taught_by[0])
     return Taught(made, found, tables, unlike, summary | {"shift": asdict(unlike)})
 
 
@@ -134,7 +148,51 @@ def _summary(
     }
 
 
-def write(taught: Taught, out: Path) -> None:
-    """The tagger's two files and, last, ``summary.json``; all of them are private."""
-    tagger.save(taught.tagger, out)
-    files.write_text(out / "summary.json", json.dumps(taught.summary, indent=1) + "\n")
+def make(
+    corpus: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    unit: str = "turn",
+    heldout: float = 0.3,
+    epochs: int = 14,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool = False,
+) -> Taught | None:
+    """Teach a tagger and write it, with its summary, into the private folder ``out``; None where it
+    is there already, made of the same.
+
+    ``labels``: a folder of ``crtlib label``, whose teaching part teaches and whose judging part
+    judges; without it the labels that the corpus came with, split by user.
+    """
+    inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
+    options = {"unit": unit, "heldout": heldout, "epochs": epochs, "seed": seed}
+    recipe: dict[str, Any] = {"command": "tagger", "options": options, "inputs": inputs}
+    if outputs.up_to_date(out, **recipe):
+        return None
+    outputs.check_folder(out, inputs=list(inputs.values()), force=force)
+    how: dict[str, Any] = {"unit": unit, "epochs": epochs, "seed": seed, "progress": progress}
+    if labels is None:
+        source: Corpus | Sequence[Point] = corpora.load(corpus)
+    else:
+        source = label_import.points(corpus, labels, part="teach", unit=unit)
+        if not any(p.secrets for p in source):
+            raise ValueError(
+                f"--labels: none of the {len(source)} turns that teach holds a secret; draw more "
+                "with 'crtlib label sample --teach'"
+            )
+        about, known = labels_module.about(labels), json.dumps([options, outputs.hashed(inputs)])
+        name = hashlib.sha256(known.encode()).hexdigest()
+        uses = [
+            label_import.judging(labels, pi=which, pi_c=which, corpus=about["corpus"])
+            for which in (name, f"{name} pi_c")  # each is judged alone
+        ]
+        judges = label_import.points(corpus, labels, part="judge", unit=unit)
+        how |= {"judges": judges, "judged": uses[-1], "cluster": about["by"]}
+    taught = teach(source, heldout=heldout, name=Path(corpus).name, **how)
+    with outputs.staged(out, force=force, **recipe) as part:
+        tagger.save(taught.tagger, part)
+        summary = json.dumps(taught.summary, indent=1) + "\n"
+        (part / "summary.json").write_text(summary, encoding="utf-8")
+    return taught

@@ -43,6 +43,7 @@ RECIPES |= {
     "ex-lm-greedy": lambda: 0.4 * 0.9,
     # confidentially redacted training
     "ex-labels": lambda: intervals.labels_needed(0.1),
+    "ex-own-check": lambda: intervals.labels_needed(0.03, 0.975),
     "ex-copies": lambda: 1 - 0.9**20,
     "ex-recall": lambda: intervals.clopper_pearson_upper(20, 200),
     "ex-group": lambda: confidentiality.group_naive([1.0] * 10, delta=DELTA)[1],

@@ -19,7 +19,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 # Each registers its corpora when it is imported.
-from crtlib.text import customersim, customersim_shi2021, hub, jsonl, multiwoz, wikitext
+from crtlib.text import (
+    customersim,
+    customersim_shi2021,
+    hub,
+    jsonl,
+    multiwoz,
+    screened,
+    wikitext,
+)
 from crtlib.text import folder as corpus_folder
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
@@ -81,13 +89,15 @@ def _own(path: Path) -> Source:
     def load(split: str, folder: Folder, limit: int | None) -> Corpus:
         check(split, folder)
         if path.is_dir():
-            first = islice(corpus_folder.dialogues(path, split=split), limit)
+            first = islice(dialogues(path, split=split), limit)
             return Corpus(path.name, tuple(first))
-        return jsonl.read_jsonl(path)
+        return read(path)
 
     def available(split: str | None, folder: Folder) -> bool:
         try:
             check(split or "train", folder)
+            if screened.is_screened(path):
+                return True
             if path.is_dir():
                 corpus_folder.facts(path)
                 return split is None or any(path.glob(f"data/{split}-*.parquet"))
@@ -97,7 +107,7 @@ def _own(path: Path) -> Source:
 
     def fingerprint(split: str, folder: Folder) -> str:
         check(split, folder)
-        return corpus_folder.facts(path).sha256 if path.is_dir() else digest([path])
+        return corpus_hash(path) if path.is_dir() else digest([path])
 
     return Source(str(path), path.name, load, available, fingerprint)
 
@@ -114,14 +124,18 @@ OTHERS = {
 
 
 def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
-    """The dialogues of a corpus folder, one after another, or of a JSONL file, plain or ``.gz``.
+    """The dialogues of a corpus folder, a screened folder (a point each) or a JSONL file, plain or
+    ``.gz``, one after another.
 
     Raises ``ValueError`` for what is missing, unfinished, damaged, or of another form, with the
     command that would help.
     """
     path = Path(path)
     if path.is_dir():
-        yield from corpus_folder.dialogues(path, split=split)
+        if screened.is_screened(path):
+            yield from screened.dialogues(path)
+        else:
+            yield from corpus_folder.dialogues(path, split=split)
         return
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in OTHERS and path.is_file():
@@ -137,7 +151,13 @@ def read(path: str | os.PathLike, *, split: str | None = None) -> Corpus:
 
 
 def corpus_hash(path: str | os.PathLike) -> str:
-    """The corpus hash of a folder or a JSONL file: over the text, in any form, without labels."""
+    """The corpus hash of a folder or a JSONL file: over the text, in any form, without labels.
+
+    A screened folder counts by the hash of the corpus that it was made from."""
+    if screened.is_screened(path):
+        return screened.summary(path)["corpus_sha256"]
+    if Path(path).is_dir():
+        return corpus_folder.facts(path).sha256
     return corpus_folder.corpus_hash(dialogues(path))
 
 

@@ -325,6 +325,18 @@ def _agenda(
     return tuple(turns)
 
 
+def is_simulated(first: Dialogue) -> bool:
+    """Whether this is the first dialogue of some simulation: it is simulated anew, and compared.
+
+    >>> is_simulated(next(stream(1, 7, "rich")))
+    True
+    """
+    name = re.fullmatch(r"s(\d{1,9})-d0", first.id)
+    return name is not None and any(
+        next(iter(stream(1, int(name[1]), variety))) == first for variety in ("paper", "rich")
+    )
+
+
 def stream(n: int, seed: int, variety: str, *, database_seed: int = 0) -> Iterator[Dialogue]:
     """The dialogues of ``simulate`` one by one, for corpora larger than memory."""
     if n < 1:

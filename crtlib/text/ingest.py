@@ -217,12 +217,7 @@ def _input(path: str) -> str:
     """A hash of a source: of a file, of all files of a folder, of a hub's address."""
     if path.startswith("hub:"):
         return hashlib.sha256(path.encode()).hexdigest()
-    if not Path(path).is_dir():
-        return outputs.sha256(path)
-    digest = hashlib.sha256()
-    for one in sorted(p for p in Path(path).rglob("*") if p.is_file()):
-        digest.update(f"{one.relative_to(path)}\0{outputs.sha256(one)}\n".encode())
-    return digest.hexdigest()
+    return outputs.content(path)
 
 
 def _write(

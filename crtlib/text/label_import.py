@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import difflib
+import fcntl
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crtlib import files, outputs
-from crtlib.text import corpora, label_forms, labels
+from crtlib.text import corpora, label_forms, labels, units
 from crtlib.text.folder import TURN
 from crtlib.text.label_forms import Answer, Span, Task
-from crtlib.text.records import Secret
+from crtlib.text.records import Corpus, Point, Secret
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
 
@@ -83,7 +85,7 @@ def take(
     unknown kind or task, unread turns. No text is quoted.
     """
     about, tasks = labels.about(folder), {t.task: t for t in labels.tasks(folder)}
-    _same_corpus(corpus, about)
+    same_corpus(corpus, about)
     if not annotator or len(annotator) > 40:
         raise ValueError(f"--annotator: {annotator!r} must be a short name")
     work = _read(file, form, tasks, about["kinds"], trim)
@@ -120,7 +122,8 @@ def take(
     return summary
 
 
-def _same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
+def same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
+    """Refuse labels that were drawn from another corpus."""
     digest = corpora.corpus_hash(corpus)
     if digest != about["corpus"]:
         raise ValueError(
@@ -372,6 +375,45 @@ def read(
     }
     tasks = labels.tasks(folder)
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
+
+
+def points(
+    corpus: str | os.PathLike, folder: str | os.PathLike, *, part: str, unit: str
+) -> tuple[Point, ...]:
+    """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
+    the reader marked there; labels that the corpus came with are passed over. Raises ``ValueError``
+    where the labels are of another corpus, or that part is empty."""
+    about = labels.about(folder)
+    same_corpus(corpus, about)
+    secrets = {(t.id, t.turn): spans for t, spans in read(folder, part=part)}
+    if not secrets:
+        empty = {"teach": "teaching", "judge": "judging"}[part]
+        size = {"teach": "--teach 600", "judge": "--secrets 400"}[part]
+        raise ValueError(
+            f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
+        )
+    threads = {thread for thread, _ in secrets}
+    found: list[Point] = []
+    for d in corpora.dialogues(corpus):
+        if d.id in threads:
+            turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
+            cut = units.points(Corpus("", (replace(d, turns=tuple(turns)),)), unit)
+            whole = unit != "turn"
+            found += [p for i, p in enumerate(cut) if whole or (d.id, i) in secrets]
+    return tuple(found)
+
+
+def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
+    """Note in ``uses.jsonl`` that these labels judge a pair of policies, each named by a hash, on a
+    corpus; how many different pairs they have judged so far, this one included."""
+    use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
+    with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        pairs = {(u["pi"], u["pi_c"]) for u in map(json.loads, file)}
+        if (pi, pi_c) not in pairs:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            file.write(json.dumps({"time": now, **use}) + "\n")
+    return len(pairs | {(pi, pi_c)})
 
 
 def table(summary: Imported) -> str:

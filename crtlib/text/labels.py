@@ -279,23 +279,27 @@ def _up(x: float) -> float:
     return round(math.ceil(x / unit) * unit, 12)
 
 
+def _hours(hours: float) -> str:
+    return f"{round(hours)} hours" if hours >= 1.5 else f"{max(1, round(60 * hours))} minutes"
+
+
 def table(summary: Sample) -> str:
     """What ``crtlib label sample`` prints."""
     total = summary.judge + summary.teach
     hours = total * SECONDS / 3600
-    n = min(summary.secrets, summary.judge)
+    expected = summary.judge * summary.rate
+    n = max(1, min(summary.secrets, round(expected)))
     failures = [x for x in (0, 3, 10, 30) if x <= n]
     bounds = [intervals.clopper_pearson_upper(x, n, confidence=0.975) for x in failures]
     who = "users" if summary.by == "user" else "threads"
     lines = [
         f"to read   {summary.judge:,} turns of {summary.judge:,} {who} to judge, "
-        f"{summary.teach:,} to teach; about {max(1, round(hours))} hours",
+        f"{summary.teach:,} to teach; about {_hours(hours)}",
         f"if {n} {who} show a secret and the policy fails on  "
         + "".join(f"{x:>7}" for x in failures),
         f"{'the bound at 97.5 % is':<52}" + "".join(f"{_up(100 * b):>5.3g} %" for b in bounds),
     ]
-    expected = summary.judge * summary.rate
-    if expected < 0.9 * summary.secrets:
+    if summary.judge == summary.users and expected < 0.9 * summary.secrets:
         lines.append(
             f"note: the corpus has {summary.users:,} {who}; about {expected:.0f} of them will show "
             f"a secret, not {summary.secrets}"

@@ -49,6 +49,7 @@ def test_golden_plan_from_a_file(run, tmp_path, suffix):
     assert "noise_multiplier  3.81124" in said and "binding, 1 of 4" in said
     assert "secret 1: guessed with probability at most 0.394 (promised: 0.394)" in said
     assert sorted(p.name for p in out.iterdir()) == [
+        "crtlib.json",
         "plan.json",
         f"secrets{suffix}",
         f"weights{suffix}",

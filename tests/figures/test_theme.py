@@ -15,9 +15,11 @@ from crtlib.figures.theme import (
     SPARE,
     alt,
     contrast,
+    describe,
     panels,
     provenance,
     readable,
+    svg,
 )
 
 PHONE = 345
@@ -160,10 +162,25 @@ def test_a_figure_that_fails_is_closed():
 
 
 def test_a_slider_shows_each_frame_alone_and_escapes_what_it_says():
-    frames = [Frame(str(k), [{"type": "bar", "y": [k]}] * 2, f"<i>{k}</i>") for k in range(3)]
-    always = [{"type": "bar", "y": [9]}]
-    options = {"active": 1, "name": "k", "alt": 'a "b"', "xaxis": {}, "yaxis": {}}
-    page = slider(frames, always=always, **options)
-    assert '"visible":[false,false,true,true,false,false,true]' in page
+    def bars(k):
+        return lambda ax: ax.bar([0, 1], [k, k])
+
+    frames = [Frame(str(k), bars(k), f"<i>{k}</i>") for k in range(3)]
+    options = {"active": 1, "name": "k", "alt": 'a "b"', "always": lambda ax: ax.plot([0, 1])}
+    page = slider(frames, **options)
+    assert [page.count(f'data-frame="{k}" style="display:none"') for k in range(3)] == [2, 0, 2]
+    assert page.count('data-frame="1"') == 2
     assert "<i>" not in page and 'aria-label="a &#34;b&#34;"' in page
-    assert page == slider(frames, always=always, **options)
+    assert page == slider(frames, **options)
+
+
+def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
+    with panels(["one"]) as (fig, (ax,)):
+        ax.plot([0, 1], [0, 1 / 3])
+        ax.set_xlabel("δ = 0.00008")
+        describe(fig, 'A line "rises" & ends.')
+    drawn = svg(fig)
+    assert drawn.startswith('<svg role="img" aria-label="A line &quot;rises&quot; &amp; ends."')
+    assert ">one</text>" in drawn and ">δ = 0.00008</text>" in drawn  # text as text, whole
+    assert "<style" not in drawn and "<metadata" not in drawn
+    assert callable(fig._ipython_display_)

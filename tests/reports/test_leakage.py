@@ -1,5 +1,6 @@
 """The report's files: nothing in clear unless asked for, complete, offline, and good errors."""
 
+import hashlib
 import json
 import re
 import stat
@@ -112,8 +113,9 @@ def test_nothing_is_in_clear_by_default(run, home, tmp_path, options, k):
                         "--public", home / "public", "--out", out)  # fmt: skip
     assert code == 0
     assert sorted(p.name for p in out.iterdir()) == [
-        "report.html", "report.json", "runs.parquet", "sequences.parquet",
+        "crtlib.json", "report.html", "report.json", "runs.parquet", "sequences.parquet",
     ]  # fmt: skip
+    assert hashlib.sha256((home / "c.jsonl").read_bytes()).hexdigest() not in everything(out)
     told = said + everything(out)
     assert not [s for s in PRIVATE if s in told]
     words = {w for t in corpus().turns() for v in t.values() for w in re.findall(r"\w{4,}", v)}
@@ -179,7 +181,22 @@ def test_what_stands_in_clear_is_private_and_what_is_redacted_is_not(run, home, 
     for name, more, mode in (("bins", [], 0o644), ("clear", ["--reveal"], 0o600)):
         run(home / "model", "--corpus", home / "c.jsonl", *more, "--out", tmp_path / name)
         modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / name).iterdir()}
-        assert len(modes) == 4 and set(modes.values()) == {mode}
+        assert len(modes) == 5 and set(modes.values()) == {mode}
+
+
+def test_a_report_is_made_once_and_replaced_with_force_only(run, home, tmp_path):
+    made = [home / "model", "--corpus", home / "c.jsonl", "--out", tmp_path / "r", "--json"]
+    code, out, _ = run(*made)
+    again = run(*made)
+    assert code == again[0] == 0 and json.loads(out) == json.loads(again[1])
+    code, _, err = run(*made[:-1], "--top-k", 1)
+    assert code == 2 and "made by 'crtlib report' from other input" in err
+    assert run(*made[:-1], "--top-k", 1, "--force")[0] == 0
+    assert json.loads((tmp_path / "r/report.json").read_text())["summary"]["top_k"] == 1
+    for out in (home, home / "model"):
+        code, _, err = run(*made[:3], "--out", out, "--force")
+        assert code == 2 and err.startswith(f"crtlib: error: --out: {out} ")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".r.key", "r"]
 
 
 # --------------------------------------------------------------------------- the attacker

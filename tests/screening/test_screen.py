@@ -6,7 +6,7 @@ import pytest
 
 from crtlib.screening import policies, rates, screen, tagger, teach
 from crtlib.screening.teaching import shift, teaching
-from crtlib.text import canaries, customersim, units
+from crtlib.text import canaries, customersim, jsonl, units
 from crtlib.text.records import Point, Secret
 
 CORPUS = customersim.simulate(40, 0)
@@ -15,7 +15,7 @@ SOME = POINTS[:100]
 UNLABELLED = [Point(p.id, p.user, p.text, (), p.spoken) for p in POINTS]
 
 
-def test_screening_says_the_three_rates_and_writes_them(tmp_path):
+def test_screening_says_the_three_rates():
     done = screen.screen(
         CORPUS, policy="regex:customersim", conservative="regex:customersim", gamma=0.2, seed=1
     )
@@ -23,16 +23,11 @@ def test_screening_says_the_three_rates_and_writes_them(tmp_path):
     assert done.rates == rates.rates(POINTS, pi, pi_c, seed=1)
     assert 0 < done.rates.trace.count < done.rates.trace.of == 40
     assert done.prepared.missed_secrets == done.summary["missed_secrets"] > 0
-    screen.write(done, tmp_path / "s")
-    summary = json.loads((tmp_path / "s" / "summary.json").read_text())
-    assert summary == json.loads(json.dumps(done.summary))
+    summary = json.loads(json.dumps(done.summary))
     for name in rates.NAMES:
         assert summary["rates"][name] == getattr(done.rates, name).to_json()
     assert summary["shift"] is None and summary["labels"]["cluster"] == "user"
     assert summary["policy"] == "regex:customersim" and summary["gamma"] == 0.2
-    for part in ("public", "private"):
-        rows = (tmp_path / "s" / f"{part}.jsonl").read_text().splitlines()
-        assert len(rows) == summary[part]
     assert all(len(line) <= 80 for line in done.rates.table().splitlines())
     assert "at most" in done.text() and "CustomerSim" not in done.text()
 
@@ -83,8 +78,10 @@ def test_shift_counts_unseen_words_and_shapes():
 
 
 def test_teaching_says_what_both_operating_points_miss(tmp_path):
-    taught = teach.teach(CORPUS, epochs=2, seed=3)
-    teach.write(taught, tmp_path / "t")
+    jsonl.write_jsonl(CORPUS, tmp_path / "c.jsonl")
+    taught = teach.make(tmp_path / "c.jsonl", tmp_path / "t", epochs=2, seed=3)
+    again = teach.make(tmp_path / "c.jsonl", tmp_path / "t", epochs=2, seed=3)
+    assert again is None and (tmp_path / "t" / "tagger.json").stat().st_mode & 0o777 == 0o600
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
     assert summary["taught_points"] + summary["judged_points"] == len(POINTS)
     for name in ("pi", "pi_c"):

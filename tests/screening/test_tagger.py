@@ -201,4 +201,4 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     code, said = run(
         "screen", file, "--policy", "oracle", "--unit", "turn", "--out", tmp_path / "n"
     )
-    assert code == 0 and "no labels" in said.out and "pi flagged nothing" in said.out
+    assert code == 0 and "without --labels nothing" in said.out and "pi flagged nothing" in said.out

@@ -8,8 +8,27 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from crtlib.experiments.schema import Group, Positives, Settings, Shares
-from crtlib.experiments.sections.base import Accountant, CorpusName, Dialogues, Runs, section
+from crtlib.experiments.sections.base import (
+    Accountant,
+    Corpora,
+    CorpusName,
+    Dialogues,
+    Runs,
+    section,
+)
 from crtlib.experiments.value import Count, Open, Positive, Whole, value
+
+
+@section("own_data")
+@value
+class OwnData(Settings):
+    texts: Corpora = Field(description="corpora, of which the first that is found here is read")
+    dialogues: Dialogues = Field(description="dialogues that we treat as our own")
+    judging: Count = Field(description="turns that are read to judge the policies")
+    teaching: Count = Field(description="turns that are read to teach a tagger")
+    epochs: Count = Field(description="how often the tagger reads them")
+    epsilon: Positive = Field(description="budget of the private phase, epsilon'")
+    seed: Whole = Field(description="draws columns, labels and weights")
 
 
 @section("customersim")

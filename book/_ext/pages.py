@@ -1,0 +1,188 @@
+"""Sphinx extension: what a finished page owes its readers, whatever cell it came from.
+
+- A figure's SVG stands in the page itself, with its sentence; its colours follow light and dark.
+- A table says of each cell which column it is in, so that a telephone shows rows as cards; more
+  than :data:`ROWS` rows are folded; headers have a scope.
+- Numbers and their units are not parted at the end of a line.
+"""
+
+import re
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+
+from crtlib.figures.theme import CARD, FAINT, INK, MUTED, lightened
+
+GROUND = "#121212"
+"""The dark page."""
+ROWS = 14
+"""Rows of a table that are seen at once; the rest is folded."""
+NEUTRAL = {INK: "#dfe5ec", MUTED: "#aab4c0", FAINT: "#3a434e", CARD: GROUND}
+HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
+SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
+"""What the table and caption steps must not touch."""
+
+
+def dark(color):
+    """What a colour becomes on the dark page: the neutral ones change places, others are lightened
+    until they can be read."""
+    return NEUTRAL.get(color.lower()) or lightened(color, GROUND)
+
+
+def coloured(drawing, seen):
+    """An SVG whose colours are variables; notes in ``seen`` which."""
+
+    def variable(match):
+        color = match[0].lower()
+        seen.add(color)
+        return f"var(--fig-{color[1:]}, {color})"
+
+    # Only a style may hold a variable; what is in an attribute of its own stays as it is.
+    return re.sub(r'style="[^"]*"', lambda style: HEX.sub(variable, style[0]), drawing)
+
+
+def inline(body, images):
+    """Put the SVG of each cell's figure into the page: its ids apart, its own sentence for alt."""
+
+    def replaced(match):
+        name = re.search(r'src="[^"]*?([^/"]+\.svg)"', match[0])
+        path = images.get(name[1]) if name else None
+        if path is None:
+            return match[0]
+        drawing = path.read_text(encoding="utf-8")
+        drawing = drawing[drawing.index("<svg") :]
+        if 'role="img"' not in drawing[:4000]:
+            return match[0]
+        alt = re.search(r'alt="([^"]*)"', match[0])
+        if 'aria-label=""' in drawing and alt:
+            drawing = drawing.replace('aria-label=""', f'aria-label="{alt[1]}"', 1)
+        key = path.stem[:8]
+        drawing = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>f{key}-", drawing)
+        return re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawing, count=1)
+
+    return re.sub(r"<img\b[^>]*>", replaced, body)
+
+
+def captioned(soup):
+    """A picture whose alternative text is no more than its file's name gets its caption's."""
+    for image in soup.select("figure img, .cell_output img"):
+        if not image.get("alt") or re.search(r"\.(png|svg)$", image["alt"]):
+            figure = image.find_parent("figure")
+            words = (
+                figure.figcaption.get_text(" ", strip=True) if figure and figure.figcaption else ""
+            )
+            image["alt"] = (words or "A figure; the text beside it says what it shows.")[:250]
+
+
+def arranged(soup):
+    """Make every table of the page one that a telephone and a screen reader can read."""
+    for table in soup.find_all("table"):
+        if table.find_parent(class_="highlight"):
+            continue
+        rows = [row for row in table.select("tbody tr") if row.find(["td", "th"])]
+        grid = [_cells(row) for row in table.select("thead tr")]
+        heads = [_head([row[k] for row in grid if k < len(row)]) for k in range(_width(grid))]
+        for cell in table.select("thead th"):
+            if cell.get_text(strip=True):
+                cell["scope"] = "col"
+            else:  # an empty header says nothing
+                cell.name = "td"
+        _repeat(soup, rows)
+        for row in rows:
+            for cell, head in zip(_cells(row), heads, strict=False):
+                if cell is not None and cell.name == "th":
+                    cell["scope"] = "row"
+                elif cell is not None and head:
+                    cell["data-label"] = head
+        if _width(map(_cells, rows)) > 3:
+            table["class"] = [*(table.get("class") or []), "cards"]
+        box = table.find_parent(class_="pst-scrollable-table-container") or table.wrap(
+            soup.new_tag("div", attrs={"class": "pst-scrollable-table-container"})
+        )
+        name = table.caption.get_text(" ", strip=True) if table.caption else ", ".join(heads)
+        box.attrs |= {"tabindex": "0", "role": "region", "aria-label": f"Table: {name}"[:120]}
+        _fold(soup, box, rows)
+
+
+def _cells(row):
+    """The cells of a row by column; a cell that spans several is followed by None."""
+    out = []
+    for cell in row.find_all(["td", "th"], recursive=False):
+        out += [cell, *[None] * (int(cell.get("colspan", 1)) - 1)]
+    return out
+
+
+def _width(rows):
+    return max(map(len, rows), default=0)
+
+
+def _head(cells):
+    """What stands above a column: the last words of its header rows."""
+    words = [cell.get_text(" ", strip=True) for cell in cells if cell is not None]
+    return next((word for word in reversed(words) if word), "")
+
+
+def _repeat(soup, rows):
+    """A header that spans several rows stands in each of them again, for cards only."""
+    open_ = {}  # column: (rows left, header)
+    for row in rows:
+        for k in sorted(open_):
+            left, head = open_[k]
+            again = soup.new_tag("th", attrs={"class": "again"})
+            again.string = head.get_text(" ", strip=True)
+            row.insert(k if k < len(_cells(row)) else len(row.contents), again)
+            open_[k] = (left - 1, head)
+        open_ = {k: v for k, v in open_.items() if v[0] > 0}
+        for k, cell in enumerate(_cells(row)):
+            if cell is not None and int(cell.get("rowspan", 1)) > 1:
+                open_[k] = (int(cell["rowspan"]) - 1, cell)
+
+
+def _fold(soup, box, rows):
+    """Hide what is behind the first rows of a long table until it is asked for."""
+    if len(rows) <= ROWS + 3:
+        return
+    for row in rows[ROWS:]:
+        row["class"] = [*(row.get("class") or []), "more"]
+    details = soup.new_tag("details", attrs={"class": "more-rows"})
+    details.append(soup.new_tag("summary"))
+    details.summary.string = f"{len(rows) - ROWS} more rows"
+    box.insert_before(details)
+
+
+def joined(soup):
+    """Keep a number and its per cent sign on one line."""
+    for text in soup.find_all(string=re.compile(r"\d %")):
+        if not text.find_parent(["pre", "code", "script", "style"]):
+            text.replace_with(re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text))
+
+
+def finished(app, pagename, templatename, context, doctree):
+    """Finish the body of a page before it is put into its template."""
+    if app.builder.name != "html" or not context.get("body") or "autoapi" in pagename:
+        return
+    images = {name: Path(app.srcdir) / path for path, name in app.builder.images.items()}
+    seen, kept = set(), []
+
+    def keep(match):
+        kept.append(match[0])
+        return f"<!--kept {len(kept) - 1}-->"
+
+    body = STAYS.sub(keep, context["body"])
+    soup = BeautifulSoup(body, "html.parser")
+    for entries in soup.select(".citation-list[role=list]"):  # its entries are no list items
+        del entries["role"]
+    captioned(soup)
+    arranged(soup)
+    joined(soup)
+    body = re.sub(r"<!--kept (\d+)-->", lambda m: kept[int(m[1])], str(soup))
+    body = SVG.sub(lambda m: coloured(m[0], seen), inline(body, images))
+    values = "".join(f"--fig-{color[1:]}:{dark(color)};" for color in sorted(seen))
+    context["body"] = f'<style>html[data-theme="dark"]{{{values}}}</style>{body}'
+
+
+def setup(app):
+    """Register it; it holds no state, so pages may be written in parallel."""
+    app.connect("html-page-context", finished)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

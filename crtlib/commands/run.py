@@ -1,0 +1,172 @@
+"""``crtlib run``: the whole path of a project, each step once.
+
+>>> words("screen", {"policy": "cautious", "keep_ids": True, "force": False}, [])
+['screen', '--policy', 'cautious', '--keep-ids']
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
+STAMPS = Path(".crtlib-run.json")
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of crtlib new.")],
+    until: Annotated[str | None, typer.Option(help="The last step to run.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="The first step to run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands only.")] = False,
+) -> None:
+    """Run the steps of a project that are not up to date; stops where people must label.
+
+    Example: crtlib run helpdesk --until screen
+    """
+    settings = read(folder)
+    for name, step in (("until", until), ("from", start)):
+        if step is not None and step not in settings:
+            raise ValueError(f"--{name}: {step!r} must be one of {', '.join(settings)}")
+    steps = list(settings)
+    steps = steps[steps.index(start) if start else 0 : steps.index(until) + 1 if until else None]
+    with contextlib.chdir(folder):
+        for step in steps:
+            if dry_run:
+                print("crtlib " + " ".join(_words(step, settings)))
+            elif not _step(step, settings):
+                return
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """The settings of each step, in order; ``ValueError`` for one that its command lacks."""
+    file = folder / "crtlib.toml"
+    if not file.is_file():
+        raise ValueError(f"{file}: no such file; 'crtlib new {folder}' writes one")
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: is no TOML ({error})") from None
+    for step, table in settings.items():
+        if step not in STEPS:
+            raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(STEPS)}")
+        known = options(step)
+        for key in table:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ValueError(f"crtlib.toml, [{step}] {key}: no such setting{hint}")
+    return {step: settings[step] for step in STEPS if step in settings}
+
+
+def _application() -> Any:
+    from crtlib import commands
+
+    app = typer.Typer()
+    commands.add(app)
+    return typer.main.get_command(app)
+
+
+def options(step: str) -> set[str]:
+    """The settings that a step can have."""
+    commands = _application().commands
+    if step not in commands:
+        raise ValueError(f"crtlib.toml: [{step}] is no step of this version")
+    command = commands[step]
+    command = command.commands["sample"] if step == "label" else command
+    names = {o.removeprefix("--").replace("-", "_") for p in command.params for o in p.opts}
+    return names - {"out", "force", "json", "help"} | ({"source"} if step == "ingest" else set())
+
+
+def words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:
+    """The words of a command line."""
+    line = [*command.split(), *places]
+    for key, value in settings.items():
+        option = "--" + key.replace("_", "-")
+        each = value if isinstance(value, list) else [value]
+        for one in each:
+            line += [option] if one is True else [] if one is False else [option, str(one)]
+    return line
+
+
+def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
+    """The command line of a step: what it reads is what the steps before it wrote."""
+    table = dict(settings[step])
+    labels = ["--labels", "labels"] if "label" in settings else []
+    text = "screened" if "screen" in settings else "corpus"
+    if step == "ingest":
+        return words("ingest", table, [*table.pop("source", []), "--out", "corpus", "--force"])
+    if step == "label":
+        return words("label sample", table, ["corpus", "--out", "labels"])
+    if step in ("tagger", "screen"):
+        out = {"tagger": "tagger", "screen": "screened"}[step]
+        return words(step, table, ["corpus", *labels, "--out", out, "--force"])
+    if step == "train":
+        place = "corpus" if "plan" in table else text
+        return words(step, table, [place, "--out", "model"])
+    if step == "report":
+        return words(step, table, ["model", "--corpus", text, "--out", "report"])
+    return words(step, table, ["model", "--out", "certificate.html"])
+
+
+def _step(step: str, settings: dict[str, dict[str, Any]]) -> bool:
+    """Run a step; False where people must do something first."""
+    line = _words(step, settings)
+    if step == "label":
+        return _label(line)
+    if step in ("ingest", "tagger", "screen"):  # they know themselves what is up to date
+        _call(line)
+        return True
+    stamps = json.loads(STAMPS.read_text(encoding="utf-8")) if STAMPS.is_file() else {}
+    stamp = _stamp(line)
+    if stamps.get(step) == stamp:
+        print(f"{step}: up to date")
+        return True
+    _call(line)
+    STAMPS.write_text(json.dumps(stamps | {step: stamp}) + "\n", encoding="utf-8")
+    return True
+
+
+def _stamp(line: list[str]) -> str:
+    """A hash of a command line and of what its folders hold."""
+    digest = hashlib.sha256("\0".join(line).encode())
+    for name in ("corpus", "screened", "model"):
+        if name in line:
+            for file in ("crtlib.json", "model.safetensors"):
+                path = Path(name) / file
+                own = name == line[line.index("--out") + 1]
+                if path.is_file() and not own:
+                    digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _label(line: list[str]) -> bool:
+    """Draw turns unless that was done; bring in what people exported."""
+    from crtlib import outputs
+    from crtlib.text import label_import, labels
+
+    if outputs.marker("labels") is None:
+        _call(line)
+    about = labels.about("labels")
+    label_import.same_corpus("corpus", about)
+    if "first" in about:
+        print("labels: up to date")
+        return True
+    exported = sorted(Path().glob("labels-*.json"))
+    if not exported:
+        turns = about["judge"] + about["teach"]
+        print(f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again")
+        return False
+    _call(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
+    return True
+
+
+def _call(line: list[str]) -> None:
+    print("crtlib " + " ".join(line), flush=True)
+    _application().main(line, standalone_mode=False)

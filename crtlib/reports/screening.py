@@ -1,0 +1,155 @@
+"""A screened folder and its page: how often the policies are wrong, and what would be public.
+
+The page is public and holds no text, only counts; what ``reveal`` shows is a private page.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text import customersim, jsonl
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(customersim.simulate(30, 0), home / "c.jsonl")
+>>> outcome = make(home / "c.jsonl", home / "s", How("regex:customersim"), reveal=1)
+>>> print(text(outcome).splitlines()[0])
+turns 252 · duplicates 115 · private 252 · public 0 (0.0 %)
+>>> sorted(p.name for p in (home / "s").iterdir())
+['crtlib.json', 'private', 'public', 'screening.html', 'summary.json']
+>>> make(home / "c.jsonl", home / "s", How("regex:customersim"), reveal=1) is None
+True
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from crtlib import outputs
+from crtlib.reports import pages
+from crtlib.screening import corpus as screening
+from crtlib.screening import rates
+from crtlib.screening.corpus import How, Outcome
+from crtlib.text import screened
+
+PUBLIC = ("summary.json", "screening.html", "public/*")
+LEAST = 5
+"""A count below it is not shown on the page."""
+
+
+def make(
+    corpus: str | os.PathLike,
+    out: str | os.PathLike,
+    how: How,
+    *,
+    labels: str | os.PathLike | None = None,
+    reveal: int = 0,
+    force: bool = False,
+    executor: Executor | None = None,
+    progress: bool = False,
+) -> Outcome | None:
+    """Screen a corpus into the folder ``out``; None where it is there already, made of the same.
+
+    The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
+    is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
+    ``reveal``: examples of each kind, in clear, in ``private/examples.html``. Raises ``ValueError``
+    for what does not fit; then nothing is written.
+    """
+    if screened.is_screened(corpus):
+        raise ValueError(f"{corpus}: is screened already")
+    how.pair()  # a policy that is none is said before anything is read
+    inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
+    options = how.recorded() | {"reveal": reveal}
+    if outputs.up_to_date(out, command="screen", options=options, inputs=inputs):
+        return None
+    key = None if how.keep_ids else _key(Path(out))
+    with outputs.staged(
+        out, command="screen", options=options, inputs=inputs, public=PUBLIC, force=force
+    ) as part:
+        outcome = screening.screen(
+            corpus,
+            part,
+            how,
+            key=key,
+            judges=labels,
+            reveal=reveal,
+            executor=executor,
+            progress=progress,
+        )
+        if key is not None:
+            (part / "private" / "key").write_bytes(key)
+        summary = json.dumps(outcome.summary, indent=1) + "\n"
+        (part / "summary.json").write_text(summary, encoding="utf-8")
+        (part / "screening.html").write_text(page(outcome), encoding="utf-8")
+        if reveal:
+            shown = pages.page("examples.html.j2", examples=outcome.examples)
+            (part / "private" / "examples.html").write_text(shown, encoding="utf-8")
+    return outcome
+
+
+def _key(out: Path) -> bytes:
+    """The key of the folder's pseudonyms: made once, kept when the folder is made anew."""
+    kept = out / "private" / "key"
+    if screened.is_screened(out) and kept.is_file() and len(kept.read_bytes()) == 32:
+        return kept.read_bytes()
+    return secrets.token_bytes(32)
+
+
+def page(outcome: Outcome) -> str:
+    """The public page."""
+    s, found = outcome.summary, outcome.rates
+    rows = [_row("all", found.miss, found.trace, found.public)]
+    rows += [_row(k, *(r[n] for n in rates.NAMES)) for k, r in found.by_kind.items()]
+    cards = [
+        (f"{100 * s['public_share']:.1f} %", "public", "points that train without noise"),
+        (f"{s['private']:,}", "private", "points that train with noise"),
+        (f"{s['duplicates']:,}", "duplicates", "second occurrences"),
+        (f"{s['redacted_spans']:,}", "masks", "spans that became <MASK>"),
+    ]
+    return pages.page(
+        "screening.html.j2",
+        s=s,
+        cards=cards,
+        rows=rows,
+        notes=outcome.notes,
+        map=_map(s["map"]),
+        places=[str(k) for k in range(1, screening.PLACES)] + [f"{screening.PLACES}+"],
+        cluster=found.cluster,
+    )
+
+
+def _row(kind: str, *three: rates.Rate) -> dict[str, Any]:
+    miss, trace, public = three
+    return {"kind": kind, "of": trace.of, "miss": str(miss), "trace": str(trace),
+            "public": str(public)}  # fmt: skip
+
+
+def _map(counts: dict[str, Any]) -> list[tuple[str, list[tuple[int, str]]]]:
+    """Of each kind, for each place in a thread: a shade from 0 to 9, and what it stands for."""
+    lines = []
+    for kind, row in sorted(counts["kinds"].items()):
+        cells = []
+        for n, turns in zip(row, counts["turns"], strict=True):
+            share = n / turns if turns and n >= LEAST else 0
+            said = f"{100 * share:.1f} % of {turns:,}" if n >= LEAST else f"fewer than {LEAST}"
+            cells.append((min(9, int(10 * share + 0.999)), said))
+        lines.append((kind, cells))
+    return lines
+
+
+def text(outcome: Outcome, notes: Sequence[str] = ()) -> str:
+    """What ``crtlib screen`` prints."""
+    s = outcome.summary
+    points = "turns" if s["unit"] == "turn" else f"{s['unit']}s"
+    lines = [
+        f"{points} {s['points']:,} · duplicates {s['duplicates']:,} · private {s['private']:,} · "
+        f"public {s['public']:,} ({100 * s['public_share']:.1f} %)",
+        outcome.rates.table(),
+    ]
+    if len(outcome.rates.by_kind) > 1:
+        lines += ["by kind (each bound for itself)"]
+        lines += [
+            f"  {kind:<20} miss {some['miss']} · trace {some['trace'].count} of {some['trace'].of}"
+            for kind, some in outcome.rates.by_kind.items()
+        ]
+    return "\n".join([*lines, *(f"note: {note}" for note in (*outcome.notes, *notes))])

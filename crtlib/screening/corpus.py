@@ -1,0 +1,406 @@
+"""A corpus on disk, screened a batch of threads after another: Algorithm 1 in bounded memory.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text import customersim, jsonl
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(customersim.simulate(30, 0), home / "c.jsonl")
+>>> how = How("regex:customersim", "regex:customersim")
+>>> outcome = screen(home / "c.jsonl", home, how, key=b"k" * 32)
+>>> outcome.summary["points"], outcome.summary["public_share"], outcome.rates.miss.count
+(252, 0.1786, 0)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import random
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from tqdm import tqdm
+
+from crtlib.checks import check_choice
+from crtlib.screening import dedup as dedup_module
+from crtlib.screening import policies, rates
+from crtlib.screening.by_name import digest, plain, policy_by_name
+from crtlib.screening.policy import Labels, Policy, register
+from crtlib.screening.prepare import Dedup, Duplicates, prepare
+from crtlib.screening.teaching import Shift, shift
+from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
+from crtlib.text.records import Corpus, Dialogue, Point, Secret
+
+TURNS = 10_000
+"""Turns in a batch."""
+PLACES = 12
+"""Columns of the map: a thread's first turns, one each, and the rest."""
+AROUND = 60
+"""Characters that an example shows on either side."""
+NO_POLICY = (
+    "--policy: none fits this text; choose one (list:FILE, regex:FILE.toml, tagger:DIR, presidio) "
+    "or join them with +"
+)
+
+
+def fitting(corpus: str | os.PathLike[str]) -> str:
+    """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
+
+    Raises ``ValueError`` for other text: no policy is known to fit it.
+    """
+    path = Path(corpus)
+    first = next(corpora.dialogues(path))  # what is no corpus at all is said first
+    if path.is_dir() and (named := folder.facts(path).policy):
+        return named
+    if customersim.is_simulated(first):
+        return "regex:customersim"
+    raise ValueError(NO_POLICY)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a corpus is screened: the options of ``crtlib screen`` that decide what comes out."""
+
+    policy: str
+    conservative: str = "everything"
+    unit: str = "turn"
+    gamma: float = 0.0
+    seed: int = 0
+    dedup: Dedup = "all"
+    dedup_by: dedup_module.Method = "exact"
+    duplicates: Duplicates = "mask"
+    keep_ids: bool = False
+    form: Literal["parquet", "jsonl"] = "parquet"
+
+    def __post_init__(self) -> None:
+        check_choice("unit", self.unit, units.UNITS)
+        check_choice("dedup", self.dedup, ("all", "flagged", "none"))
+        check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
+        check_choice("as", self.form, ("parquet", "jsonl"))
+
+    def pair(self) -> tuple[Policy, Policy]:
+        """The policies pi, with the dial, and pi_c."""
+        return _pair(self.policy, self.conservative, self.gamma, self.seed)
+
+    def recorded(self) -> dict[str, Any]:
+        """As a marker records it: policies by name and by what they hold."""
+        named = {n: plain(getattr(self, n)) for n in ("policy", "conservative")}
+        hashes = {f"{n}_sha256": digest(getattr(self, n)) for n in named}
+        return asdict(self) | named | hashes
+
+
+@lru_cache(maxsize=4)
+def _pair(policy: str, conservative: str, gamma: float, seed: int) -> tuple[Policy, Policy]:
+    pi_c = policy_by_name(conservative)
+    return policies.miss(policy_by_name(policy), gamma, seed), pi_c
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What screening a corpus showed: ``summary`` holds no text; ``examples`` are in clear, by
+    kind: (before, the span, after)."""
+
+    summary: dict[str, Any]
+    rates: rates.Rates
+    notes: list[str]
+    examples: dict[str, list[tuple[str, str, str]]]
+
+
+@dataclass
+class _Tally:
+    """What is counted on the way."""
+
+    reveal: int
+    counts: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    users: set[int] = field(default_factory=set)
+    longest: int = 0
+    places: dict[str, list[int]] = field(default_factory=dict)
+    turns: list[int] = field(default_factory=lambda: [0] * PLACES)
+    examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    coin: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def point(self, p: Point, spans: Sequence[Secret], unit: str) -> None:
+        """Count the spans of pi in a point by kind and by the turn in which they stand."""
+        self.users.add(hash(p.user))
+        starts = [a for a, _ in p.spoken] or [0]
+        self.longest = max(self.longest, len(starts))
+        name = p.id.rpartition("/")[2]
+        first = int(name) if unit == "turn" and name.isdecimal() else 0
+        for k in range(len(starts)):
+            self.turns[min(first + k, PLACES - 1)] += 1
+        for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
+            row = self.places.setdefault(kind, [0] * PLACES)
+            row[min(first + place, PLACES - 1)] += 1
+        for s in spans:
+            self.kinds[s.kind] += 1
+            self._example(s.kind, p.text, s)
+
+    def _example(self, kind: str, text: str, s: Secret) -> None:
+        """Keep ``reveal`` spans of each kind, all with the same chance."""
+        if not self.reveal:
+            return
+        some = self.examples.setdefault(kind, [])
+        place = len(some)
+        if place >= self.reveal:
+            place = self.coin.randrange(self.kinds[kind])
+        if place < self.reveal:
+            before, after = text[max(0, s.start - AROUND) : s.start], text[s.end : s.end + AROUND]
+            some[place : place + 1] = [(before, text[s.start : s.end], after)]
+
+
+def screen(
+    corpus: str | os.PathLike[str],
+    folder: Path,
+    how: How,
+    *,
+    key: bytes | None,
+    judges: str | os.PathLike[str] | None = None,
+    reveal: int = 0,
+    executor: Executor | None = None,
+    progress: bool = False,
+) -> Outcome:
+    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.screened`).
+
+    ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
+    judging part judges the policies; without it the labels that the corpus comes with do, if any.
+    ``executor`` runs the policies on several batches at a time. ``near`` duplicates are compared
+    in memory, all others in batches. Raises ``ValueError`` for what does not fit.
+    """
+    pi, pi_c = how.pair()
+    tally = _Tally(reveal)
+    counter, given = _counter(corpus, how, judges, (pi, pi_c))
+    seen = None if how.dedup_by == "near" else dedup_module.Seen(how.dedup_by, _size(corpus, how))
+    unlike: dict[int, list[Shift]] = {}
+    taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
+    with screened.Parts(folder, key=key, form=how.form) as parts:
+        for points, flags, cautious in _flagged(corpus, how, executor, progress):
+            again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
+            tally.counts["labelled"] += sum(bool(p.secrets) for p in points)
+            if judges is None:
+                counter.add(points, flags=flags, cautious_flags=cautious)
+            _write(parts, points, flags, cautious, again, how, tally)
+            for k, known in enumerate(taught):
+                unlike.setdefault(k, []).append(shift(points, known))
+        parts.close()
+    found = counter.rates(judged=given["judged"])
+    shifts = [_together(some) for some in unlike.values()]
+    summary = _summary(corpus, how, tally, found, shifts, given)
+    return Outcome(summary, found, _notes(summary, found, shifts), tally.examples)
+
+
+def _counter(
+    corpus: str | os.PathLike[str],
+    how: How,
+    judges: str | os.PathLike[str] | None,
+    pair: tuple[Policy, Policy],
+) -> tuple[rates.Counter, dict[str, Any]]:
+    """What counts the rates, and what is known of the labels."""
+    if judges is None:
+        given = {"judged": 1, "drawn": "given", "sha256": None, "agreement": None}
+        return rates.Counter(*pair, seed=how.seed), given
+    about = labels.about(judges)
+    points = label_import.points(corpus, judges, part="judge", unit=how.unit)
+    counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
+    counter.add(points)
+    hashes = {"pi": digest(how.policy), "pi_c": digest(how.conservative)}
+    judged = label_import.judging(judges, **hashes, corpus=about["corpus"])
+    given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
+    return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
+
+
+def _size(corpus: str | os.PathLike[str], how: How) -> int:
+    """How many points there will be, for the filter that must know."""
+    if how.dedup_by != "bloom":
+        return 0
+    dialogues = corpora.dialogues(corpus)
+    return sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)
+
+
+Batch = tuple[Sequence[Point], Labels, Labels]
+
+
+def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[list[Dialogue]]:
+    """Threads by about 10,000 turns at a time, or all at once."""
+    batch: list[Dialogue] = []
+    turns = 0
+    for d in dialogues:
+        batch.append(d)
+        turns += len(d.turns)
+        if turns >= TURNS and not whole:
+            yield batch
+            batch, turns = [], 0
+    if batch:
+        yield batch
+
+
+def _flag(how: How, batch: Sequence[Dialogue]) -> Batch:
+    points = units.points(Corpus("", tuple(batch)), how.unit)
+    pi, pi_c = how.pair()
+    return points, pi(points), pi_c(points)
+
+
+def _flagged(
+    corpus: str | os.PathLike[str], how: How, executor: Executor | None, progress: bool
+) -> Iterator[Batch]:
+    """The points of each batch with the spans of both policies, in order."""
+    lots = batches(corpora.dialogues(corpus), whole=how.dedup_by == "near")
+    with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
+        for found in _mapped(partial(_flag, how), lots, executor):
+            bar.update(len(found[0]))
+            yield found
+
+
+def _mapped(
+    call: partial[Batch], lots: Iterator[list[Dialogue]], executor: Executor | None
+) -> Iterator[Batch]:
+    """``call`` on each batch in order, on an executor a few ahead: never all of them."""
+    if executor is None:
+        yield from map(call, lots)
+        return
+    ahead = [executor.submit(call, lot) for lot in itertools.islice(lots, 4)]
+    while ahead:
+        yield ahead.pop(0).result()
+        ahead += [executor.submit(call, lot) for lot in itertools.islice(lots, 1)]
+
+
+def _write(
+    parts: screened.Parts,
+    points: Sequence[Point],
+    flags: Labels,
+    cautious: Labels,
+    again: Sequence[bool],
+    how: How,
+    tally: _Tally,
+) -> None:
+    """Prepare a batch and hand it to the parts."""
+    prepared = prepare(
+        points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
+    )
+    for name, some in (("public", prepared.public), ("private", prepared.private)):
+        for p in some:
+            parts.add(name, p.id, p.user, p.text)
+        tally.counts[name] += len(some)
+    for p, spans, more in zip(points, flags, cautious, strict=True):
+        tally.point(p, spans, how.unit)
+        for policy, found in (("pi", spans), ("pi_c", more)):
+            for s in found:
+                parts.span(p.id, s.start, s.end, s.kind, policy)
+    for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
+        tally.counts[name] += getattr(prepared, name)
+    tally.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
+
+
+def _together(shifts: Sequence[Shift]) -> Shift:
+    n = sum(s.of for s in shifts)
+    words, shapes = (
+        sum(getattr(s, name) * s.of for s in shifts) / max(n, 1) for name in ("words", "shapes")
+    )
+    return Shift(words, shapes, n)
+
+
+def _summary(
+    corpus: str | os.PathLike[str],
+    how: How,
+    tally: _Tally,
+    found: rates.Rates,
+    shifts: Sequence[Shift],
+    given: dict[str, Any],
+) -> dict[str, Any]:
+    if not tally.counts["points"]:
+        raise ValueError(f"{corpus}: is empty, at least one dialogue is needed")
+    names = ("points", "duplicates", "redacted_spans", "redacted_points", "public", "private")
+    labelled = bool(tally.counts["labelled"])
+    left = {
+        name: tally.counts[name] if labelled else None
+        for name in ("missed_secrets", "secrets_in_public")
+    }
+    return {
+        "schema": "crtlib/screen/1",
+        "corpus": Path(corpus).name,
+        "corpus_sha256": corpora.corpus_hash(corpus),
+        "about": _about(corpus, tally),
+        "taught_by": dict(zip(("policy", "conservative"), map(_teachers, how.pair()), strict=True)),
+        **how.recorded(),
+        **{name: tally.counts[name] for name in names},
+        "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
+        **left,
+        "rates": found.to_json(),
+        "labels": found.labels_json() | given if found.secrets else None,
+        "shift": [asdict(s) for s in shifts] or None,
+        "flagged": dict(sorted(tally.kinds.items())),
+        "map": {"turns": tally.turns, "kinds": tally.places},
+    }
+
+
+def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
+    """What a certificate says of the text; ``longest`` is the most turns that a point has."""
+    path = Path(corpus)
+    facts = folder.facts(path) if path.is_dir() else None
+    simulated = customersim.is_simulated(next(corpora.dialogues(path)))
+    return {
+        "turns": sum(tally.turns),
+        "users": len(tally.users),
+        "longest": tally.longest,
+        "users_are": facts.users_are if facts else "unknown",
+        "from": facts and facts.first,
+        "to": facts and facts.last,
+        "simulated": simulated,
+    }
+
+
+def _teachers(policy: Policy) -> str | None:
+    """A hash of what taught a policy."""
+    known = [[sorted(t.turns), sorted(t.words), sorted(t.shapes)] for t in policy.taught_by]
+    if not known:
+        return "unknown" if policy.learned else None
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]) -> list[str]:
+    """What a reader of the numbers must know, a sentence each."""
+    notes = [
+        f"the text is not what taught the policy: {s}; its numbers are for text like its labels"
+        for s in shifts
+    ]
+    if found.trace.how == "unknown":
+        notes.append(
+            "without --labels nothing is known of what was missed, and a certificate will be void"
+        )
+    elif not found.trace.of:
+        notes.append("no labelled turn has a secret, so nothing bounds what was missed")
+    if found.left_out:
+        notes.append(f"{found.left_out} labelled points taught a policy and do not judge it")
+    if not summary["redacted_spans"]:
+        notes.append("pi flagged nothing, so nothing was redacted")
+    if not summary["public"]:
+        notes.append("no point is public, so CRT is DP-SGD on redacted text")
+    return notes
+
+
+# --------------------------------------------------------------------------- what was screened
+def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
+    """The rates of a screened folder, as they were counted when it was made."""
+    summary = screened.summary(folder)
+    judged = (summary["labels"] or {}).get("judged", 1)
+    return rates.from_json(summary["rates"], judged=judged)
+
+
+@register("screened", ":FOLDER")
+def private_part(folder: str) -> Policy:
+    """As pi_c on a screened folder: flags its private points, so that its split stays."""
+    private = screened.private_ids(folder)
+
+    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+        for p in points:
+            whole = p.id.rpartition("/")[0] or p.id
+            yield (Secret("private", 0, len(p.text)),) if whole in private and p.text else ()
+
+    return Policy(f"screened:{Path(folder).name}", flag, "what was private when it was screened")

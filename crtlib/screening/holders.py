@@ -1,0 +1,159 @@
+"""Which point of a corpus holds which secret: by a list of values, or by what a policy flags.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text.records import Point
+>>> file = pathlib.Path(tempfile.mkdtemp()) / "holders.csv"
+>>> _ = file.write_text("user,secret\\nann,Ada Lovelace\\nann,555 1234\\nbob,Kurt\\n")
+>>> texts = ["I am ada lovelace", "call 555-1234", "hello"]
+>>> points = [Point(str(i), "ann", text) for i, text in enumerate(texts)]
+>>> found = of_file([points], file, by="user", prior=0.001, posterior=0.1)
+>>> found.secrets, found.matrix().toarray().tolist(), found.unseen
+(['ann'], [[1.0, 1.0, 0.0]], 1)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from crtlib.checks import check, check_choice
+from crtlib.screening.lists import Listed, finder
+from crtlib.screening.policy import Policy
+from crtlib.text.records import Point
+
+By = Literal["value", "user"]
+COLUMNS = ("user", "secret", "kind", "p", "r")
+
+
+@dataclass
+class Holders:
+    """``examples`` are the ids of all points, ``secrets`` the names of what gets one promise each:
+    a value, or a user; ``pairs`` are (secret, example) by number. ``prior`` and ``posterior`` are
+    one a secret. ``unseen`` secrets stand nowhere."""
+
+    secrets: list[str] = field(default_factory=list, repr=False)
+    examples: list[str] = field(default_factory=list, repr=False)
+    pairs: list[tuple[int, int]] = field(default_factory=list, repr=False)
+    prior: list[float] = field(default_factory=list, repr=False)
+    posterior: list[float] = field(default_factory=list, repr=False)
+    unseen: int = 0
+
+    def matrix(self) -> sparse.csr_array:
+        """``(secrets, examples)`` of 0 and 1."""
+        where = np.array(self.pairs, dtype=np.int64).reshape(-1, 2).T
+        shape = (len(self.secrets), len(self.examples))
+        return sparse.csr_array((np.ones(where.shape[1]), (where[0], where[1])), shape=shape)
+
+
+def of_policy(
+    batches: Iterable[Sequence[Point]], policy: Policy, *, by: By, prior: float, posterior: float
+) -> Holders:
+    """Each value that ``policy`` flags is a secret, wherever it is flagged; or each user is one,
+    who holds all points in which something of his is flagged."""
+    _check(by, prior, posterior)
+    found, numbers = Holders(), dict[str, int]()
+    for points in batches:
+        for p, spans in zip(points, policy(points), strict=True):
+            names = {p.text[s.start : s.end] for s in spans} if by == "value" else {p.user}
+            for name in sorted(names) if spans else ():
+                k = numbers.setdefault(name, len(numbers))
+                found.pairs.append((k, len(found.examples)))
+            found.examples.append(p.id)
+    found.secrets = list(numbers)
+    found.prior, found.posterior = ([x] * len(numbers) for x in (prior, posterior))
+    return _some(found)
+
+
+def of_file(
+    batches: Iterable[Sequence[Point]],
+    file: str | os.PathLike[str],
+    *,
+    by: By,
+    prior: float,
+    posterior: float | None,
+) -> Holders:
+    """The values of a CSV or Parquet file ``user,secret[,kind][,p][,r]``, found as by ``list:``.
+
+    With ``by`` "user" a user's secret are all points that one of his values touches, whoever
+    wrote them. ``p`` and ``r`` go before ``prior`` and ``posterior``. Raises ``ValueError``, which
+    shows no value, for another table, or a secret with two promises.
+    """
+    table = _table(Path(file), prior, posterior)
+    check_choice("by", by, ("value", "user"))
+    names = table["secret" if by == "value" else "user"].tolist()
+    numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    promises: dict[int, tuple[float, float]] = {}
+    for row, (name, *promise) in enumerate(zip(names, table.p, table.r, strict=True), 2):
+        if promises.setdefault(numbers[name], (promise[0], promise[1])) != tuple(promise):
+            raise ValueError(f"{file}, row {row}: p or r differs from an earlier row of its {by}")
+    rows = [Listed(value, "", row) for row, value in enumerate(table.secret, 2)]
+    find = finder(str(file), rows)
+    whole = Holders(secrets=list(numbers))
+    for points in batches:
+        for p in points:
+            texts = [p.text[a:b] for a, b in p.spoken] or [p.text]
+            held = {numbers[names[row - 2]] for text in texts for row in find(text)}
+            whole.pairs += [(k, len(whole.examples)) for k in sorted(held)]
+            whole.examples.append(p.id)
+    seen = sorted({k for k, _ in whole.pairs})
+    place = {k: i for i, k in enumerate(seen)}
+    return _some(
+        Holders(
+            [whole.secrets[k] for k in seen],
+            whole.examples,
+            [(place[k], i) for k, i in whole.pairs],
+            [promises[k][0] for k in seen],
+            [promises[k][1] for k in seen],
+            len(numbers) - len(seen),
+        )
+    )
+
+
+def _some(found: Holders) -> Holders:
+    if not found.secrets:
+        raise ValueError("secrets=0: none of them stands in the text; there is nothing to protect")
+    return found
+
+
+def _check(by: str, prior: float, posterior: float) -> None:
+    check_choice("by", by, ("value", "user"))
+    check("prior", prior, 0 < prior < 1, "in (0, 1)")
+    check("posterior", posterior, prior < posterior < 1, f"in ({prior:g}, 1)")
+
+
+def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path).fillna("").astype(str)
+        else:
+            table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
+        raise ValueError(f"{path}: cannot be read ({type(error).__name__})") from None
+    names = [str(name) for name in table.columns]
+    if not {"user", "secret"} <= set(names) or set(names) - set(COLUMNS):
+        words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)
+        what = f"columns are {','.join(names)}" if words else "has no header"
+        raise ValueError(f"--secrets: {what}; a table needs user,secret[,kind][,p][,r]")
+    for name, given in (("p", prior), ("r", posterior)):
+        if name not in names and given is None:
+            raise ValueError("--posterior: must be given, there is no column r")
+        column = table[name] if name in names else [given] * len(table)
+        table[name] = pd.to_numeric(column, errors="coerce")
+    for name in ("user", "secret"):
+        empty = np.flatnonzero(table[name].str.strip() == "")
+        if len(empty):
+            raise ValueError(f"{path.name}, row {empty[0] + 2}, column {name}: is empty")
+    wrong = np.flatnonzero(~((table.p > 0) & (table.p < table.r) & (table.r < 1)))
+    if len(wrong):
+        raise ValueError(f"{path.name}, row {wrong[0] + 2}: must have 0 < p < r < 1")
+    return table

@@ -1,0 +1,162 @@
+"""A screened folder: a public and a private part, each with the columns ``id, user, text``.
+
+>>> import pathlib, tempfile
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> with Parts(home, key=b"k" * 32) as parts:
+...     parts.add("public", "d/1", "ann", "Hello.")
+...     parts.add("private", "d/0", "ann", "I am <MASK>.")
+...     parts.close()
+>>> [(row["id"][0], row["text"]) for row in rows(home, "private")]
+[('p', 'I am <MASK>.')]
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crtlib import outputs
+from crtlib.text.records import Dialogue, Turn
+
+PARTS = ("public", "private")
+ROWS = pa.schema([("id", pa.string()), ("user", pa.string()), ("text", pa.large_string())])
+IDS = pa.schema([*((n, pa.string()) for n in ("pseudonym", "id", "user")), ("turn", pa.int32())])
+SPANS = pa.schema(
+    [
+        ("id", pa.string()),
+        *((n, pa.int32()) for n in ("start", "end")),
+        *((n, pa.string()) for n in ("kind", "policy")),
+    ]
+)
+_BATCH = 10_000
+
+
+class Parts:
+    """Collects points on disk and writes them in the order of their new ids, so that the order
+    says nothing of the corpus. Ids and users become HMACs under ``key``; None keeps them."""
+
+    def __init__(self, folder: Path, *, key: bytes | None, form: str = "parquet") -> None:
+        self.folder, self.key, self.form = folder, key, form
+        self.file = folder / "rows.sqlite"
+        self.database = sqlite3.connect(self.file, isolation_level=None)
+        for line in (
+            "PRAGMA journal_mode=OFF",
+            "PRAGMA synchronous=OFF",
+            "PRAGMA temp_store=FILE",
+            "CREATE TABLE points (part TEXT, id TEXT, user TEXT, text TEXT)",
+            "BEGIN",
+        ):
+            self.database.execute(line)
+        (folder / "private").mkdir(exist_ok=True)
+        self.tables: dict[str, pq.ParquetWriter] = {}
+        self.waiting: dict[str, list[dict[str, Any]]] = {"spans": [], "ids": []}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.close()
+        self.file.unlink(missing_ok=True)
+        for table in self.tables.values():
+            table.close()
+
+    def name(self, kind: str, value: str) -> str:
+        """The pseudonym of an "id" (p and 16 hexadecimal digits) or of a "user" (u and 16)."""
+        if self.key is None:
+            return value
+        digest = hmac.digest(self.key, f"{kind}:{value}".encode(), "sha256").hex()
+        return {"id": "p", "user": "u"}[kind] + digest[:16]
+
+    def add(self, part: str, point: str, user: str, text: str) -> None:
+        """Take a point of one of the ``PARTS``."""
+        row = (part, self.name("id", point), self.name("user", user), text)
+        self.database.execute("INSERT INTO points VALUES (?, ?, ?, ?)", row)
+        thread, slash, turn = point.rpartition("/")
+        number = int(turn) if slash and turn.isdecimal() else None
+        known = {"pseudonym": row[1], "id": thread if number is not None else point}
+        self._put("ids", IDS, known | {"user": user, "turn": number})
+
+    def span(self, point: str, start: int, end: int, kind: str, policy: str) -> None:
+        """Note what ``policy`` flagged in the raw text of a point."""
+        row = {"id": self.name("id", point), "start": start, "end": end, "kind": kind}
+        self._put("spans", SPANS, row | {"policy": policy})
+
+    def _put(self, name: str, schema: pa.Schema, row: dict[str, Any] | None) -> None:
+        waiting = self.waiting[name]
+        waiting += [] if row is None else [row]
+        if row is None or len(waiting) == _BATCH:
+            if name not in self.tables:
+                path = self.folder / "private" / f"{name}.parquet"
+                self.tables[name] = pq.ParquetWriter(path, schema, compression="zstd")
+            self.tables[name].write_table(pa.Table.from_pylist(waiting, schema))
+            waiting.clear()
+
+    def close(self) -> None:
+        """Write both parts, and what is known of their points."""
+        self._put("ids", IDS, None)
+        self._put("spans", SPANS, None)
+        for part in PARTS:
+            query = "SELECT id, user, text FROM points WHERE part = ? ORDER BY id"
+            with closing(self.database.execute(query, (part,))) as cursor:
+                self._write(self.folder / part, cursor)
+
+    def _write(self, folder: Path, cursor: sqlite3.Cursor) -> None:
+        if self.form == "jsonl":
+            folder.mkdir(exist_ok=True)
+            with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
+                for row in cursor:
+                    file.write(json.dumps(dict(zip(ROWS.names, row, strict=True))) + "\n")
+            return
+        (folder / "data").mkdir(parents=True)
+        path = folder / "data" / "train-00000-of-00001.parquet"
+        with pq.ParquetWriter(path, ROWS, compression="zstd") as table:
+            while batch := cursor.fetchmany(_BATCH):
+                columns = dict(zip(ROWS.names, zip(*batch, strict=True), strict=True))
+                table.write_table(pa.table(columns, ROWS))
+
+
+def is_screened(folder: str | os.PathLike) -> bool:
+    """Whether ``crtlib screen`` wrote this folder."""
+    content = outputs.marker(Path(folder)) if Path(folder).is_dir() else None
+    return content is not None and content["command"] == "screen"
+
+
+def rows(folder: str | os.PathLike, part: str) -> Iterator[Mapping[str, str]]:
+    """The points of a part in order; bounded memory."""
+    home = Path(folder) / part
+    if (home / "train.jsonl").is_file():
+        with (home / "train.jsonl").open(encoding="utf-8") as file:
+            yield from map(json.loads, file)
+        return
+    for path in sorted(home.glob("data/*.parquet")):
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=1_000):
+            yield from batch.to_pylist()
+
+
+def dialogues(folder: str | os.PathLike) -> Iterator[Dialogue]:
+    """The points of both parts, public ones first, each as a dialogue of one turn by nobody: its
+    text is the point's, whatever the unit. Raises ``ValueError`` for a damaged folder."""
+    outputs.demand(folder, names=[f"{part}/*" for part in PARTS])
+    for part in PARTS:
+        for row in rows(folder, part):
+            yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
+
+
+def summary(folder: str | os.PathLike) -> dict[str, Any]:
+    """What screening said of the folder."""
+    outputs.demand(folder, names=["summary.json"])
+    return json.loads((Path(folder) / "summary.json").read_bytes())
+
+
+def private_ids(folder: str | os.PathLike) -> frozenset[str]:
+    """The pseudonyms of the private points."""
+    return frozenset(row["id"] for row in rows(folder, "private"))

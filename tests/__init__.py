@@ -1,0 +1,1 @@
+"""A package, so that no installed package that is called ``tests`` hides it."""

@@ -1,0 +1,120 @@
+"""A corpus screened on disk: batches change nothing, nobody is named, labels judge."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow.parquet as pq
+import pytest
+
+from crtlib.reports import screening as pages
+from crtlib.screening import corpus as screening
+from crtlib.screening.corpus import How, fitting
+from crtlib.text import corpora, customersim, jsonl, label_import, labels, screened
+
+HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)
+
+
+@pytest.fixture
+def home(tmp_path):
+    jsonl.write_jsonl(customersim.simulate(40, 0), tmp_path / "c.jsonl")
+    return tmp_path
+
+
+def rows(folder, part):
+    return list(screened.rows(folder, part))
+
+
+def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
+    whole = screening.screen(home / "c.jsonl", home, HOW, key=b"k" * 32)
+    before = {part: rows(home, part) for part in screened.PARTS}
+    monkeypatch.setattr(screening, "TURNS", 20)
+    (home / "b").mkdir()
+    with ThreadPoolExecutor(2) as executor:
+        cut = screening.screen(home / "c.jsonl", home / "b", HOW, key=b"k" * 32, executor=executor)
+    assert cut.summary == whole.summary and cut.rates == whole.rates
+    assert {part: rows(home / "b", part) for part in screened.PARTS} == before
+    assert whole.summary["duplicates"] > 0 < whole.summary["missed_secrets"]
+
+
+def test_nobody_is_named_and_the_owner_can_look_up(home):
+    out = home / "s"
+    pages.make(home / "c.jsonl", out, HOW, reveal=2)
+    corpus = jsonl.read_jsonl(home / "c.jsonl")
+    users, texts = {d.user for d in corpus.dialogues}, {t.text for t in corpus.turns()}
+    named = pq.read_table(out / "private" / "ids.parquet").to_pylist()
+    assert {row["user"] for row in named} == users
+    every = [row for part in screened.PARTS for row in rows(out, part)]
+    assert {row["id"] for row in every} == {row["pseudonym"] for row in named}
+    assert not {row["user"] for row in every} & users
+    assert [row["id"] for row in rows(out, "public")] == sorted(
+        row["id"] for row in rows(out, "public")
+    )
+    modes = {str(p.relative_to(out)): p.stat().st_mode & 0o777 for p in out.rglob("*")}
+    assert {n for n, m in modes.items() if m & 0o077} == {
+        "crtlib.json", "summary.json", "screening.html", "public", "public/data",
+        "public/data/train-00000-of-00001.parquet",
+    }  # fmt: skip
+    shown = (out / "screening.html").read_text() + (out / "summary.json").read_text()
+    assert not any(text in shown for text in texts if len(text) > 25)
+    assert "<mark>" in (out / "private" / "examples.html").read_text()
+    ids = {row["id"] for row in every}
+    pages.make(home / "c.jsonl", out, How("cautious"), force=True)
+    again = {row["id"] for part in screened.PARTS for row in rows(out, part)}
+    assert again == ids  # the key stays with its folder
+
+
+def test_labels_judge_and_each_pair_is_counted_once(home):
+    labels.sample(home / "c.jsonl", home / "labels", turns=25, seed=3, forms=["csv"])
+    known = {
+        (d.id, i): t.secrets
+        for d in corpora.dialogues(home / "c.jsonl")
+        for i, t in enumerate(d.turns)
+    }
+    kinds = {"order": "id", "tracking": "id"}
+    answers = [
+        {
+            "task": t.task,
+            "done": True,
+            "secrets": [
+                {"kind": kinds.get(s.kind, s.kind), "start": s.start, "end": s.end}
+                for s in known[t.id, t.turn]
+            ],
+        }
+        for t in labels.tasks(home / "labels")
+    ]
+    export = {"schema": "crtlib/labels/1", "labels": "", "annotator": "a", "tasks": answers}
+    (home / "done.json").write_text(json.dumps(export))
+    label_import.take(home / "c.jsonl", home / "done.json", home / "labels")
+    with_secret = sum(bool(a["secrets"]) for a in answers)
+    judged = []
+    for k, policy in enumerate(("regex:customersim", "none", "regex:customersim")):
+        how = How(policy, "cautious")
+        outcome = pages.make(home / "c.jsonl", home / f"s{k}", how, labels=home / "labels")
+        assert outcome.rates.trace.of == with_secret
+        judged.append(outcome.rates.judged)
+        missed = 0 if policy != "none" else with_secret
+        assert (outcome.rates.miss.count, outcome.summary["labels"]["drawn"]) == (
+            missed, "at_random",
+        )  # fmt: skip
+    assert judged == [1, 2, 2]
+    assert screening.recorded(home / "s1").alpha == 0.05 / 4
+    jsonl.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
+    with pytest.raises(ValueError, match="they teach, they do not judge"):
+        pages.make(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
+    assert not (home / "x").exists()
+
+
+def test_the_simulators_text_is_known_and_other_text_is_not(home):
+    assert fitting(home / "c.jsonl") == "regex:customersim"
+    text = (home / "c.jsonl").read_text().replace("help", "Help", 1)
+    (home / "c.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"--policy: none fits this text; choose one \(list:FILE"):
+        fitting(home / "c.jsonl")
+
+
+def test_a_damaged_part_is_named(home):
+    pages.make(home / "c.jsonl", home / "s", HOW)
+    file = next((home / "s" / "private" / "data").iterdir())
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="does not match its SHA-256"):
+        list(corpora.dialogues(home / "s"))

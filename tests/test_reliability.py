@@ -1,0 +1,249 @@
+"""Nothing leaks, nothing is lost: modes, full disks, hostile folders, codes, threads."""
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from crtlib import __main__ as cli
+from crtlib.checks import DamagedError, MachineError
+from crtlib.experiments import crt, spine
+from crtlib.experiments.store import Store
+from crtlib.models import folder as model_folder
+from crtlib.screening import tagger
+from crtlib.text import customersim, jsonl
+from crtlib.training import kept
+from tests.fuzz import __main__ as fuzz
+from tests.kills.__main__ import CRT
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A corpus and a tiny trained model."""
+    home = tmp_path_factory.mktemp("home")
+    jsonl.write_jsonl(customersim.simulate(12, 0, "paper"), home / "c.jsonl")
+    fitted = crt.fit(CRT.ready())
+    kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
+    return home
+
+
+# --------------------------------------------------------------------------- codes
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ValueError("c.csv, row 2: is empty; --skip-bad"), 2, "c.csv, row 2: is empty; --skip-bad"),
+        (PermissionError(errno.EACCES, "x", "a/b"), 2, "a/b: permission denied"),
+        (OSError(errno.EDQUOT, "x", "a"), 3, "a: disk quota exceeded; free some, then run the "
+         "same command again"),
+        (DamagedError("a: does not match; make it again"), 3, "a: does not match; make it again"),
+        (MachineError("1 of 2 runs are done"), 3, "1 of 2 runs are done"),
+        (BrokenProcessPool(), 3, "workers: one died (killed, or out of memory); what was finished "
+         "is kept: run the same command again"),
+        (MemoryError(), 3, "memory: there is not enough; try less at a time"),
+        (KeyError("a defect of ours"), None, None),
+    ],
+)  # fmt: skip
+def test_each_fault_is_a_sentence_with_its_exit_code(run, monkeypatch, error, code, text):
+    def fails(**_):
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    if code is None:
+        with pytest.raises(KeyError):
+            cli.main()
+        return
+    assert run("x") == (code, "", f"crtlib: error: {text}\n")
+    ended, out, _ = run("x", "--json")
+    facts = json.loads(out)
+    assert ended == code == facts.pop("code")
+    parts = facts["where"], facts["what"], facts["hint"]
+    assert ": ".join(filter(None, parts[:2])) + (f"; {parts[2]}" * bool(parts[2])) == text
+    assert (facts["schema"], facts["ok"]) == ("crtlib/error/1", False)
+
+
+@pytest.mark.parametrize(
+    ("result", "words", "code", "facts"),
+    [
+        ({"a": float("inf")}, [], 0, {"schema": "crtlib/demo/1", "ok": True, "a": "inf"}),
+        ({"ok": False}, [], 4, {"schema": "crtlib/demo/1", "ok": False}),
+        (4, ['{"ok": false}'], 4, {"schema": "crtlib/demo/1", "ok": False}),
+        (None, ['[{"b": 1}]'], 0, {"schema": "crtlib/demo/1", "ok": True, "rows": [{"b": 1}]}),
+    ],
+)
+def test_every_command_answers_as_one_object_and_may_say_no(capsys, result, words, code, facts):
+    def demo():
+        print(*words)
+        print("a note", file=sys.stderr)
+        return result
+
+    for as_json, quiet, out, err in (
+        (True, True, facts, ""), (True, False, facts, "a note\n"), (False, True, None, ""),
+    ):  # fmt: skip
+        ended = 0
+        try:
+            cli.shared("demo", demo)(as_json=as_json, quiet=quiet)
+        except cli.typer.Exit as end:
+            ended = end.exit_code
+        said = capsys.readouterr()
+        assert ended == code and said.err == err
+        assert (json.loads(said.out) == out) if out else said.out == ""
+
+
+def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    corpus = home / "c.jsonl"
+    before = corpus.read_bytes()
+    for args, message in (
+        (["simulate", "--dialogues", 3, "--out", ""], "--out: is empty"),
+        (["simulate", "--dialogues", 3, "--out", corpus], f"--out: {corpus} exists"),
+        (["simulate", "--dialogues", 10**30, "--out", "a"], "must be at least 1 and at most"),
+        (["convert", corpus, "--out", corpus, "--force"], f"--out: {corpus} is an input"),
+        (["simulate", "--dialogues", 3, "--out", "/dev/null", "--force"], "pipe or a device"),
+    ):
+        code, _, err = run(*args)
+        assert code == 2 and message in err and err.count("\n") == 1
+    assert corpus.read_bytes() == before and list(tmp_path.iterdir()) == []
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+# --------------------------------------------------------------------------- modes
+MODES = {  # of what each command writes, before the umask; what is not named is public
+    "report in clear": (0o600, {"report.html", "report.json", "runs.parquet",
+                                "sequences.parquet", "crtlib.json", ".report in clear.key"}),
+    "report": (0o600, {".report.key"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_mode_of_every_file_that_is_written(run, home, tmp_path, mask):
+    said = [home / "model", "--corpus", home / "c.jsonl", "--out"]
+    commands = {
+        "simulate": ["simulate", "--dialogues", 3, "--out", tmp_path / "simulate" / "a.jsonl"],
+        "report": ["report", *said, tmp_path / "report"],
+        "report in clear": ["report", *said, tmp_path / "report in clear", "--reveal"],
+    }
+    before = os.umask(mask)
+    try:
+        for name, words in commands.items():
+            assert run(*words)[0] == 0, name
+            places = [tmp_path / name, *tmp_path.glob(f".{name}.*")]
+            paths = [p for place in places for p in [place, *place.rglob("*")]]
+            private, names = MODES.get(name, (0, set()))
+            for path in paths:
+                wide = 0o755 if path.is_dir() else 0o644
+                mode = private if path.name in names else wide
+                if path.is_dir() and name == "report in clear":
+                    mode = 0o700
+                assert stat.S_IMODE(path.stat().st_mode) == mode & ~mask, path
+    finally:
+        os.umask(before)
+
+
+# --------------------------------------------------------------------------- a full disk
+@contextlib.contextmanager
+def disk(place, size):
+    """A disk of so many KiB; where none may be mounted, files may be no larger."""
+    place.mkdir()
+    how = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(place)]
+    if subprocess.run(how, capture_output=True).returncode == 0:
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", "-l", str(place)], check=True)
+        return
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size << 10, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_one_line_and_finished_work_is_kept(run, home, tmp_path):
+    place = tmp_path / "disk"
+    with disk(place, 24):
+        (place / "mine").write_text("x")
+        for words in (
+            ["simulate", "--dialogues", 400, "--out", place / "a.jsonl"],
+            ["report", home / "model", "--corpus", home / "c.jsonl", "--out", place / "r"],
+            ["train", home / "c.jsonl", "--unit", "turn", "--epochs", 1, "--canaries", 0,
+             "--out", place / "m"],
+        ):  # fmt: skip
+            code, _, err = run(*words)
+            last = err.splitlines()[-1]
+            assert code == 3, err[-2000:]
+            assert f"crtlib: error: {place}" in last and "run the same command again" in last
+        assert (place / "mine").read_text() == "x"
+        assert not (place / "a.jsonl").exists() and not (place / "r").exists()
+
+
+def test_a_sweep_on_a_full_disk_ends_with_a_sentence_and_goes_on_when_there_is_room(tmp_path):
+    place, study = tmp_path / "disk", CRT
+    with disk(place, 24), pytest.raises((OSError, MachineError)) as ended:
+        spine.sweep([study], Store(place / "s"), workers=1, progress=False)
+    assert cli.failure(ended.value).code == 3
+    table = spine.sweep([study], Store(place / "s"), workers=1, progress=False)
+    assert len(table)
+
+
+# --------------------------------------------------------------------------- hostile folders
+def test_no_folder_runs_code_or_breaks_the_reader(home, tmp_path):
+    """Remote code, pickles, a header of an exabyte, damaged tokenizers and shapes."""
+    place = tmp_path / "h"
+    place.mkdir()
+    (place / "model").symlink_to(home / "model")
+    folders = [p for p in fuzz.files(place) if p.is_dir() and p.name != "folder"]
+    assert len(folders) > 15
+    for folder in folders:
+        if folder.name.startswith("experiment.json"):
+            continue
+        for load in (model_folder.load, tagger.load):
+            with pytest.raises(ValueError) as refused:
+                load(folder)
+            assert "\n" not in str(cli.failure(refused.value))
+    assert not list(tmp_path.rglob("ran"))
+
+
+def test_a_report_depends_on_the_day_in_one_line_of_its_page(home, run, tmp_path, monkeypatch):
+    """Dates stay out of what is compared: JSON and tables."""
+    words = ["report", home / "model", "--corpus", home / "c.jsonl", "--out"]
+    for day in ("1", "2"):
+        monkeypatch.setattr("crtlib.reports.leakage_page.datetime", _Day(f"2026-01-0{day}"))
+        assert run(*words, tmp_path / day)[0] == 0
+    for name in ("report.json", "runs.parquet", "sequences.parquet"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    pages = [(tmp_path / day / "report.html").read_text() for day in ("1", "2")]
+    assert pages[0] != pages[1] == pages[0].replace("2026-01-01", "2026-01-02")
+
+
+class _Day:
+    """The module ``datetime`` on another day."""
+
+    def __init__(self, day):
+        self.date = self
+        self.day = day
+
+    def today(self):
+        return self
+
+    def isoformat(self):
+        return self.day
