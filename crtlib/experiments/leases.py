@@ -69,6 +69,10 @@ class Lease:
             return {}
         return facts if isinstance(facts, dict) else {}
 
+    def living(self) -> bool:
+        """Whether a sweep may be at work on it."""
+        return self.path.exists() and self._valid(self.facts())
+
     def _take(self) -> bool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

@@ -14,12 +14,10 @@ grows, it is scored again, not trained again.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from typing import Any
 import pandas as pd
 
 from crtlib import files
-from crtlib.experiments.leases import GRACE, Lease
+from crtlib.experiments.leases import Lease
 
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""
@@ -80,10 +78,12 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "VERSION").exists():
             files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
-        for part in self.folder.rglob(".*.part"):  # of a sweep that was killed, not of a living one
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() > part.stat().st_mtime + GRACE:
-                    part.unlink()
+        leases = [self.lease(path.stem, "") for path in (self.folder / "leases").glob("*.json")]
+        if any(lease.living() for lease in leases):
+            return
+        for part in self.folder.rglob(".*.part"):  # of a sweep that was killed
+            if not part.name.startswith(".VERSION"):  # of one that begins beside this one
+                part.unlink(missing_ok=True)
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The run's cell, or None where there is none. A damaged file is set aside, as
