@@ -59,8 +59,9 @@ teaching: .venv/.installed ## (maintainers) write the glossary and the pages for
 	@$(PIP) -e '.[lab]'
 	@touch $@
 
+# A file's tests in one process: what they share (trained models, simulated corpora) is made once.
 test: .venv/.installed ## run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations 20
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)

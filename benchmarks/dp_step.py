@@ -8,9 +8,13 @@ that of the process, so that other work on the machine counts less. Peak memory 
 process for each engine, over what it held before the model was built.
 
 Engines: ``natural`` (``nn.LSTM``, or transformers' GPT-2 with the activation in one piece, and
-``F.cross_entropy``), ``kernels`` (ours without privacy), ``ours``, and Opacus' two modes: ``hooks``
-keeps every example's gradient, ``ghost`` runs two backward passes and refuses tied weights, so
-there the GPT-2 models are untied.
+``F.cross_entropy``), ``natural-chunked`` (the same, head and loss in pieces of examples, as one
+writes it who watches memory), ``natural-bf16`` (``natural`` under autocast), ``kernels`` (ours
+without privacy), ``ours``, and Opacus' two modes: ``hooks`` keeps every example's gradient,
+``ghost`` runs two backward passes and refuses tied weights, so there the GPT-2 models are untied.
+``natural-malloc`` is ``natural`` in a fresh process whose allocator keeps what is freed, its ratio
+over ``natural`` in another fresh one. ``share`` is that of the machine's matrix products: the time
+of the step's multiplications at the speed of one large product, over the time of the step.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib import files
+from crtlib.experiments.spine import MALLOC
 from crtlib.models import interface
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -45,13 +50,18 @@ MODELS = {  # shape, tokens of an example, examples
     "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
     "lstm-2k": (ModelSpec("lstm", 2_000, embedding=200, hidden=200), 64, 64),
     "gpt2-4x256": (ModelSpec("gpt2", 4_000, hidden=256, layers=4, heads=4, context=128), 128, 32),
+    "book-32": (ModelSpec("lstm", 512, embedding=64, hidden=64), 30, 32),
+    "book-8": (ModelSpec("lstm", 512, embedding=64, hidden=64), 30, 8),
     "distilgpt2": (
         ModelSpec("gpt2", 50_257, hidden=768, layers=6, heads=12, context=1024),
         64,
         4,
     ),
 }
-ENGINES = ("natural", "kernels", "ours", "opacus-hooks", "opacus-ghost")
+ENGINES = (
+    "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "opacus-hooks", "opacus-ghost",
+)  # fmt: skip
+CHUNK = 8  # examples whose logits the chunked step holds at once
 CLIP_NORM, NOISE, RATE = 0.1, 1.0, 0.01
 
 
@@ -64,8 +74,11 @@ class Recurrent(nn.Module):
         self.lstm = layer(spec.embedding, spec.hidden, batch_first=True)
         self.head = nn.Linear(spec.hidden, spec.vocab_size)
 
+    def hidden(self, ids: Tensor) -> Tensor:
+        return self.lstm(self.embedding(ids))[0]
+
     def forward(self, ids: Tensor) -> Tensor:
-        return self.head(self.lstm(self.embedding(ids))[0])
+        return self.head(self.hidden(ids))
 
 
 class Transformer(nn.Module):
@@ -87,6 +100,7 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     lengths = torch.full((batch,), time_ + 1, device=device)
     noise = torch.Generator(device).manual_seed(0)
+    low = low or engine == "natural-bf16"
     mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
 
     if engine in ("kernels", "ours"):
@@ -107,13 +121,17 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
 
         return step
 
-    if engine == "natural":
+    if engine.startswith("natural"):
         model = Recurrent(spec, nn.LSTM) if spec.recurrent else build(spec, seed=0)
         model.to(device).train()
         sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
         def step() -> None:
             sgd.zero_grad()
+            if engine == "natural-chunked":
+                chunked(model, ids, targets, mixed)
+                sgd.step()
+                return
             with mixed:
                 out = model(ids)
                 out = getattr(out, "logits", out)
@@ -123,6 +141,37 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
 
         return step
     return opacus_stepper(spec, engine, ids, targets, noise, mixed)
+
+
+def chunked(model: nn.Module, ids: Tensor, targets: Tensor, mixed: torch.autocast) -> None:
+    """Forward and backward, the head's part in pieces: the logits are never there as a whole."""
+    recurrent = isinstance(model, Recurrent)
+    head = model.head if recurrent else model.lm_head
+    with mixed:
+        h = model.hidden(ids) if recurrent else interface.hidden(model, ids)
+    cut = h.detach().requires_grad_()
+    for piece, wanted in zip(cut.split(CHUNK), targets.split(CHUNK), strict=True):
+        with mixed:
+            logits = head(piece).flatten(0, 1)
+            loss = F.cross_entropy(logits, wanted.flatten(), reduction="sum") / targets.numel()
+        loss.backward()
+    h.backward(cut.grad)
+
+
+def multiplications(name: str) -> float:
+    """Of the matrix products of an ordinary step: forward, and twice that backward. Attention's
+    own products are left out: below 2 % at these lengths."""
+    spec, time_, batch = MODELS[name]
+    n = spec.hidden
+    inner = 4 * n * (spec.embedding + n) if spec.recurrent else 12 * n * n * spec.layers
+    return 3.0 * batch * time_ * (inner + n * spec.vocab_size)
+
+
+def speed(device: str, low: bool) -> float:
+    """Multiplications a second of one large matrix product, the best of ten."""
+    dtype = torch.bfloat16 if low else torch.float32
+    a = torch.ones(1024, 1024, device=device, dtype=dtype)
+    return 1024.0**3 / min(timed(lambda: torch.mm(a, a), device) for _ in range(10))
 
 
 def opacus_stepper(spec, engine, ids, targets, noise, mixed) -> Callable[[], None]:
@@ -197,6 +246,7 @@ def measure(name: str, rounds: int, slow_rounds: int, device: str, low: bool) ->
         for engine, s in taken.items():
             seconds[engine].append((s, taken["natural"]))
     rows = []
+    limit = multiplications(name) / speed(device, low)
     for engine, pairs in seconds.items():
         best = min(s for s, _ in pairs) / min(n for _, n in seconds["natural"])
         rows.append(
@@ -206,6 +256,7 @@ def measure(name: str, rounds: int, slow_rounds: int, device: str, low: bool) ->
                 "ratio_median": round(statistics.median(s / n for s, n in pairs), 3),
                 "ratio_min": round(best, 3),
                 "seconds_median": round(statistics.median(s for s, _ in pairs), 4),
+                "share": round(limit / min(s for s, _ in pairs), 2),
                 "rounds": len(pairs),
                 "peak_mb": None,
             }
@@ -227,6 +278,30 @@ def peak(name: str, engine: str, device: str, low: bool) -> float:
     if device != "cpu":
         return torch.cuda.max_memory_allocated() / 2**20
     return resident("VmHWM") - before
+
+
+def alone(name: str, rounds: int, options: list[str], **environment: str) -> float:
+    """Seconds of the fastest natural step of a fresh process with these variables."""
+    command = [sys.executable, __file__, "--alone", f"{name}:{rounds}", *options]
+    out = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    return float(out.stdout.split()[-1])
+
+
+def kept_memory(name: str, rounds: int, options: list[str]) -> dict:
+    """The row of ``natural-malloc``."""
+    pairs = [(alone(name, rounds, options, **MALLOC), alone(name, rounds, options)) for _ in "ab"]
+    return {
+        "model": name,
+        "engine": "natural-malloc",
+        "ratio_median": round(statistics.median(a / b for a, b in pairs), 3),
+        "ratio_min": round(min(a for a, _ in pairs) / min(b for _, b in pairs), 3),
+        "seconds_median": round(statistics.median(a for a, _ in pairs), 4),
+        "share": None,
+        "rounds": len(pairs),
+        "peak_mb": None,
+    }
 
 
 def resident(field: str) -> float:
@@ -266,31 +341,44 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (autocast)")
     parser.add_argument("--threads", type=int, default=1, help="threads of a CPU")
     parser.add_argument("--peak", metavar="MODEL:ENGINE", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", metavar="MODEL:ROUNDS", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")  # torch on Opacus' hooks of layers that read token ids
     if args.peak:
         print(peak(*args.peak.split(":"), args.device, args.bf16))
         return
+    if args.alone:
+        name, rounds = args.alone.split(":")
+        step = stepper(name, "natural", args.device, args.bf16)
+        print(min(timed(step, args.device) for _ in range(1 + int(rounds))))
+        return
     names = args.models.split(",")
     for name in names:
         if name not in MODELS:
             parser.error(f"model {name!r}: must be one of {', '.join(MODELS)}")
     where, rows = machine(args.device), []
-    header = f"{'model':<12}{'engine':<14}{'median':>8}{'min':>8}{'s/step':>9}{'peak MB':>9}"
+    header = f"{'model':<12}{'engine':<16}{'median':>8}{'min':>8}{'s/step':>9}{'share':>7}"
+    header += f"{'peak MB':>9}"
+    options = ["--device", args.device, "--threads", str(args.threads)]
+    options += ["--bf16"] if args.bf16 else []
     print(header, "-" * len(header), sep="\n", flush=True)
     for name in names:
         rounds = (3, 1) if args.quick else (16, 4)
-        for row in measure(name, *rounds, args.device, args.bf16):
-            if not (args.quick and row["engine"] not in ("natural", "ours")):
-                command = [sys.executable, __file__, "--peak", f"{name}:{row['engine']}",
-                           "--device", args.device, "--threads", str(args.threads)]  # fmt: skip
-                command += ["--bf16"] if args.bf16 else []
+        table = measure(name, *rounds, args.device, args.bf16)
+        if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
+            table.append(kept_memory(name, rounds[0], options))
+        for row in table:
+            if row["engine"] == "natural-malloc":
+                pass
+            elif not (args.quick and row["engine"] not in ("natural", "ours")):
+                command = [sys.executable, __file__, "--peak", f"{name}:{row['engine']}", *options]
                 out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
                 row["peak_mb"] = round(float(out.split()[-1]))
             rows.append(row)
-            print(f"{row['model']:<12}{row['engine']:<14}{row['ratio_median']:>8.2f}"
+            print(f"{row['model']:<12}{row['engine']:<16}{row['ratio_median']:>8.2f}"
                   f"{row['ratio_min']:>8.2f}{row['seconds_median']:>9.3f}"
+                  f"{row['share'] or '':>7}"
                   f"{row['peak_mb'] or '':>9}", flush=True)  # fmt: skip
     if args.json:
         packages = ("torch", "transformers", "opacus", "numpy")

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -270,16 +271,10 @@ def compose(
 
     Raises ValueError for a pmf that is none, or sigma, steps outside their range.
     """
-    law = np.asarray(pmf, dtype=float)
-    law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
     _check(sigma, direction, DIRECTIONS)
     if steps < 1 or steps != int(steps):
         raise ValueError(f"steps={steps}: must be a whole number, at least 1")
-    lost = abs(1 - float(law.sum()))
-    if not (law.size and (law >= 0).all() and lost < 1e-9):
-        raise ValueError(f"pmf: adds up to {float(law.sum())}: must be probabilities that sum to 1")
-    if len(law) == 1:  # never sampled, the two laws are one: as if once in 10^300 rounds
-        law = np.array([1.0, 1e-300])
+    law, lost = _law(pmf)
     bins = _mirrored_bins if direction == "replace" else _bins
     losses, p, q, slack = bins(law, sigma, steps, points)
     if direction == "backward":
@@ -291,18 +286,8 @@ def compose(
     tilted = np.exp(np.minimum(np.log(np.maximum(q, 1e-290)) + ends, 700))
     tilted[1:] = np.where(q > 1e-290, np.minimum(tilted, p), p)[1:]
 
-    laws = {"mass": mass, "p": p, "q": q, "tilted": tilted}
-    reach = [_reach(laws[name], steps) for name in ("mass", "p", "q")]
-    low, high = min(r[0] for r in reach), max(r[1] for r in reach)
-    n = 1 << int(max(high - low, len(q))).bit_length()  # at least high - low + 1
-    window = (low + np.arange(n)) % n
-    total, rounding, log_n = {}, 0.0, math.log2(n)
-    for name, one in laws.items():
-        whole = fft.irfft(_power(fft.rfft(one, n), steps), n)
-        norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
-        rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
-        total[name] = np.maximum(whole[window], 0)
-    grid = steps * losses[0] + spacing * (low + np.arange(n))
+    low, total, rounding = _convolved({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
+    grid = steps * losses[0] + spacing * (low + np.arange(len(total["mass"])))
     tests = grid - steps * spacing
     tail = _discounted(total["tilted"], spacing)
     level = np.where(tests > 0, np.exp(-np.maximum(tests, 0)) * tail, _above(total["q"]))
@@ -316,6 +301,34 @@ def compose(
         tilted=tail,
         error=rounding + 6 * WRAP + steps * (lost + slack),
     )
+
+
+def _law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
+    """The probabilities up to the last that is not 0, at least two, and what they lack of 1."""
+    law = np.asarray(pmf, dtype=float)
+    law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
+    lost = abs(1 - float(law.sum()))
+    if not (law.size and (law >= 0).all() and lost < 1e-9):
+        raise ValueError(f"pmf: adds up to {float(law.sum())}: must be probabilities that sum to 1")
+    if len(law) == 1:  # never sampled, the two laws are one: as if once in 10^300 rounds
+        law = np.array([1.0, 1e-300])
+    return law, lost
+
+
+def _convolved(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array], float]:
+    """The sums of ``steps`` draws of each law on one window: its first index, the masses there by
+    name, and a bound on the rounding of one sum of them."""
+    reach = [_reach(laws[name], steps) for name in ("mass", "p", "q")]
+    low, high = min(r[0] for r in reach), max(r[1] for r in reach)
+    n = 1 << int(max(high - low, len(laws["q"]))).bit_length()  # at least high - low + 1
+    window = (low + np.arange(n)) % n
+    total, rounding, log_n = {}, 0.0, math.log2(n)
+    for name, one in laws.items():
+        whole = fft.irfft(_power(fft.rfft(one, n), steps), n)
+        norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
+        rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
+        total[name] = np.maximum(whole[window], 0)
+    return low, total, rounding
 
 
 def _above(mass: Array) -> Array:
@@ -347,35 +360,14 @@ def _bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
     k = np.arange(len(pmf))
     with np.errstate(divide="ignore"):
         log_pmf = np.log(pmf)
-
-    def drawn(
-        x: Array,
-    ) -> tuple[
-        Array, Array
-    ]:  # log of the part of dP/dQ where some point is drawn, and its slope in x
-        terms = log_pmf[1:] + (x[:, None] * k[1:] - k[1:] ** 2 / 2) / sigma**2
-        top = terms.max(axis=1)
-        e = np.exp(terms - top[:, None])
-        return top + np.log(e.sum(axis=1)), (e @ k[1:]) / e.sum(axis=1) / sigma**2
-
-    low, high = 0.0, float(k[-1] + REACH * sigma)
-    while high - low > 1e-3 * sigma:  # P is cut where WRAP is left of all rounds together
-        middle = (low + high) / 2
-        beyond = float(pmf @ special.ndtr((k - middle) / sigma))
-        low, high = (middle, high) if beyond > WRAP / steps else (low, middle)
+    drawn = partial(_drawn, log_pmf, sigma)
+    high = _cut(pmf, sigma, WRAP / steps)
     x = np.linspace(-REACH * sigma, high, 1 + math.ceil((high / sigma + REACH) * 8))
     some, _ = drawn(x)
     loss = np.logaddexp(log_pmf[0], some)
-    dx = (x[1] - x[0]) / sigma / math.sqrt(2 * math.pi)
-    support, window = loss[-1] - loss[0], 0.0
-    for log_weight, sign in ((loss, 1), (0.0, -1)):  # moments of the loss under P and under Q
-        w = dx * np.exp(log_weight - (x / sigma) ** 2 / 2)
-        mean = (w @ loss) / w.sum()
-        spread = math.sqrt(steps * (w @ (loss - mean) ** 2) / w.sum())
-        window += sign * steps * mean + 9 * spread
-    spacing = max(window, support, 1e-12) / points
+    spacing = _spacing(x, loss, sigma, steps, points)
 
-    n = 2 + math.ceil(support / spacing)
+    n = 2 + math.ceil((loss[-1] - loss[0]) / spacing)
     losses = loss[0] + spacing * np.arange(n)
     # log(e^loss - pmf_0), the start of which would cancel if it were formed from loss[0]
     start = np.log1p(np.exp(some[0] - log_pmf[0])) if pmf[0] else 0.0
@@ -390,12 +382,49 @@ def _bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
         if np.abs(move[1:]).max() <= 1e-13 * (1 + sigma):
             break
     edges[0] = x[0]
-    z = (edges[:, None] - k) / sigma  # (n, K + 1)
+    each, least = _between((edges[:, None] - k) / sigma)
+    slack = 8 * ULP * float((least @ (pmf + (k == 0))).sum())
+    return losses, each @ pmf, each[:, 0], slack
+
+
+def _drawn(log_pmf: Array, sigma: float, x: Array) -> tuple[Array, Array]:
+    """Log of the part of dP/dQ where some point is drawn, and its slope in x."""
+    k = np.arange(1, len(log_pmf))
+    terms = log_pmf[1:] + (x[:, None] * k - k**2 / 2) / sigma**2
+    top = terms.max(axis=1)
+    e = np.exp(terms - top[:, None])
+    return top + np.log(e.sum(axis=1)), (e @ k) / e.sum(axis=1) / sigma**2
+
+
+def _cut(pmf: Array, sigma: float, mass: float) -> float:
+    """Where at most ``mass`` of P is left beyond, to 0.001 sigma: bisection."""
+    k = np.arange(len(pmf))
+    low, high = 0.0, float(k[-1] + REACH * sigma)
+    while high - low > 1e-3 * sigma:
+        middle = (low + high) / 2
+        beyond = float(pmf @ special.ndtr((k - middle) / sigma))
+        low, high = (middle, high) if beyond > mass else (low, middle)
+    return high
+
+
+def _spacing(x: Array, loss: Array, sigma: float, steps: int, points: int) -> float:
+    """Of the grid of losses: its ``points`` span the loss and nearly all of the sum of rounds."""
+    dx = (x[1] - x[0]) / sigma / math.sqrt(2 * math.pi)
+    window = 0.0
+    for log_weight, sign in ((loss, 1), (0.0, -1)):  # moments of the loss under P and under Q
+        w = dx * np.exp(log_weight - (x / sigma) ** 2 / 2)
+        mean = (w @ loss) / w.sum()
+        spread = math.sqrt(steps * (w @ (loss - mean) ** 2) / w.sum())
+        window += sign * steps * mean + 9 * spread
+    return float(max(window, loss[-1] - loss[0], 1e-12) / points)
+
+
+def _between(z: Array) -> tuple[Array, Array]:
+    """Masses of N(0, 1) between ascending ``z (n, K + 1)``, tails first and last, ``(n + 1, K +
+    1)``, and the lesser of the two tails at each."""
     below, over = special.ndtr(z), special.ndtr(-z)
     inside = np.where(z[1:] > 0, over[:-1] - over[1:], below[1:] - below[:-1])
-    each = np.concatenate([below[:1], inside, over[-1:]])
-    slack = 8 * ULP * float((np.minimum(below, over) @ (pmf + (k == 0))).sum())
-    return losses, each @ pmf, each[:, 0], slack
+    return np.concatenate([below[:1], inside, over[-1:]]), np.minimum(below, over)
 
 
 def _mirrored_bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
@@ -414,11 +443,9 @@ def _mirrored_bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
     edges = crossings(pair, losses, -high, high)
     masses, slack = [], 0.0
     for sign in (1, -1):
-        z = (edges[:, None] - sign * k) / sigma
-        below, over = special.ndtr(z), special.ndtr(-z)
-        inside = np.where(z[1:] > 0, over[:-1] - over[1:], below[1:] - below[:-1])
-        masses.append(np.concatenate([below[:1], inside, over[-1:]]) @ pmf)
-        slack += 8 * ULP * float((np.minimum(below, over) @ pmf).sum())
+        each, least = _between((edges[:, None] - sign * k) / sigma)
+        masses.append(each @ pmf)
+        slack += 8 * ULP * float((least @ pmf).sum())
     return losses, masses[0], masses[1], slack
 
 

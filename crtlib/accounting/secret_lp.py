@@ -14,13 +14,15 @@ bound that trusts no solver.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, sparse
 
 SOLVERS = ("auto", "highs", "pdlp", "greedy")
-SMALL = 100_000  # incidences up to which the exact solver takes seconds
+SMALL = 20_000  # incidences up to which the exact solver takes half a second
+BEARABLE = 100_000  # up to which it takes ten: where the first-order solver is not installed
 FILLS = 40
 
 
@@ -50,8 +52,9 @@ def solve(incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "aut
 
     ``incidence (secrets, examples)`` is 1 where the example holds the secret. ``solver``: "highs"
     (SciPy, exact), "pdlp" (ortools, first-order, for millions of incidences), or "auto": highs
-    where it takes seconds, else pdlp. "greedy" is the baseline, contribution bounding: examples
-    whole or not at all, those with the fewest secrets first, while no secret has too many.
+    where it is as fast (or bearable, and ortools is absent), else pdlp. "greedy" is the baseline,
+    contribution bounding: examples whole or not at all, those with the fewest secrets first, while
+    no secret has too many.
 
     Raises ValueError for budgets that are not positive, RuntimeError where a solver gives up.
     """
@@ -66,7 +69,8 @@ def solve(incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "aut
     if solver == "greedy":
         return Weights(_greedy(a, b), np.zeros(a.shape[0]), float(a.shape[1]), solver)
     if solver == "auto":
-        solver = "highs" if a.nnz <= SMALL else "pdlp"
+        exact = SMALL if find_spec("ortools") else BEARABLE
+        solver = "highs" if a.nnz <= exact else "pdlp"
     slack = np.diff(a.indptr) <= b  # a budget that no weights can exceed
     tight = a[~slack]
     weights, prices = np.ones(a.shape[1]), np.zeros(a.shape[0])

@@ -23,6 +23,10 @@ def sweep(
     ] = None,
     store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
     workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    executor: Annotated[
+        str,
+        typer.Option(help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME."),
+    ] = "processes:",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, how long, what lacks.")
@@ -53,6 +57,7 @@ def sweep(
         runs,
         profile=profile,
         workers=workers,
+        executor=executor,
         device=device,
         keep_models=keep_models,
         progress=sys.stderr.isatty(),

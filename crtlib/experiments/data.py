@@ -144,10 +144,17 @@ def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
     if corpora.source(corpus).draw or not dialogues:
         return None
     reserve = dialogues if is_corpus(corpus) else 0  # the search has a block to itself
-    size, needed = len(_loaded(corpus)), dialogues + reserve + labelled
+    needed = dialogues + reserve + labelled
+    size = _size(corpus, needed)
     if size < needed:
         return f"{corpus}: has {size} dialogues here, {needed} are needed"
     return None
+
+
+@functools.lru_cache(maxsize=64)
+def _size(corpus: str, needed: int) -> int:
+    """How many dialogues it has, counted up to ``needed``: reading all takes seconds."""
+    return len(corpora.load(corpus, limit=needed))
 
 
 @functools.lru_cache(maxsize=1)

@@ -17,17 +17,18 @@ have processes, any executor, a device, resume, progress and provenance.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
-import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,16 @@ import torch
 from tqdm.auto import tqdm
 
 from crtlib.checks import MachineError
-from crtlib.experiments import tables
+from crtlib.experiments import executors, tables
+from crtlib.experiments.leases import Lease
 from crtlib.experiments.store import Row, Store
 from crtlib.experiments.study import Desk, Study
 
 ATTEMPTS = 2
 """A run that fails is tried once more; then it is recorded, and the others go on."""
+
+POLL = 1.0
+"""Seconds between two looks at runs that another sweep is doing."""
 
 
 class UnfinishedError(MachineError):
@@ -125,7 +130,7 @@ def sweep(
     *,
     profile: str = "custom",
     workers: int = 2,
-    executor: Executor | None = None,
+    executor: Executor | str = "processes:",
     device: str = "auto",
     keep_models: bool = True,
     progress: bool = True,
@@ -133,8 +138,10 @@ def sweep(
     """Run what ``store`` lacks, the long runs first, and return the table of all ``studies``.
 
     Each finished run is written atomically by this process, whatever the executor, so a kill loses
-    at most the runs in flight, and those go on from their checkpoints. Any
-    ``concurrent.futures.Executor`` serves (a Dask client's too); by default ``workers`` processes.
+    at most the runs in flight, and those go on from their checkpoints. ``executor`` is a name of
+    :mod:`crtlib.experiments.executors`, by default ``workers`` processes, or any
+    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name.
+    Several sweeps may fill one store: each run is done by one of them (a lease in ``leases/``).
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
     training. A run that fails is recorded in ``failures/`` of the store and tried once more, the
     others go on; a worker that dies costs its own run an attempt.
@@ -143,20 +150,26 @@ def sweep(
     :class:`UnfinishedError` at the end where runs have failed.
     """
     device = device_by_name(device)
-    with store.alone():
-        todo = plan(studies, store)
-        if todo.lacking:
-            raise ValueError("; ".join(todo.lacking))
-        if todo.missing:
-            run = _Sweep(store, profile, device, keep_models)
-            failed = run.all(todo.missing, workers, executor, progress)
-            if failed:
-                last = json.loads(store.failures(failed[0]).read_text().splitlines()[-1])
-                raise UnfinishedError(
-                    f"{len(todo.studies) - len(failed)} of {len(todo.studies)} runs are done, "
-                    f"{len(failed)} failed ({_kinds(failed, todo.missing)}: {last['message']}); "
-                    f"see {store.folder / 'failures'}; the same command tries them again"
-                )
+    store.begin()
+    todo = plan(studies, store)
+    if todo.lacking:
+        raise ValueError("; ".join(todo.lacking))
+    if todo.missing:
+        where: contextlib.AbstractContextManager[Executor | None] = (
+            executors.by_name(executor, workers)
+            if isinstance(executor, str)
+            else contextlib.nullcontext(executor)
+        )
+        with where as pool:
+            run = _Sweep(store, profile, device, keep_models, workers, pool)
+            failed = run.all(todo.missing, progress)
+        if failed:
+            last = json.loads(store.failures(failed[0]).read_text().splitlines()[-1])
+            raise UnfinishedError(
+                f"{len(todo.studies) - len(failed)} of {len(todo.studies)} runs are done, "
+                f"{len(failed)} failed ({_kinds(failed, todo.missing)}: {last['message']}); "
+                f"see {store.folder / 'failures'}; the same command tries them again"
+            )
     return store.table(list(todo.studies))
 
 
@@ -178,35 +191,31 @@ def _kinds(failed: Iterable[str], studies: Mapping[str, Study]) -> str:
 
 @dataclass(frozen=True)
 class _Sweep:
-    """One sweep on its way: where results go, and how its runs are described."""
+    """One sweep on its way: where results go, how its runs are described, and who runs them."""
 
     store: Store
     profile: str
     device: str
     keep_models: bool
+    workers: int
+    executor: Executor | None
+    owner: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def all(
-        self,
-        missing: Mapping[str, Study],
-        workers: int,
-        executor: Executor | None,
-        progress: bool,
-    ) -> list[str]:
+    def all(self, missing: Mapping[str, Study], progress: bool) -> list[str]:
         """Run these studies; the keys of those that failed in every attempt."""
-        order = sorted(missing, key=lambda key: -missing[key].cost())
+        waiting = sorted(missing, key=lambda key: -missing[key].cost())
         attempts = dict.fromkeys(missing, 0)
         total = sum(study.cost() for study in missing.values())
         shape = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
-        done = 0
+        done, failed = 0, list[str]()
         bar = tqdm(total=total, bar_format=shape, disable=not progress)
         bar.set_description_str(f"run 0 of {len(missing)}")
-        waiting = order
-        failed: list[str] = []
         try:
             while waiting:
                 again: list[str] = []
-                for key, error in self._round(missing, waiting, workers, executor):
-                    if error is None:
+                before = done
+                for key, error in self._round(missing, waiting):
+                    if error is None or (isinstance(error, _Elsewhere) and self.store.has(key)):
                         done += 1
                         bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
                         bar.update(missing[key].cost())
@@ -215,27 +224,26 @@ class _Sweep:
                         attempts[key] += 1
                         self._note(key, missing[key], attempts[key], error)
                     (again if attempts[key] < ATTEMPTS else failed).append(key)
+                if again and done == before:  # another sweep has them; or the pool broke
+                    time.sleep(POLL)
                 waiting = again
         finally:
             bar.close()
         return failed
 
     def _round(
-        self,
-        missing: Mapping[str, Study],
-        keys: Sequence[str],
-        workers: int,
-        executor: Executor | None,
-    ) -> Iterable[tuple[str, BaseException | None]]:
+        self, missing: Mapping[str, Study], keys: Sequence[str]
+    ) -> Iterator[tuple[str, BaseException | None]]:
         """Each key with None when its run is recorded, or with what went wrong."""
-        pool = executor or process_pool(min(workers, len(keys)))
-        futures: dict[Future[_Result], str] = {}
+        pool = self.executor or process_pool(min(self.workers, len(keys)))
+        futures: dict[Future[_Result | None], str] = {}
         try:
             for key in keys:
                 model = self.store.model(key) if self.keep_models else None
                 desk = Desk(self.store.checkpoint(key), model, self.device)
+                task = _Task(missing[key], key, desk, self.store, self.owner)
                 try:
-                    futures[pool.submit(_run, missing[key], desk)] = key
+                    futures[pool.submit(_run, task)] = key
                 except BrokenProcessPool:  # a worker died while the others were handed out
                     yield key, _NotStarted()
             for future in as_completed(futures):
@@ -243,40 +251,51 @@ class _Sweep:
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise error
                 if isinstance(error, BrokenProcessPool):
-                    started = self._marker(key)
-                    error = _KilledError() if started.exists() else _NotStarted()
-                    started.unlink(missing_ok=True)
+                    begun = self._lease(key).facts().get("owner") == self.owner
+                    error = _KilledError() if begun else _NotStarted()
                 elif error is None:
-                    self._record(key, missing[key], future.result())
+                    if result := future.result():
+                        self._record(key, missing[key], result)
+                    else:
+                        error = _Elsewhere()
                 yield key, error
         finally:
-            if executor is None:
+            if self.executor is None:
                 pool.shutdown(cancel_futures=True)
 
-    def _marker(self, key: str) -> Path:
-        return _started(self.store.checkpoint(key))
+    def _lease(self, key: str) -> Lease:
+        return self.store.lease(key, self.owner)
 
     def _record(self, key: str, study: Study, result: _Result) -> None:
-        facts = tables.provenance(
-            profile=self.profile,
-            device=self.device,
-            seconds=result.seconds,
-            cpu_seconds=result.cpu_seconds,
-        )
-        self.store.write(key, {"study": study.kind, **asdict(study)}, facts, result.rows)
+        """Keep a result. Where another sweep was faster, the two are compared: the first stays,
+        and a difference is noted."""
+        first = self.store.read(key) if self.store.has(key) else None
+        if first is None:
+            facts = tables.provenance(
+                profile=self.profile,
+                device=self.device,
+                seconds=result.seconds,
+                cpu_seconds=result.cpu_seconds,
+            )
+            self.store.write(key, {"study": study.kind, **asdict(study)}, facts, result.rows)
+        elif json.dumps(first["rows"]) != json.dumps([list(row) for row in result.rows]):
+            self._note(key, study, 1, _DiffersError())
+        self._lease(key).release()
 
     def _note(self, key: str, study: Study, attempt: int, error: BaseException) -> None:
         """A line in the run's failure record: types, places and numbers, never text."""
         frames = traceback.extract_tb(error.__traceback__)
         ours = [f for f in frames if "crtlib" in f.filename] or frames
         where = f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}" if ours else ""
-        message = str(error) if isinstance(error, (ValueError, _KilledError)) else ""
+        message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
+        lease = self._lease(key).facts()
         line = {
             "schema": "crtlib/failure/1",
             "key": key,
             "study": {"kind": study.kind, **asdict(study)},
             "attempt": attempt,
-            "host": socket.gethostname(),
+            "host": lease.get("host"),
+            "started": lease.get("since"),
             "ended": time.time(),
             "kind": _kind(error),
             "where": where,
@@ -286,23 +305,51 @@ class _Sweep:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line, default=str) + "\n")
+        self._lease(key).release()
 
 
-class _KilledError(RuntimeError):
-    """The worker that ran this study died."""
+class _Ours(RuntimeError):
+    """What the sweep itself says of a run."""
 
     def __str__(self) -> str:
-        return "the worker died (killed, or out of memory)"
+        return (self.__doc__ or "").rstrip(".")
 
 
-class _NotStarted(RuntimeError):
+class _KilledError(_Ours):
+    """The worker died (killed, or out of memory)."""
+
+
+class _DiffersError(_Ours):
+    """Two sweeps ran it with different results."""
+
+
+class _NotStarted(_Ours):
     """The pool broke before this study was begun: not its fault, and no attempt."""
 
 
+class _Elsewhere(_NotStarted):
+    """Another sweep has done it, or is doing it."""
+
+
 def _kind(error: BaseException) -> str:
-    if isinstance(error, _KilledError):
+    if isinstance(error, _DiffersError):
+        return "differs"
+    if isinstance(error, _KilledError) or type(error).__name__ == "KilledWorker":  # Dask's
         return "killed"
+    if isinstance(error, TimeoutError):
+        return "timeout"
     return "memory" if isinstance(error, MemoryError) else "exception"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker is handed."""
+
+    study: Study
+    key: str
+    desk: Desk
+    store: Store
+    owner: str
 
 
 @dataclass(frozen=True)
@@ -312,26 +359,31 @@ class _Result:
     cpu_seconds: float
 
 
-def _started(checkpoint: Path) -> Path:
-    return checkpoint.with_suffix(".started")
-
-
-def _run(study: Study, desk: Desk) -> _Result:
-    """Run one study here, in a worker; its time is that of everything, preparing included."""
+def _run(task: _Task) -> _Result | None:
+    """Run one study here, in a worker; its time is that of everything, preparing included. None
+    where another sweep has done it, or is doing it."""
     torch.set_num_threads(1)  # two processes beat two threads at these sizes
-    assert desk.checkpoint is not None
-    started = _started(desk.checkpoint)
-    started.parent.mkdir(parents=True, exist_ok=True)
-    started.touch()
-    wall, cpu = time.perf_counter(), time.process_time()
-    rows = list(study.run(desk))
-    seconds = time.perf_counter() - wall, time.process_time() - cpu
-    started.unlink(missing_ok=True)
-    return _Result(rows, *seconds)
+    lease = task.store.lease(task.key, task.owner)
+    with lease.held() as ours:
+        if not ours:
+            return None
+        if task.store.has(task.key):
+            lease.release()
+            return None
+        wall, cpu = time.perf_counter(), time.process_time()
+        rows = list(task.study.run(task.desk))
+        return _Result(rows, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+"""Of glibc, read when a process starts: memory that a step frees is kept for the next one. Fresh
+pages from the system cost a GPT-2 a tenth of its time."""
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
     """Fresh processes that end with this one."""
+    for name, setting in MALLOC.items():  # for those that we start; ours has started
+        os.environ.setdefault(name, setting)
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_with_parent)
 

@@ -14,19 +14,18 @@ grows, it is scored again, not trained again.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from crtlib import files
+from crtlib.experiments.leases import Lease
 
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""
@@ -70,17 +69,21 @@ class Store:
         """The failure records of a run, a line an attempt."""
         return self.folder / "failures" / f"{key}.jsonl"
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until no other sweep fills this store: two notebooks may ask for the same runs."""
+    def lease(self, key: str, owner: str) -> Lease:
+        """The right to run this study, of a sweep called ``owner``."""
+        return Lease(self.folder / "leases" / f"{key}.json", owner)
+
+    def begin(self) -> None:
+        """Make it a store, if it is none yet."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "VERSION").exists():
             files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
-        with (self.folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder ends
-            for part in self.folder.rglob(".*.part"):  # of a sweep that was killed
+        leases = [self.lease(path.stem, "") for path in (self.folder / "leases").glob("*.json")]
+        if any(lease.living() for lease in leases):
+            return
+        for part in self.folder.rglob(".*.part"):  # of a sweep that was killed
+            if not part.name.startswith(".VERSION"):  # of one that begins beside this one
                 part.unlink(missing_ok=True)
-            yield
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The run's cell, or None where there is none. A damaged file is set aside, as

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 Sink = Callable[[list[tuple[Tensor, Tensor]]], None]
 SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
 TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
+FUSED = frozenset({"cuda"})
+"""Kinds of device with one kernel for a whole recurrence (cuDNN); elsewhere a scan is faster."""
 
 
 class _Scan(torch.autograd.Function):
@@ -90,7 +92,17 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (batch, time, inputs) -> (batch, time, hidden)
         with torch.autocast(x.device.type, enabled=False):  # a long recurrence wants precision
             x = x.to(next(self.parameters()).dtype)
+            if x.device.type in FUSED and self.initial is None:
+                return self.fused(x)
             return _Scan.apply(self, self.sink, x, *self.weights())
+
+    def fused(self, x: Tensor) -> Tensor:
+        """The forward pass in torch's own kernel, whose backward pass gives what ``sink`` needs.
+
+        It is fed the pre-activations through an identity, so the gradient of its input is that of
+        the gates; without a sink it is fed ``x``, and autograd sees the weights.
+        """
+        raise NotImplementedError
 
 
 class Lstm(Recurrent):
@@ -117,6 +129,18 @@ class Lstm(Recurrent):
         i, f, g, o = (other.bias_ih_l0 + other.bias_hh_l0).chunk(4)
         self.bias.copy_(torch.cat([o, i, f, g]))
 
+    def fused(self, x: Tensor) -> Tensor:
+        n, sink = self.size, self.sink
+        w_x, w_h = self.weight.roll(-n, 0).split([self.inputs, n], dim=1)  # torch: i, f, g, o
+        bias = self.bias.roll(-n, 0)
+        if sink is None:
+            return _kernel(torch.lstm, x, [w_x, w_h, bias, torch.zeros_like(bias)], states=2)
+        gates = _watched(F.linear(x, w_x.detach(), bias.detach()))
+        out = _kernel(torch.lstm, gates, [_identity(gates), w_h.detach()], states=2)
+        inputs = torch.cat([x.detach(), _before(out)], dim=2)
+        gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
+        return out
+
     def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
         n = self.size
         w_x, w_h = self.weight.split([self.inputs, n], dim=1)
@@ -129,15 +153,16 @@ class Lstm(Recurrent):
             out[0].zero_(), cells[0].zero_()
         else:
             out[0].copy_(state[0]), cells[0].copy_(state[1])
-        w_h, outs, cell = w_h.T, out.unbind(), cells.unbind()
-        for t, (gate, tanh) in enumerate(zip(gates.unbind(), tanhs.unbind(), strict=True)):
-            gate.addmm_(outs[t], w_h)
-            gate[:, : 3 * n].sigmoid_()
-            gate[:, 3 * n :].tanh_()
-            o, i, f, g = gate.split(n, dim=1)
-            torch.mul(f, cell[t], out=cell[t + 1]).addcmul_(i, g)
-            torch.tanh(cell[t + 1], out=tanh)
-            torch.mul(o, tanh, out=outs[t + 1])
+        w_h, outs, cell, tanh, gate = w_h.T, *map(torch.unbind, (out, cells, tanhs, gates))
+        open_ = gates[..., : 3 * n].unbind()
+        o, i, f, g = map(torch.unbind, gates.split(n, dim=2))
+        for t in range(time):
+            gate[t].addmm_(outs[t], w_h)
+            open_[t].sigmoid_()
+            g[t].tanh_()
+            torch.mul(f[t], cell[t], out=cell[t + 1]).addcmul_(i[t], g[t])
+            torch.tanh(cell[t + 1], out=tanh[t])
+            torch.mul(o[t], tanh[t], out=outs[t + 1])
         return out[1:].transpose(0, 1), (out[-1], cells[-1]), (gates, cells, tanhs, out)
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,22 +179,24 @@ class Lstm(Recurrent):
         d_gates = torch.empty_like(gates)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         d_cell, work = torch.zeros_like(cells[0]), torch.empty_like(gates[0])
-        w_o, w_i, w_f, w_g = work.split(n, dim=1)
-        dg, do, gate, tanh = d_gates.unbind(), d_out.unbind(), gates.unbind(), tanhs.unbind()
-        cell = cells.unbind()
+        w_o, w_i, _, w_g = work.split(n, dim=1)
+        w_open, w_cell, wide = work[:, : 3 * n], work[:, n:].unflatten(1, (3, n)), d_cell[:, None]
+        dg, do, tanh = d_gates.unbind(), d_out.unbind(), tanhs.unbind()
+        o, i, f, g = gates.split(n, dim=2)
+        by_cell = torch.stack([g, cells[:-1], i], dim=2).unbind()  # the factors of i, f and g
+        open_, d_open, d_g = (x.unbind() for x in (gates[..., : 3 * n], d_gates[..., : 3 * n],
+                                                   d_gates[..., 3 * n :]))  # fmt: skip
+        o, f, g = o.unbind(), f.unbind(), g.unbind()
         for t in range(len(do) - 1, -1, -1):
             if t + 1 < len(do):
                 do[t].addmm_(dg[t + 1], w_h)
-            o, i, f, g = gate[t].split(n, dim=1)
-            torch.mul(do[t], o, out=w_o)
+            torch.mul(do[t], o[t], out=w_o)
             d_cell.add_(TANH_BACKWARD(w_o, tanh[t], grad_input=w_i))
             torch.mul(do[t], tanh[t], out=w_o)
-            torch.mul(d_cell, g, out=w_i)
-            torch.mul(d_cell, cell[t], out=w_f)
-            torch.mul(d_cell, i, out=w_g)
-            d_cell.mul_(f)
-            SIGMOID_BACKWARD(work[:, : 3 * n], gate[t][:, : 3 * n], grad_input=dg[t][:, : 3 * n])
-            TANH_BACKWARD(w_g, g, grad_input=dg[t][:, 3 * n :])
+            torch.mul(wide, by_cell[t], out=w_cell)
+            d_cell.mul_(f[t])
+            SIGMOID_BACKWARD(w_open, open_[t], grad_input=d_open[t])
+            TANH_BACKWARD(w_g, g[t], grad_input=d_g[t])
         inputs = torch.cat([x.transpose(0, 1), out[:-1]], dim=2)  # (time, batch, inputs + hidden)
         d_x = (d_gates @ w_x).transpose(0, 1)
         return d_x, [(inputs.transpose(0, 1), d_gates.transpose(0, 1))]
@@ -200,6 +227,25 @@ class Gru(Recurrent):
         for mine, other_weight in zip(self.weights(), theirs, strict=True):
             mine.copy_(other_weight)
 
+    def fused(self, x: Tensor) -> Tensor:
+        n, sink, weights = self.size, self.sink, self.weights()
+        if sink is None:
+            w_x, b_x, w_h, b_h = weights
+            return _kernel(torch.gru, x, [w_x, w_h, b_x, b_h], states=1)
+        w_x, b_x, w_h, b_h = (w.detach() for w in weights)
+        gates = _watched(F.linear(x, w_x, b_x))
+        own = [_identity(gates), w_h, torch.zeros_like(b_x), b_h]
+        out = _kernel(torch.gru, gates, own, states=1)
+        x, before = x.detach(), _before(out)
+        reset = F.linear(before, w_h[:n], b_h[:n]).add_(gates.detach()[..., :n]).sigmoid_()
+
+        def pairs(grad: Tensor) -> None:
+            from_h = torch.cat([grad[..., : 2 * n], grad[..., 2 * n :] * reset], dim=2)
+            sink([(x, grad), (before, from_h)])
+
+        gates.register_hook(pairs)
+        return out
+
     def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
         n = self.size
         gates = F.linear(x.transpose(0, 1), self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
@@ -207,13 +253,16 @@ class Gru(Recurrent):
         out = gates.new_empty(time + 1, batch, n)
         out[0] = 0 if state is None else state[0]
         recurrent = gates.new_empty(time, batch, n)  # what the reset gate multiplies
-        for t, gate in enumerate(gates.unbind()):
-            from_h = torch.addmm(self.bias_h, out[t], self.weight_h.T)
-            gate[:, : 2 * n].add_(from_h[:, : 2 * n]).sigmoid_()
-            r, z, new = gate.split(n, dim=1)
-            recurrent[t] = from_h[:, 2 * n :]
-            new.addcmul_(r, recurrent[t]).tanh_()
-            torch.lerp(new, out[t], z, out=out[t + 1])
+        open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
+        outs, recurrents, w_h = out.unbind(), recurrent.unbind(), self.weight_h.T
+        from_h = gates.new_empty(batch, 3 * n)
+        h_open, h_new = from_h.split([2 * n, n], dim=1)
+        for t in range(time):
+            torch.addmm(self.bias_h, outs[t], w_h, out=from_h)
+            open_[t].add_(h_open).sigmoid_()
+            recurrents[t].copy_(h_new)
+            new[t].addcmul_(r[t], h_new).tanh_()
+            torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
         return out[1:].transpose(0, 1), (out[-1],), (gates, recurrent, out)
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
@@ -221,17 +270,47 @@ class Gru(Recurrent):
         n = self.size
         weight_x, weight_h = self.weight_x.detach(), self.weight_h.detach()
         d_x_gates, d_h_gates = torch.empty_like(gates), torch.empty_like(gates)
-        d_out = grad.transpose(0, 1)
-        carry = torch.zeros_like(out[0])
-        for t in range(len(gates) - 1, -1, -1):
-            d = d_out[t] + carry
-            r, z, new = gates[t].split(n, dim=1)
-            d_new = d * (1 - z) * (1 - new * new)
-            d_r = d_new * recurrent[t] * r * (1 - r)
-            d_z = d * (out[t] - new) * z * (1 - z)
-            torch.cat([d_r, d_z, d_new], dim=1, out=d_x_gates[t])
-            torch.cat([d_r, d_z, d_new * r], dim=1, out=d_h_gates[t])
-            carry = torch.addmm(d * z, d_h_gates[t], weight_h)
+        d_out, carry = grad.transpose(0, 1), torch.zeros_like(out[0])
+        r, z, new = gates.split(n, dim=2)
+        keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, out[:-1] - new
+        of_z = torch.empty_like(carry)
+        dx_r, dx_z, dx_new = map(torch.unbind, d_x_gates.split(n, dim=2))
+        dh, dh_new = d_h_gates.unbind(), d_h_gates[..., 2 * n :].unbind()
+        dx_open, dh_open = (d[..., : 2 * n].unbind() for d in (d_x_gates, d_h_gates))
+        parts = (r, z, keep, flat, shut, change, recurrent, d_out)
+        steps = list(zip(*map(torch.unbind, parts), strict=True))
+        for t in range(len(steps) - 1, -1, -1):
+            r, z, keep, flat, shut, change, from_h, d = steps[t]
+            d = d + carry
+            torch.mul(d, keep, out=dx_new[t]).mul_(flat)
+            torch.mul(dx_new[t], from_h, out=dx_r[t]).mul_(r).mul_(shut)
+            torch.mul(d, change, out=dx_z[t]).mul_(z).mul_(keep)
+            dh_open[t].copy_(dx_open[t])
+            torch.mul(dx_new[t], r, out=dh_new[t])
+            torch.addmm(torch.mul(d, z, out=of_z), dh[t], weight_h, out=carry)
         pairs = [(x, d_x_gates.transpose(0, 1)), (out[:-1].transpose(0, 1),
                  d_h_gates.transpose(0, 1))]  # fmt: skip
         return (d_x_gates @ weight_x).transpose(0, 1), pairs
+
+
+# --------------------------------------------------------------------------- torch's kernels
+def _kernel(run: Callable[..., Any], x: Tensor, weights: list[Tensor], *, states: int) -> Tensor:
+    """``torch.lstm`` or ``torch.gru`` of one layer from zeros: (batch, time, hidden)."""
+    zeros = x.new_zeros(1, len(x), weights[1].shape[1])
+    start = (zeros, zeros) if states == 2 else zeros
+    # has_biases, num_layers, dropout, train (keep what backward needs), bidirectional, batch_first
+    return run(x, start, weights, len(weights) == 4, 1, 0.0, True, False, True)[0]
+
+
+def _identity(gates: Tensor) -> Tensor:
+    return torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
+
+
+def _watched(x: Tensor) -> Tensor:
+    """With a gradient in the backward pass, also where nothing before it learns."""
+    return x if x.requires_grad or not torch.is_grad_enabled() else x.requires_grad_()
+
+
+def _before(out: Tensor) -> Tensor:
+    """The output before each step, zeros before the first."""
+    return F.pad(out.detach()[:, :-1], (0, 0, 1, 0))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 from crtlib.text.records import Point
 
 Method = Literal["exact", "bloom", "near"]
+RECENT = 2**15  # texts whose substrings are remembered: dialogues are many variants of a few
 LOST = 0.01  # the share of near pairs, right at the threshold, that may be overlooked
 
 
@@ -105,12 +107,17 @@ def _near(
 ) -> list[bool]:
     datasketch = _needed("datasketch")
 
+    @lru_cache(maxsize=RECENT)
     def shingles(text: str) -> set[bytes]:
         last = max(len(text) - shingle, 0)
         return {text[i : i + shingle].encode() for i in range(last + 1)}
 
-    def similarity(a: set[bytes], b: set[bytes]) -> float:
-        return len(a & b) / len(a | b)
+    def near(a: set[bytes], b: set[bytes]) -> bool:
+        small, large = sorted((len(a), len(b)))
+        if small / large < threshold:  # the most that they can share
+            return False
+        both = len(a & b)
+        return both / (small + large - both) >= threshold
 
     # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
     # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
@@ -130,9 +137,7 @@ def _near(
         parts = shingles(text)
         sketch = empty.copy()
         sketch.update_batch(parts)
-        repeated[i] = any(
-            similarity(parts, shingles(texts[j])) >= threshold for j in index.query(sketch)
-        )
+        repeated[i] = any(near(parts, shingles(texts[j])) for j in index.query(sketch))
         if not repeated[i]:
             index.insert(i, sketch, check_duplication=False)
     return repeated

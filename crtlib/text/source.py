@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -174,9 +175,13 @@ def digest(paths: list[Path]) -> str:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    if not path.is_file():
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        facts = None
+    if facts is None or not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path}: no such file")
-    return path.stat().st_size, path.stat().st_mtime_ns
+    return facts.st_size, facts.st_mtime_ns
 
 
 @lru_cache(maxsize=4096)

@@ -73,7 +73,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
     """min(1, clip_norm / norm): 1 for a gradient of zero, 0 where the norm is not finite."""
     factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
-    return torch.where(norms.isfinite(), factors, 0)
+    return factors.nan_to_num(0, posinf=math.inf)  # of an infinite norm it is 0 already
 
 
 def gradient(parameter: nn.Parameter) -> Tensor:

@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -192,7 +193,7 @@ def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     # Products of tiny probabilities are denormal, which slows a CPU down fourfold and more.
-    flushed = float(torch.tensor(1e-39) * 1) == 0
+    flushed = bool(np.float32(1e-39) * np.float32(1) == 0)  # this thread's mode; torch cannot say
     torch.set_flush_denormal(True)
     try:
         with torch.autocast(device, enabled=False), torch.no_grad():

@@ -84,6 +84,5 @@ class Examples:
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""
-        back = torch.empty_like(self.order)
-        back[self.order] = torch.arange(len(back), device=back.device)
+        back = self.order.argsort()
         return tuple(x[back] for x in values)

@@ -5,9 +5,9 @@ The golden cells are Figure 6 and the group table; sigma has seven digits there,
 
 import json
 import math
-import subprocess
 import sys
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from crtlib import __main__ as cli
 from crtlib.accounting import accountants, confidentiality, ledger
 from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
 from crtlib.accounting.events import SampledGaussian
@@ -647,35 +648,39 @@ def test_mistakes_are_named_in_one_line(call, message):
 SETTING = "--delta 1e-5 --batch-size 1000 --points 10000 --epochs 10 --gamma 0.1"
 
 
-def crtlib(arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "crtlib", "account", *arguments.split()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+@pytest.fixture
+def crtlib(monkeypatch, capsys):
+    """The command in this process: a fresh one takes seconds to import what it needs."""
+
+    def call(arguments):
+        monkeypatch.setattr(sys, "argv", ["crtlib", "account", *arguments.split()])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return SimpleNamespace(returncode=end.value.code, **capsys.readouterr()._asdict())
+
+    return call
 
 
-def test_command_account():
+def test_command_account(crtlib):
     paper = "--neighbouring add_or_remove"
-    told = json.loads(crtlib(f"--epsilon 2 {SETTING} {paper} --accountant autodp --json").stdout)
+    told = json.loads(crtlib(f"--epsilon 2 {SETTING} {paper} --accountant autodp --json").out)
     assert told["noise_multiplier"] == pytest.approx(2.42632, abs=1e-5)
     assert told["confidentiality_epsilon"] == pytest.approx(0.37438, abs=1e-5)
     assert (told["sampling_probability"], told["steps"]) == (0.1, 100)
-    honest = json.loads(crtlib(f"--epsilon 2 {SETTING} --json").stdout)
+    honest = json.loads(crtlib(f"--epsilon 2 {SETTING} --json").out)
     assert honest["neighbouring_relation"] == "replace"
     assert honest["noise_multiplier"] > told["noise_multiplier"]
     assert honest["epsilon"] == pytest.approx(2) and "replaced" in honest["neighbours"]
     assert [row["copies"] for row in honest["by_copies"]] == [1, 5, 20]
-    back = crtlib(f"--noise-multiplier 2.2477115 {SETTING} {paper}").stdout
+    back = crtlib(f"--noise-multiplier 2.2477115 {SETTING} {paper}").out
     assert "(0.3619, 1e-05) Bayesian confidentiality" in back and "gamma = 0.1 (assumed)" in back
     assert "not exchanging its secret for a mask" in back
 
 
-def test_command_account_of_a_huge_run():
+def test_command_account_of_a_huge_run(crtlib):
     """10^12 steps: a looser bound answers, within seconds, and is named."""
     setting = "--points 1000000000 --epochs 10000 --batch-size 10 --epsilon 1 --delta 1e-5"
-    told = json.loads(crtlib(f"{setting} --json").stdout)
+    told = json.loads(crtlib(f"{setting} --json").out)
     assert told["steps"] == 10**13 // 10 and told["accountant"] == "rdp"
     assert told["epsilon"] <= 1 and 0 < told["noise_multiplier"] < 1
 
@@ -700,7 +705,7 @@ def test_the_public_rate_is_added_to_delta():
         ("--epsilon 2 --batch-size 20000", "batch_size=20000.0"),
     ],
 )
-def test_command_account_refuses(arguments, message):
+def test_command_account_refuses(crtlib, arguments, message):
     done = crtlib(f"{SETTING} {arguments}")
-    assert done.returncode == 2 and done.stdout == ""
-    assert message in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and done.out == ""
+    assert message in done.err and done.err.count("\n") == 1

@@ -85,6 +85,17 @@ def test_pdlp_says_when_it_stopped_early():
         secret_lp._pdlp(a * np.nan, b)
 
 
+def test_the_solver_that_is_fast_is_chosen(monkeypatch):
+    pytest.importorskip("ortools")
+    a, b = instance()
+    assert a.nnz < secret_lp.SMALL and secret_lp.solve(a, b).solver == "highs"
+    monkeypatch.setattr(secret_lp, "SMALL", a.nnz - 1)
+    first_order = secret_lp.solve(a, b)
+    assert first_order.solver == "pdlp" and first_order.gap < 1e-3
+    monkeypatch.setattr(secret_lp, "find_spec", lambda name: None)
+    assert secret_lp.solve(a, b).solver == "highs"
+
+
 def test_budgets_without_effect_keep_everything():
     a, _ = instance()
     found = secret_lp.solve(a, np.diff(a.indptr) + 1.0)

@@ -87,7 +87,7 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     process = subprocess.Popen([sys.executable, script], env=environment)
-    deadline = time.time() + 120
+    deadline = time.time() + 400
     while not list((tmp_path / "s").glob("*.json")):
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.01)
@@ -287,17 +287,6 @@ def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, mo
         again = spine.sweep(GRID[2:3], store, executor=executor, progress=False)
         assert store.has(first.run[0])
     same(first, again)
-
-
-def test_sweeps_of_one_store_take_turns(tmp_path):
-    store = Store(tmp_path)
-    with ThreadPoolExecutor(1) as outer, ThreadPoolExecutor(1) as executor:
-        with store.alone():
-            waiting = outer.submit(spine.sweep, GRID[:1], store, executor=executor, progress=False)
-            time.sleep(0.3)
-            assert not waiting.done() and not list(tmp_path.glob("*.json"))
-        assert len(waiting.result(60))
-    assert len(list(tmp_path.glob("*.json"))) == 1
 
 
 def test_selective_reads_raw_text_with_flags_of_the_policy():

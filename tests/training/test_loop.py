@@ -128,7 +128,7 @@ def batches_of(monkeypatch, **options):
     monkeypatch.setattr(
         loop,
         "collate",
-        lambda rows, picked, device: seen.append(picked) or honest(rows, picked, device),
+        lambda rows, picked, *where: seen.append(picked) or honest(rows, picked, *where),
     )
     changes = {k: options.pop(k) for k in ("noise_multiplier",) if k in options}
     model = build(SPEC, 0)

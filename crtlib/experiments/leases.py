@@ -1,0 +1,111 @@
+"""Who runs what where several sweeps fill one store: a lease on each run.
+
+A lease only saves work. Results are pure functions of the key, so a run that two sweeps did is
+compared and one of the two dropped: a clock that is wrong harms nothing.
+
+>>> import tempfile
+>>> path = Path(tempfile.mkdtemp()) / "leases" / "abc.json"
+>>> ours, theirs = Lease(path, "us"), Lease(path, "them")
+>>> with ours.held() as first, theirs.held() as second:
+...     first, second
+(True, False)
+>>> ours.release()
+>>> path.exists()
+False
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crtlib import files
+
+LASTS, RENEWED, GRACE = 120.0, 40.0, 60.0
+"""Seconds: a lease is valid so long, renewed so often, taken over so long after its end."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to run one study: a small file, which names its ``owner`` (a sweep) and its end."""
+
+    path: Path
+    owner: str
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[bool]:
+        """True where the run is ours now; the lease is renewed meanwhile, and stays afterwards
+        until it is released, or over. False where a living sweep has it."""
+        if not self._take():
+            yield False
+            return
+        end = threading.Event()
+        thread = threading.Thread(target=self._renewing, args=(time.time(), end), daemon=True)
+        thread.start()
+        try:
+            yield True
+        finally:
+            end.set()
+            thread.join()
+
+    def release(self) -> None:
+        """Give it back, if it is ours."""
+        if self.facts().get("owner") == self.owner:
+            self.path.unlink(missing_ok=True)
+
+    def facts(self) -> Mapping[str, Any]:
+        """``key``, ``owner``, ``host``, ``pid``, ``since`` and ``until``; empty where none is."""
+        try:
+            facts = json.loads(self.path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def living(self) -> bool:
+        """Whether a sweep may be at work on it."""
+        return self.path.exists() and self._valid(self.facts())
+
+    def _take(self) -> bool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._write(time.time())
+            return True
+        other = self.facts()
+        if other.get("owner") != self.owner and self._valid(other):
+            return False
+        self._write(time.time())
+        return self.facts().get("owner") == self.owner
+
+    def _valid(self, other: Mapping[str, Any]) -> bool:
+        """Whether its holder may still be at work."""
+        if not other:  # just created, or damaged: as old as its file
+            with contextlib.suppress(FileNotFoundError):
+                return time.time() < self.path.stat().st_mtime + GRACE
+            return False
+        if other["host"] == socket.gethostname():
+            try:
+                os.kill(other["pid"], 0)
+            except ProcessLookupError:
+                return False
+            except PermissionError:  # somebody else's process: it is there
+                pass
+        return bool(time.time() < other["until"] + GRACE)
+
+    def _write(self, since: float) -> None:
+        facts: dict[str, Any] = {"key": self.path.stem, "owner": self.owner}
+        facts |= {"host": socket.gethostname(), "pid": os.getpid()}
+        facts |= {"since": since, "until": time.time() + LASTS}
+        files.write_text(self.path, json.dumps(facts))
+
+    def _renewing(self, since: float, end: threading.Event) -> None:
+        while not end.wait(RENEWED):
+            self._write(since)

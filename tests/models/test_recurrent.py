@@ -1,0 +1,97 @@
+"""Torch's own recurrent kernels, as a GPU uses them: the same numbers, in few operators."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from crtlib.models import recurrent
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.training import clipping
+from crtlib.training.noise import add_noise
+
+SHAPES = {
+    "lstm": ModelSpec("lstm", 23, embedding=6, hidden=8),
+    "lstm-2-tied": ModelSpec("lstm", 23, hidden=8, layers=2, tied=True),
+    "gru-2": ModelSpec("gru", 23, embedding=6, hidden=8, layers=2),
+}
+
+
+VIEWS = {"view", "_unsafe_view", "t", "transpose", "permute", "slice", "select", "unbind", "split"}
+VIEWS |= {"split_with_sizes", "detach", "alias", "expand", "unsqueeze", "squeeze", "as_strided"}
+ON_THE_HOST = {"empty", "empty_like", "new_empty", "promote_types", "lift_fresh"}
+
+
+class Count(TorchDispatchMode):
+    """Counts the operators that compute: on a GPU each is a launch at least."""
+
+    operators = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.operators += operator.overloadpacket.__name__ not in VIEWS | ON_THE_HOST
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    monkeypatch.setattr(recurrent, "FUSED", frozenset({"cpu"}))
+
+
+def model_of(name):
+    model = build(SHAPES[name], seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn(p.shape, generator=generator))
+    return model
+
+
+def batch_of(time, batch=5):
+    tokens = torch.randint(0, 23, (batch, time), generator=torch.Generator().manual_seed(3))
+    return tokens, torch.tensor([time, 5, time, 2, 9])[:batch]
+
+
+def gradients(model):
+    grads = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    return grads
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("clip_norm", [1e-2, 1e9])
+def test_the_fused_kernel_gives_the_clipped_sum_of_a_loop(name, clip_norm, fused):
+    model, (tokens, lengths) = model_of(name), batch_of(12)
+    options = {"clip_norm": clip_norm}
+    expected = clipping.clipped_sum(model, tokens, lengths, **options, engine="loop")
+    reference = gradients(model)
+    ours = clipping.clipped_sum(model, tokens, lengths, **options)
+    torch.testing.assert_close(ours.norms, expected.norms, rtol=1e-5, atol=1e-7)
+    for ours, theirs in zip(gradients(model), reference, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.norm()))
+    clipping.plain_sum(model, tokens, lengths)
+    plain = gradients(model)
+    recurrent.FUSED = frozenset()  # undone by the fixture
+    clipping.plain_sum(model, tokens, lengths)
+    for ours, theirs in zip(plain, gradients(model), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.norm()))
+
+
+def operators(name, time):
+    model, (tokens, lengths) = model_of(name), batch_of(time)
+    with Count() as count:
+        clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1)
+        generator = torch.Generator().manual_seed(0)
+        add_noise(list(model.parameters()), std=0.1, generator=generator)
+    return count.operators
+
+
+def test_a_step_of_an_lstm_takes_few_operators_however_long_the_text(fused):
+    assert operators("lstm", 64) == operators("lstm", 32) <= 120
+
+
+def test_a_state_that_is_carried_takes_the_scan(fused):
+    """Torch's kernel keeps no states in between, which S-DP needs."""
+    layer, x = recurrent.Lstm(3, 4), torch.ones(2, 5, 3)
+    with layer.carrying((torch.zeros(2, 4), torch.zeros(2, 4))):
+        out = layer(x)
+        assert torch.equal(layer.state_after(torch.tensor([5, 5]))[0], out[:, -1])
