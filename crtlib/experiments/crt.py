@@ -71,6 +71,7 @@ class CrtStudy(Study):
     """
 
     kind: ClassVar[str] = "crt"
+    LATER: ClassVar[frozenset[str]] = frozenset({"optimizer"})
 
     method: Word
     model: Literal["lstm", "gru", "gpt2", "gemma2"]
@@ -107,6 +108,7 @@ class CrtStudy(Study):
     sampling_probability: Share = 0.1
     clip_norm: Positive = 0.1
     normaliser: Positive = 256.0
+    optimizer: Literal["adam", "sgd"] = "adam"
     # guarantee
     epsilon: Positive = 3.0
     delta: Open = 8e-5
@@ -347,6 +349,7 @@ def fit(
         flags=flags,
         seed=study.seed,
         secure=secure,
+        optimizer=study.optimizer,
         progress=progress,
         on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),
         checkpoint=checkpoint,

@@ -54,6 +54,12 @@ def recorded(name: str) -> pd.DataFrame:
     return _read(name).copy()
 
 
+def edition(name: str) -> pd.DataFrame | None:
+    """A recorded table, or None where none of this name is recorded: what is large is made by
+    those who have the time, and every page can do without."""
+    return recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
+
+
 @functools.lru_cache(maxsize=8)
 def _read(name: str) -> pd.DataFrame:
     path = FOLDER / f"{name}.parquet"
