@@ -60,12 +60,17 @@ def edition(name: str) -> pd.DataFrame | None:
     return recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
 
 
+def names() -> list[str]:
+    """The recorded tables."""
+    found = (p.name for p in FOLDER.iterdir())
+    return sorted(name.removesuffix(".parquet") for name in found if name.endswith(".parquet"))
+
+
 @functools.lru_cache(maxsize=8)
 def _read(name: str) -> pd.DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
-        names = sorted(p.name.removesuffix(".parquet") for p in FOLDER.iterdir())
-        raise ValueError(f"name={name!r}: must be one of {', '.join(names)}")
+        raise ValueError(f"name={name!r}: must be one of {', '.join(names())}")
     with path.open("rb") as stream:
         return pd.read_parquet(stream)
 

@@ -40,9 +40,19 @@ def spent(
 ) -> float:
     """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
     Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point for
-    DP-SGD, infinite for everything that trains on a missed secret without noise."""
-    from crtlib.accounting import confidentiality, ledger
+    DP-SGD, of its private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism
+    that a point takes part in); infinite for everything that trains on a missed secret without
+    noise."""
+    from crtlib.accounting import confidentiality, ledger, selective
     from crtlib.accounting.events import SampledGaussian
+    from crtlib.accounting.guarantees import MissRate
+
+    if method == "selective":
+        events = SampledGaussian(1.0, noise_multiplier, steps)
+        return selective.guarantee(
+            events, gamma=MissRate(gamma), delta=delta, unit="point", accountant=accountant,
+            neighbouring_relation=neighbouring_relation,
+        ).epsilon  # fmt: skip
 
     event = SampledGaussian(sampling_probability, noise_multiplier, steps)
     options = {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
