@@ -19,6 +19,7 @@ COMMANDS = (
     "account",
     "protect",
     "report",
+    "claims",
     "sweep",
 )
 """Their names, in the order of ``crtlib --help``."""

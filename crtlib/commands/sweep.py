@@ -11,7 +11,9 @@ import typer
 def sweep(
     name: Annotated[
         str,
-        typer.Argument(help="crt, tuning, authors, start, axis, leakage, secrets, games, screening."),
+        typer.Argument(
+            help="crt, tuning, authors, start, axis, leakage, secrets, games, screening."
+        ),
     ],
     profile: Annotated[str, typer.Option(help="quick, laptop, paper or paper_lstm.")] = "quick",
     changes: Annotated[
@@ -37,7 +39,9 @@ def sweep(
     studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
     if dry_run:
         print(spine.plan(studies, runs).summary(workers))
-        print(f"\n{sweeps.forecast(profile, runs, [name]).to_string(index=False, float_format='{:.1f}'.format)}")
+        print(
+            f"\n{sweeps.forecast(profile, runs, [name]).to_string(index=False, float_format='{:.1f}'.format)}"
+        )
         return
     table = spine.sweep(
         studies,

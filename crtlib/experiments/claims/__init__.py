@@ -9,3 +9,5 @@ from crtlib.experiments.claims.figures import attack_verdicts, claims, figure_6,
 from crtlib.experiments.claims.rules import CLOSE, UNTOLD, VERDICTS
 
 __all__ = ["CLOSE", "UNTOLD", "VERDICTS", "attack_verdicts", "claims", "figure_6", "judged"]
+"""The parts that a results table of one's own needs; the ledger is
+:func:`crtlib.experiments.claims.ledger.ledger`."""

@@ -21,7 +21,6 @@ from crtlib.experiments.claims import rules
 from crtlib.experiments.claims.rules import AGREES, CLOSE, DIFFERS, PART, UNTOLD, Outcome
 
 
-
 def judged(side: Literal["lower", "higher"], values: Sequence[float], than: float) -> str:
     """Whether the mean of ``values``, one a seed, is below or above ``than``: the verdict of
     :func:`crtlib.experiments.claims.rules.lower` or ``higher``."""
@@ -163,13 +162,17 @@ def calm(points: pd.DataFrame, works: bool) -> Outcome:
     interval is that of the largest of them."""
     ends = extremes(points)
     above = int((ends["mean"] > ends.high).sum())
-    verdict = (DIFFERS if 2 * above >= len(ends) else PART) if above else AGREES if works else UNTOLD
+    verdict = (
+        (DIFFERS if 2 * above >= len(ends) else PART) if above else AGREES if works else UNTOLD
+    )
     return _of_points(ends, "max", verdict,
                       "no point may be above the chance band of its figure, and the attack must "
                       "have been seen to work on non-private training")  # fmt: skip
 
 
-def _of_points(ends: pd.DataFrame, which: Literal["min", "max"], verdict: str, rule: str) -> Outcome:
+def _of_points(
+    ends: pd.DataFrame, which: Literal["min", "max"], verdict: str, rule: str
+) -> Outcome:
     at = ends.loc[ends["mean"].idxmin() if which == "min" else ends["mean"].idxmax()]
     known = at.seeds >= rules.RUNS
     return Outcome(

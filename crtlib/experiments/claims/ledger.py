@@ -30,7 +30,7 @@ PAPERS = {
     "crt_acl": "CRT (ACL submission)",
     "report": "Leakage report (2021)",
     "hush": "Hush! (2025)",
-    "ours": "our own finding",
+    "ours": "a hypothesis of our own",
 }
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
            "model", "edition", "source", "rule", "why", "chapter", "id"]  # fmt: skip
@@ -105,7 +105,7 @@ def status(figure: Mapping[str, Any], corpus: str) -> str:
         return "exact"
     found = [t for name in figure["tables"] if (t := tables.edition(name)) is not None]
     if not found:
-        return "not done"
+        return "not recorded"
     here = [t[t.corpus == corpus] for t in found]
     runs = pd.concat([t for t in here if len(t)]) if any(len(t) for t in here) else None
     if runs is None:

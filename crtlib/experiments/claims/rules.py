@@ -133,9 +133,7 @@ def printed(value: float, text: str) -> Outcome:
 
 def holds(condition: bool, ours: str, rule: str, value: float | None = None) -> Outcome:
     """A claim that a calculation bears out or refutes."""
-    return Outcome(
-        verdict=AGREES if condition else DIFFERS, ours=ours, value=value, rule=rule
-    )
+    return Outcome(verdict=AGREES if condition else DIFFERS, ours=ours, value=value, rule=rule)
 
 
 def all_of(outcomes: Iterable[Outcome], ours: str = "") -> Outcome:

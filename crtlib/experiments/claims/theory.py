@@ -61,7 +61,9 @@ def amplification() -> list[Outcome]:
         delta = confidentiality.indistinguishability(p, q, epsilon=epsilon)
         amplified, bound = confidentiality.bayes_amplify(epsilon, delta=delta, gamma=gamma)
         mixed = (1 - gamma) * q + gamma * p
-        worst = max(worst, confidentiality.indistinguishability(mixed, q, epsilon=amplified) - bound)
+        worst = max(
+            worst, confidentiality.indistinguishability(mixed, q, epsilon=amplified) - bound
+        )
     return _one(rules.holds(worst < 1e-12, f"largest excess of delta {max(worst, 0):.1g} in 200 mechanisms",
                             "no mechanism may exceed the bound"))  # fmt: skip
 
@@ -87,7 +89,7 @@ def improvement() -> list[Outcome]:
 
 
 def dp_implies() -> list[Outcome]:
-    """"DP is stronger (and implies confidentiality!)": the same training, the secret replaced."""
+    """ "DP is stronger (and implies confidentiality!)": the same training, the secret replaced."""
     event = _event(1.0)
     replaced = ledger.epsilon(event, delta=DELTA, neighbouring_relation="replace")
     return _one(rules.holds(replaced <= 1.0, f"ε = 1 for a point added or removed is {replaced:.2f} "
@@ -140,6 +142,7 @@ def uniform() -> list[Outcome]:
 
 def templates() -> list[Outcome]:
     """Proposition 7 with Algorithm 1: two customers, one template, a perfect policy."""
+
     def point(k: int, text: str) -> Point:
         return Point(str(k), str(k), text, (Secret("id", 4, len(text)),))
 
@@ -177,6 +180,7 @@ def labels_for_delta() -> list[Outcome]:
 def one_mask() -> list[Outcome]:
     """Appendix A.6 (4): with a mask of its own, deduplication tells two worlds apart in which every
     secret is redacted; with one mask it does not."""
+
     def world(repeated: bool, mark: str) -> set[str]:
         return {f"id: {MASK}", mark if repeated else MASK}
 
@@ -351,7 +355,8 @@ def less_noise() -> list[Outcome]:
     """That the program needs less noise than no preprocessing."""
     some, every = _plans()
     factor = every.noise_multiplier / some.noise_multiplier
-    return _one(rules.holds(factor > 1.1, f"{factor:.2f} times less noise, {some.kept:.0%} kept",
+    return _one(rules.holds(factor > 1.1, f"{factor:.2f} times less noise, {some.kept:.0%} kept, "
+                            "for 200 made-up secrets",
                             "more than 1.1 times less", factor))  # fmt: skip
 
 
