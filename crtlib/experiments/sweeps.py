@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -69,14 +69,16 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     """
     check_choice("name", name, tuple(SWEEPS))
     sections = [settings.load(section, profile) for section in SWEEPS[name].sections]
-    owners = [{f.name for f in fields(section)} for section in sections]
-    for dotted in changes:
-        if not any(dotted.partition(".")[0] in names for names in owners):
-            settings.assign(sections[0], {dotted: changes[dotted]})  # refuses it by its name
-    sections = [
-        settings.assign(section, {n: v for n, v in changes.items() if n.partition(".")[0] in names})
-        for section, names in zip(sections, owners, strict=True)
-    ]
+    given: list[dict[str, str]] = [{} for _ in sections]  # at once: one setting may follow another
+    for dotted, text in changes.items():
+        path = dotted.split(".")
+        # A name that none has may still be new (shapes.gru); the first that could says if not.
+        for known in (path, path[:1]):
+            if owners := [k for k, section in enumerate(sections) if _has(section, known)]:
+                break
+        for k in owners or [0]:
+            given[k][dotted] = text
+    sections = [settings.assign(*pair) for pair in zip(sections, given, strict=True)]
     return grids.unique(SWEEPS[name].grid(*sections))
 
 
@@ -105,6 +107,13 @@ def forecast(profile: str, store: Store, names: Iterable[str] = SWEEPS) -> pd.Da
     how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
     by = ["sweep", "corpus", "model"]
     return pd.DataFrame(rows).groupby(by, sort=False).agg(how).reset_index()
+
+
+def _has(section: Any, path: list[str]) -> bool:
+    """Whether a section, or a group in it, has this name now."""
+    if not path:
+        return True
+    return isinstance(section, Mapping) and path[0] in section and _has(section[path[0]], path[1:])
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
