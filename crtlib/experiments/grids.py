@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from crtlib.experiments import data, search
+from crtlib.experiments.axis import ARMS, AxisStudy
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
 from crtlib.experiments.leakage import LeakageStudy
@@ -244,6 +245,26 @@ def _study(
         delta=settings.delta,
         **given,
     )
+
+
+def axis_grid(settings: Settings) -> list[AxisStudy]:
+    """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
+    of the recorded search; LP-weighted training takes those of DP-SGD, as no search has it."""
+    tables = search.of_profile(settings.profile)
+    names = ("dialogues", "heldout", "hidden", "epochs", "epsilon", "delta", "prior", "posterior")
+    given = {name: settings[name] for name in names}
+    out = []
+    for arm, seed in itertools.product(ARMS, range(settings.seeds)):
+        like = "dpsgd" if arm.method == "lp_weighted" else arm.method
+        chosen = search.tuned(like, "lstm", data.DEFAULT, table=tables)
+        gamma = settings.gamma if arm.gamma is None else arm.gamma
+        out.append(
+            AxisStudy(
+                method=arm.method, model="lstm", gamma=gamma, seed=seed,
+                embedding=settings.hidden, **given, **chosen,
+            )
+        )  # fmt: skip
+    return out
 
 
 # --- the leakage report ---------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Sweeps by name: what ``crtlib sweep NAME`` runs, and which sections of a profile it reads.
 
 >>> list(SWEEPS)
-['crt', 'tuning', 'authors', 'start', 'leakage', 'secrets', 'games', 'screening']
+['crt', 'tuning', 'authors', 'start', 'axis', 'leakage', 'secrets', 'games', 'screening']
 >>> len(studies("games", "quick", {"trials": "1"}))
 6
 """
@@ -50,6 +50,7 @@ SWEEPS: dict[str, Sweep] = {
         ("utility",), grids.authors_grid, "Figure 2 with the paper's own learning rates"
     ),
     "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
+    "axis": Sweep(("axis",), grids.axis_grid, "what is proved, audited, attacked, and its cost"),
     "leakage": Sweep(
         ("leakage_report", "leakage_training"), _leakage, "Tables 2 to 5 and Figure 5 of the report"
     ),
