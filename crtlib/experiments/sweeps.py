@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from crtlib.checks import ParameterError, check_choice
-from crtlib.experiments import grids, settings, spine
+from crtlib.experiments import grids, settings
 from crtlib.experiments.store import Store
 from crtlib.experiments.study import Study
 

@@ -224,7 +224,7 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
     relations, joined by a line. A method without a finite epsilon is a line across."""
     corpora = list(dict.fromkeys(ends.corpus))
     marks = {m: mark for m, mark in zip(sorted(set(ends.model)), "os^Dv", strict=False)}
-    with panels([corpus_name(c) for c in corpora], height=3.6, room=0.4) as (fig, axes):
+    with panels([corpus_name(c) for c in corpora], height=3.6, room=2.4) as (fig, axes):
         for ax, corpus in zip(axes, corpora, strict=True):
             part = ends[ends.corpus == corpus]
             looks = method_looks(part)
@@ -238,9 +238,9 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
                 half = _half(seen)
                 ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half, color=look.color, capsize=2.5,
                             marker=marks[model], label=name)  # fmt: skip
-            ax.set(xscale="log", yscale="log", ylabel="test perplexity over words")
+            ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             plain_ticks(ax.yaxis, ax.get_ylim())
-        axes[-1].set_xlabel("ε at the end: a point added or removed (left), replaced (right)")
+        axes[-1].set_xlabel("ε: added or removed, to replaced")
         shared_legend(fig, columns=1)
         describe(fig, f"Test perplexity against epsilon; {_ended(ends)}.")
     return fig
@@ -250,7 +250,9 @@ def _half(rows: pd.DataFrame) -> np.ndarray:
     """Half the 95 % interval of each mean; 0 for one seed."""
     n = rows.seeds.to_numpy()
     spread = rows.ppl_std.fillna(0).to_numpy()
-    return np.asarray(np.where(n > 1, stats.t.ppf(0.975, np.maximum(n - 1, 1)) * spread / np.sqrt(n), 0))
+    return np.asarray(
+        np.where(n > 1, stats.t.ppf(0.975, np.maximum(n - 1, 1)) * spread / np.sqrt(n), 0)
+    )
 
 
 def _ended(ends: pd.DataFrame) -> str:

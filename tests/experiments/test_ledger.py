@@ -70,7 +70,7 @@ def test_close_is_as_near_as_another_draw_of_the_learning_rate():
     last = table[(table.metric == "valid_ppl_words") & (table.epoch == table.epochs)]
     trials = last[last.method == "sgd"].groupby(["corpus", "model", "init"]).value
     gap = (trials.median() / trials.min()).max()
-    assert rules.CLOSE == np.ceil(10 * gap) / 10
+    assert np.ceil(10 * gap) / 10 == rules.CLOSE
 
 
 def test_an_interval_decides_and_two_runs_do_not():
