@@ -26,6 +26,13 @@ MEANS = {
 }
 
 
+HEAD = (
+    "Every definition, theorem, algorithm, figure, table and stated result: the function that has "
+    "it, the tests of that function's file, the chapter that shows it, and the row of the ledger "
+    "({doc}`chapters/claims`) with its number. Each name is resolved by a test."
+)
+
+
 def items() -> list[dict[str, Any]]:
     """The rows of the map."""
     rows: list[dict[str, Any]] = yaml.safe_load((BOOK / "map.yml").read_text(encoding="utf-8"))
@@ -59,10 +66,7 @@ def page() -> str:
     rows = items()
     count = Counter(row["status"] for row in rows)
     lines = ["# Where each item of the papers is", ""]
-    lines += ["Every definition, theorem, algorithm, figure, table and stated result: the function "
-              "that has it, the tests of that function's file, the chapter that shows it, and the "
-              "row of the ledger ({doc}`chapters/claims`) with its number. Each name is resolved by "
-              "a test.", ""]  # fmt: skip
+    lines += [HEAD, ""]
     lines += [f"- **{name}** ({count[name]} of {len(rows)}): {MEANS[name]}" for name in MEANS]
     for paper, title in SECTIONS.items():
         lines += ["", f"## {title}", ""]

@@ -39,9 +39,8 @@ def sweep(
     studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
     if dry_run:
         print(spine.plan(studies, runs).summary(workers))
-        print(
-            f"\n{sweeps.forecast(profile, runs, [name]).to_string(index=False, float_format='{:.1f}'.format)}"
-        )
+        parts = sweeps.forecast(profile, runs, [name])
+        print("\n" + parts.to_string(index=False, float_format="{:.1f}".format))
         return
     table = spine.sweep(
         studies,

@@ -274,7 +274,8 @@ def _arm(table: pd.DataFrame) -> pd.Series:
 
 def ordered(rows: pd.DataFrame, games: pd.DataFrame | None = None) -> pd.DataFrame:
     """Whether proved >= audited >= chance for each arm (``summary``), and for each white-box game
-    (:func:`crtlib.experiments.audits.table`): columns ``of``, ``proved``, ``audited``, ``holds``."""
+    (:func:`crtlib.experiments.audits.table`): columns ``of``, ``proved``, ``audited``,
+    ``holds``."""
     each = pd.DataFrame(
         {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
     )

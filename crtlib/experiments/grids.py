@@ -95,8 +95,8 @@ AUTHORS: dict[tuple[str, str], dict[str, Any]] = {
         "pub_passes": 1, "normaliser": 256.0,
     },
 }  # fmt: skip
-"""The final choices of CRT's Appendix A.3. What it does not print is ours: that plain SGD trains the
-LSTM (learning rates of 20 are not Adam's), and the sampling probability of the search."""
+"""The final choices of CRT's Appendix A.3. What it does not print is ours: that plain SGD trains
+the LSTM (learning rates of 20 are not Adam's), and the sampling probability of the search."""
 
 
 def authors_grid(settings: Settings) -> list[CrtStudy]:

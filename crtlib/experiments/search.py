@@ -59,9 +59,9 @@ def tuned(
     """What the recorded search chose: the trial of least validation perplexity at its last epoch.
 
     ``table`` is the search's recorded table, or several: the first that has this method, model and
-    start. Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one that
-    compares a method trained on raw text with the others. A corpus that the search did not cover
-    takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
+    start. Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one
+    that compares a method trained on raw text with the others. A corpus that the search did not
+    cover takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
     """
     for name in [table] if isinstance(table, str) else table:
         rows = tables.recorded(name)

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -52,8 +54,14 @@ def axis(rows: pd.DataFrame) -> Figure:
             ax.grid(axis="y", visible=False)
         _epsilons(axes[0], rows)
         _dots(axes[1], rows, "accuracy")
-        axes[1].scatter(rows.strongest_high, range(n), marker="|", s=90, color=MUTED,
-                        label="upper end of chance")  # fmt: skip
+        axes[1].scatter(
+            rows.strongest_high,
+            range(n),
+            marker="|",
+            s=90,
+            color=MUTED,
+            label="upper end of chance",
+        )
         axes[1].axvline(0.5, color=MUTED, linewidth=0.8)
         _dots(axes[2], rows, "exposure")
         _dots(axes[3], rows, "test_ppl_words")
@@ -68,18 +76,32 @@ def _epsilons(ax: Axes, rows: pd.DataFrame) -> None:
     finite = rows[["proved_add_or_remove", "proved_replace"]].to_numpy(dtype=float)
     most = float(np.max(finite[np.isfinite(finite)], initial=1.0))
     edge = 2.0 * most
+    row: Any
     for k, row in enumerate(rows.itertuples()):
         low, high = row.proved_add_or_remove, row.proved_replace
         if np.isfinite(high):
-            ax.plot([low, high], [k, k], color=_color(row.arm), linewidth=5, solid_capstyle="butt",
-                    label="proved: added or removed, to replaced" if _first(rows, k) else None)  # fmt: skip
+            ax.plot(
+                [low, high],
+                [k, k],
+                color=_color(row.arm),
+                linewidth=5,
+                solid_capstyle="butt",
+                label="proved: added or removed, to replaced" if _first(rows, k) else None,
+            )
     none = [k for k, high in enumerate(rows.proved_replace) if not np.isfinite(high)]
     if none:
         ax.scatter(
             [edge] * len(none), none, marker="x", s=40, color=NOTHING, label="nothing proved"
         )
-    ax.scatter(rows.audited, range(len(rows)), marker="<", s=40, color=INK, zorder=3,
-               label="audited in one run, at least")  # fmt: skip
+    ax.scatter(
+        rows.audited,
+        range(len(rows)),
+        marker="<",
+        s=40,
+        color=INK,
+        zorder=3,
+        label="audited in one run, at least",
+    )
     ax.set_xlim(-0.03 * edge, 1.08 * edge)
 
 
@@ -99,6 +121,7 @@ def _color(arm: str) -> str:
 
 def _said(rows: pd.DataFrame) -> str:
     each = []
+    row: Any
     for row in rows.itertuples():
         proved = f"ε = {row.proved_replace:.2g}" if np.isfinite(row.proved_replace) else "nothing"
         each.append(

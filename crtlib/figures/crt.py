@@ -51,8 +51,8 @@ GAMMA = "miss rate γ of the redaction policy"
 CELL = ["model", "method", "gamma"]
 SEEDS = 10
 """So many seeds are drawn as dots; of more, the mean and its 95 % interval."""
-__all__ = ["Note", "alt", "attack_figure", "edition", "figure_2", "figure_2_test", "figure_3", "figure_6", "figure_6_slider",
-           "membership_figure"]  # fmt: skip
+__all__ = ["Note", "alt", "attack_figure", "edition", "figure_2", "figure_2_test", "figure_3",
+           "figure_6", "figure_6_slider", "membership_figure"]  # fmt: skip
 
 
 # --------------------------------------------------------------------------- any attack

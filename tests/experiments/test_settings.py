@@ -21,7 +21,7 @@ METHOD = {  # numbers that belong to the method, beside all words; every other n
     "pub_passes", "public_epochs", "public_trials",
 }  # fmt: skip
 SIZES = {"schema_guided": 12_174, "multiwoz": 8_437}
-"""Dialogues that a profile may count on; the training split of Schema-Guided Dialogue has 16,142."""
+"""Dialogues that a profile may count on; Schema-Guided Dialogue has 16,142 for training."""
 
 
 def flat(tree, above=""):

@@ -259,8 +259,8 @@ def selective_epsilon(given: Editions, *, gamma: float) -> list[Outcome]:
 
 
 def faster(given: Editions, *, method: str = "crt") -> list[Outcome]:
-    """Seconds of an epoch with GPT-2 over those with the LSTM: a level, which holds for the sizes of
-    the models."""
+    """Seconds of an epoch with GPT-2 over those with the LSTM: a level, which holds for the sizes
+    of the models."""
     out = []
     for where, part in _parts(given, ("corpus",)):
         runs = part[part.method == method].drop_duplicates("run")

@@ -99,10 +99,8 @@ def some(metric: str, *, model: str) -> list[Outcome]:
 
 def _exists(part: pd.DataFrame) -> Outcome:
     runs, hits = len(part), int((part.value > 0).sum())
-    if 0 < hits < runs:
-        verdict = rules.PART
-    else:
-        verdict = rules.AGREES if hits else rules.DIFFERS
+    whole = rules.AGREES if hits else rules.DIFFERS
+    verdict = rules.PART if 0 < hits < runs else whole
     words = f"{', '.join(f'{v:g}' for v in part.value)}: above 0 in {hits} of {runs} runs"
     return Outcome(verdict=verdict, ours=words, rule="it must occur in every run")
 

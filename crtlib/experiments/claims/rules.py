@@ -7,8 +7,8 @@
 >>> share(200, of=200, least=1.0).low > 0.98, share(1303, of=1469, least=0.9).verdict
 (True, 'cannot be told here')
 
-A verdict is one of ``VERDICTS``. The intervals are at 95 %: Student's t over runs, which needs three
-of them; Clopper and Pearson's for counts. Nothing is judged by a mean alone.
+A verdict is one of ``VERDICTS``. The intervals are at 95 %: Student's t over runs, which needs
+three of them; Clopper and Pearson's for counts. Nothing is judged by a mean alone.
 """
 
 from __future__ import annotations

@@ -64,8 +64,13 @@ def amplification() -> list[Outcome]:
         worst = max(
             worst, confidentiality.indistinguishability(mixed, q, epsilon=amplified) - bound
         )
-    return _one(rules.holds(worst < 1e-12, f"largest excess of delta {max(worst, 0):.1g} in 200 mechanisms",
-                            "no mechanism may exceed the bound"))  # fmt: skip
+    return _one(
+        rules.holds(
+            worst < 1e-12,
+            f"largest excess of delta {max(worst, 0):.1g} in 200 mechanisms",
+            "no mechanism may exceed the bound",
+        )
+    )
 
 
 def amplification_number(*, printed: str, accountant: str = "autodp") -> list[Outcome]:
@@ -92,14 +97,22 @@ def dp_implies() -> list[Outcome]:
     """ "DP is stronger (and implies confidentiality!)": the same training, the secret replaced."""
     event = _event(1.0)
     replaced = ledger.epsilon(event, delta=DELTA, neighbouring_relation="replace")
-    return _one(rules.holds(replaced <= 1.0, f"ε = 1 for a point added or removed is {replaced:.2f} "
-                            "for a secret replaced", "must not be larger", replaced))  # fmt: skip
+    return _one(
+        rules.holds(
+            replaced <= 1.0,
+            f"ε = 1 for a point added or removed is {replaced:.2f} for a secret replaced",
+            "must not be larger",
+            replaced,
+        )
+    )
 
 
 def redacted() -> list[Outcome]:
     """Proposition 5: 0 where the policy detects, epsilon elsewhere."""
-    values = [confidentiality.confidentiality_redacted(1.0, delta=DELTA, detected=d)[0]
-              for d in (True, False)]  # fmt: skip
+    values = [
+        confidentiality.confidentiality_redacted(1.0, delta=DELTA, detected=d)[0]
+        for d in (True, False)
+    ]
     return _one(rules.holds(values == [0.0, 1.0], "0 and ε", "must be 0 and ε"))
 
 
@@ -107,8 +120,14 @@ def group_sum() -> list[Outcome]:
     """Proposition 5's delta of a group against the tight one."""
     total, bound = confidentiality.group_naive([1.0] * 5, delta=DELTA, tight=False)
     tight = confidentiality.group_delta(_event(1.0), group=5, epsilon=total)[1]
-    return _one(rules.holds(tight <= bound, f"δ is {tight:.2g}, at most {bound:.2g}", 
-                            "the tight delta must not exceed the printed bound", tight))  # fmt: skip
+    return _one(
+        rules.holds(
+            tight <= bound,
+            f"δ is {tight:.2g}, at most {bound:.2g}",
+            "the tight delta must not exceed the printed bound",
+            tight,
+        )
+    )
 
 
 def linear_groups() -> list[Outcome]:
@@ -117,8 +136,14 @@ def linear_groups() -> list[Outcome]:
     each = {k: _group_epsilon(k) for k in (1, 5)}
     worst = max(v / k for k, v in each.items()) / each[1]
     words = ", ".join(f"{k}: {v:.2f}" for k, v in each.items())
-    return _one(rules.holds(worst <= 1.1, f"ε of k points {words}; {worst:.2f} times linear",
-                            "within a factor of 1.1 of k times that of one point", worst))  # fmt: skip
+    return _one(
+        rules.holds(
+            worst <= 1.1,
+            f"ε of k points {words}; {worst:.2f} times linear",
+            "within a factor of 1.1 of k times that of one point",
+            worst,
+        )
+    )
 
 
 def linear_divergence() -> list[Outcome]:
@@ -128,16 +153,25 @@ def linear_divergence() -> list[Outcome]:
         law = mixtures.counts([0.01] * k, [0, k])
         each[k] = float(mixtures.kl(law, 2.0)[0])
     power = math.log(each[75] / each[1]) / math.log(75)
-    return _one(rules.holds(power <= 1.1, f"it grows with the power {power:.2f} of the number",
-                            "the power must be at most 1.1", power))  # fmt: skip
+    return _one(
+        rules.holds(
+            power <= 1.1,
+            f"it grows with the power {power:.2f} of the number",
+            "the power must be at most 1.1",
+            power,
+        )
+    )
 
 
 def uniform() -> list[Outcome]:
     """That uniform confidentiality improves by a factor of gamma: by the printed sum exactly, and
     at a fixed delta at least by as much."""
     factor = _group_epsilon(1) / _group_epsilon(5)
-    return _one(rules.holds(factor <= 0.2, f"one of five missed: {factor:.3f} of ε",
-                            "at most gamma = 0.2", factor))  # fmt: skip
+    return _one(
+        rules.holds(
+            factor <= 0.2, f"one of five missed: {factor:.3f} of ε", "at most gamma = 0.2", factor
+        )
+    )
 
 
 def templates() -> list[Outcome]:
@@ -152,23 +186,40 @@ def templates() -> list[Outcome]:
         flags = [p.secrets for p in points]
         worlds.append(sorted(p.text for p in prepare(points, flags, flags).private))
     same = worlds[0] == worlds[1]
-    return _one(rules.holds(same, " and ".join(worlds[0]) + " against " + " and ".join(worlds[1]),
-                            "both worlds must read the same, as every secret is detected"))  # fmt: skip
+    return _one(
+        rules.holds(
+            same,
+            " and ".join(worlds[0]) + " against " + " and ".join(worlds[1]),
+            "both worlds must read the same, as every secret is detected",
+        )
+    )
 
 
 def detects() -> list[Outcome]:
     """Theorem 8.2 as printed: with every secret detected, epsilon would be that of all of them."""
     event, m = _event(1.0), 5
     all_detected = confidentiality.crt_group([event], missed=0, delta=DELTA)[0]
-    return _one(rules.holds(all_detected == m, f"all of {m} detected: ε = {all_detected:g}, not {m}",
-                            "the printed share of detected secrets times m", all_detected))  # fmt: skip
+    return _one(
+        rules.holds(
+            all_detected == m,
+            f"all of {m} detected: ε = {all_detected:g}, not {m}",
+            "the printed share of detected secrets times m",
+            all_detected,
+        )
+    )
 
 
 def labels(*, count: int, of: int, share: float) -> list[Outcome]:
     """What labels certify: the 95 % bound on the miss rate after so many misses."""
     bound = clopper_pearson_upper(count, of)
-    return _one(rules.holds(bound <= share, f"at most {bound:.2%} are missed, with 95 %",
-                            f"the bound must be at most {share:g}", bound))  # fmt: skip
+    return _one(
+        rules.holds(
+            bound <= share,
+            f"at most {bound:.2%} are missed, with 95 %",
+            f"the bound must be at most {share:g}",
+            bound,
+        )
+    )
 
 
 def labels_for_delta() -> list[Outcome]:
@@ -185,16 +236,20 @@ def one_mask() -> list[Outcome]:
         return {f"id: {MASK}", mark if repeated else MASK}
 
     apart, same = (world(True, m) != world(False, m) for m in ("<MASK_DEDUP>", MASK))
-    return _one(rules.holds(apart and not same, "told apart with two masks, not with one",
-                            "both must hold"))  # fmt: skip
+    return _one(
+        rules.holds(apart and not same, "told apart with two masks, not with one", "both must hold")
+    )
 
 
 def run_times() -> list[Outcome]:
     """GPU-days of the LSTM search: the printed grid, 2 hours an epoch, five trainings."""
     rates, epochs = 7, (5, 10, 30, 50, 100)
     days = rates * sum(epochs) * 2 / 24 + 5 * 100 * 2 / 24
-    return _one(rules.holds(days <= 100, f"{days:.0f} GPU-days for one batch size",
-                            "must be less than 100", days))  # fmt: skip
+    return _one(
+        rules.holds(
+            days <= 100, f"{days:.0f} GPU-days for one batch size", "must be less than 100", days
+        )
+    )
 
 
 # --------------------------------------------------------------------------- the report
@@ -215,15 +270,23 @@ def tables_4_ratios() -> list[Outcome]:
         if not low - half <= float(ratio) <= high + half:
             off.append(ratio)
     plain = [r for a, b, r in TABLE_4 if f"{b / a:.2f}" != f"{float(r):.2f}"]
-    return _one(rules.holds(not plain, f"{len(TABLE_4) - len(plain)} of {len(TABLE_4)} as printed; "
-                            f"{', '.join(plain)} by rounding down, {len(off)} beyond rounding",
-                            "every ratio must round to the printed one"))  # fmt: skip
+    return _one(
+        rules.holds(
+            not plain,
+            f"{len(TABLE_4) - len(plain)} of {len(TABLE_4)} as printed; "
+            f"{', '.join(plain)} by rounding down, {len(off)} beyond rounding",
+            "every ratio must round to the printed one",
+        )
+    )
 
 
 def same_epsilon() -> list[Outcome]:
     """One model, two epsilons."""
-    return _one(rules.holds(26.8 == 26.4, "26.8 in the text, 26.4 in three tables",
-                            "must be one number", 26.4))  # fmt: skip
+    return _one(
+        rules.holds(
+            26.8 == 26.4, "26.8 in the text, 26.4 in three tables", "must be one number", 26.4
+        )
+    )
 
 
 def table_1() -> list[Outcome]:
@@ -241,8 +304,9 @@ def table_1() -> list[Outcome]:
     runs = leakage.find_runs(corpus, leakage.Scores(logprobs, ranks), k=1)
     (row,) = leakage.features(runs, corpus).itertuples()
     counts = (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d)
-    return _one(rules.holds(counts == (2, 1, 10, 5), ", ".join(map(str, counts)),
-                            "must be 2, 1, 10, 5"))  # fmt: skip
+    return _one(
+        rules.holds(counts == (2, 1, 10, 5), ", ".join(map(str, counts)), "must be 2, 1, 10, 5")
+    )
 
 
 def last_run() -> list[Outcome]:
@@ -252,8 +316,13 @@ def last_run() -> list[Outcome]:
     document = leakage.Document("u", "d", [1, 2, 3])
     scores = leakage.Scores([np.full(3, -1.0)], [np.array([9, 0, 0])])
     found = [len(leakage.find_runs([document], scores, k=1, flush=f)) for f in (True, False)]
-    return _one(rules.holds(found[0] == found[1], f"{found[1]} of {found[0]} found",
-                            "as printed it must find every run"))  # fmt: skip
+    return _one(
+        rules.holds(
+            found[0] == found[1],
+            f"{found[1]} of {found[0]} found",
+            "as printed it must find every run",
+        )
+    )
 
 
 # --------------------------------------------------------------------------- Hush!
@@ -268,8 +337,12 @@ def _bounds(steps: int = STEPS, sigma: float = SIGMA) -> dict[str, float]:
     law = mixtures.counts([0.01] * 75, [0, 75])
     kl = steps * float(mixtures.kl(law, sigma)[0])
     tight = secrets.tight_posterior(GROUP, sigma, steps, PRIOR)[1]
-    return {"kl": float(posteriors.posterior(kl, PRIOR)), "tight": tight, "divergence": kl,
-            "renyi": _by_renyi(steps, sigma)}  # fmt: skip
+    return {
+        "kl": float(posteriors.posterior(kl, PRIOR)),
+        "tight": tight,
+        "divergence": kl,
+        "renyi": _by_renyi(steps, sigma),
+    }
 
 
 def _by_renyi(steps: int, sigma: float) -> float:
@@ -299,30 +372,48 @@ def _log_moment(law: np.ndarray, k: np.ndarray, a: int, sigma: float) -> float:
 def kl_is_loose() -> list[Outcome]:
     """That the KL bound is not tight."""
     b = _bounds()
-    return _one(rules.holds(b["tight"] < b["kl"] - 1e-6, f"tight {b['tight']:.3f}, KL {b['kl']:.3f}",
-                            "the tight bound must be smaller", b["kl"] - b["tight"]))  # fmt: skip
+    return _one(
+        rules.holds(
+            b["tight"] < b["kl"] - 1e-6,
+            f"tight {b['tight']:.3f}, KL {b['kl']:.3f}",
+            "the tight bound must be smaller",
+            b["kl"] - b["tight"],
+        )
+    )
 
 
 def kl_beats_renyi() -> list[Outcome]:
     """That KL improves on Renyi divergences: both through Lemma 3.2, at a prior of 1 %."""
     b = _bounds()
-    return _one(rules.holds(b["kl"] <= b["renyi"], f"KL {b['kl']:.3f}, Renyi {b['renyi']:.3f}, tight "
-                            f"{b['tight']:.3f}", "KL must give the smaller posterior",
-                            b["renyi"] - b["kl"]))  # fmt: skip
+    return _one(
+        rules.holds(
+            b["kl"] <= b["renyi"],
+            f"KL {b['kl']:.3f}, Renyi {b['renyi']:.3f}, tight {b['tight']:.3f}",
+            "KL must give the smaller posterior",
+            b["renyi"] - b["kl"],
+        )
+    )
 
 
 def blow_up() -> list[Outcome]:
     """That the blow-up function cannot be had for secrets in 50 to 100 examples."""
     low, high = secrets.tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    return _one(rules.holds(high - low > 0.1 * low, f"between {low:.4f} and {high:.4f}",
-                            "the bracket must be wider than a tenth of itself", high - low))  # fmt: skip
+    return _one(
+        rules.holds(
+            high - low > 0.1 * low,
+            f"between {low:.4f} and {high:.4f}",
+            "the bracket must be wider than a tenth of itself",
+            high - low,
+        )
+    )
 
 
 def _incidence() -> sparse.csr_array:
     """Two hundred secrets in 600 examples, some in many and most in few."""
     rng = np.random.default_rng(0)
-    rows = [rng.choice(600, size=int(n), replace=False)
-            for n in np.clip(4 / rng.random(200), 4, 120)]  # fmt: skip
+    rows = [
+        rng.choice(600, size=int(n), replace=False) for n in np.clip(4 / rng.random(200), 4, 120)
+    ]
     held = np.concatenate(rows)
     index = np.repeat(np.arange(200), [len(r) for r in rows])
     return sparse.csr_array((np.ones(len(held)), (index, held)), shape=(200, 600))
@@ -331,33 +422,44 @@ def _incidence() -> sparse.csr_array:
 def large_c() -> list[Outcome]:
     """That with a large C every weight is 1."""
     weights = secret_lp.solve(_incidence(), np.full(200, 1e6)).weights
-    return _one(rules.holds(bool((weights == 1).all()), f"least weight {weights.min():g}",
-                            "every weight must be 1"))  # fmt: skip
+    return _one(
+        rules.holds(
+            bool((weights == 1).all()), f"least weight {weights.min():g}", "every weight must be 1"
+        )
+    )
 
 
 def small_c() -> list[Outcome]:
     """That with a small C all but as many examples as there are secrets get the weight 0."""
     weights = secret_lp.solve(_incidence(), np.full(200, 0.01), solver="highs").weights
     some = int((weights > 1e-9).sum())
-    return _one(rules.holds(some <= 200, f"{some} of 600 are above 0", "at most 200, the secrets",
-                            some))  # fmt: skip
+    return _one(
+        rules.holds(some <= 200, f"{some} of 600 are above 0", "at most 200, the secrets", some)
+    )
 
 
 @functools.cache
 def _plans() -> tuple[secrets.Plan, secrets.Plan]:
     posterior = np.random.default_rng(1).uniform(0.1, 0.9, 200)
     each = {"steps": 30, "batch_size": 60.0, "targets": "linear"}
-    return tuple(secrets.plan(_incidence(), PRIOR, posterior, scale=s, **each)  # type: ignore[arg-type, return-value]
-                 for s in (4.0, math.inf))  # fmt: skip
+    return tuple(
+        secrets.plan(_incidence(), PRIOR, posterior, scale=s, **each)  # type: ignore[arg-type, return-value]
+        for s in (4.0, math.inf)
+    )
 
 
 def less_noise() -> list[Outcome]:
     """That the program needs less noise than no preprocessing."""
     some, every = _plans()
     factor = every.noise_multiplier / some.noise_multiplier
-    return _one(rules.holds(factor > 1.1, f"{factor:.2f} times less noise, {some.kept:.0%} kept, "
-                            "for 200 made-up secrets",
-                            "more than 1.1 times less", factor))  # fmt: skip
+    return _one(
+        rules.holds(
+            factor > 1.1,
+            f"{factor:.2f} times less noise, {some.kept:.0%} kept, for 200 made-up secrets",
+            "more than 1.1 times less",
+            factor,
+        )
+    )
 
 
 def binary_search() -> list[Outcome]:
@@ -366,9 +468,14 @@ def binary_search() -> list[Outcome]:
     over = plan.steps * secrets.kl(plan.incidence, plan.probabilities, plan.noise_multiplier)
     allowed = posteriors.divergence(plan.prior, plan.promised)
     less = plan.steps * secrets.kl(plan.incidence, plan.probabilities, 0.99 * plan.noise_multiplier)
-    return _one(rules.holds(bool((over <= allowed * (1 + 1e-9)).all() and (less > allowed).any()),
-                            f"σ = {plan.noise_multiplier:.3f} keeps all, 1 % less does not",
-                            "both must hold", plan.noise_multiplier))  # fmt: skip
+    return _one(
+        rules.holds(
+            bool((over <= allowed * (1 + 1e-9)).all() and (less > allowed).any()),
+            f"σ = {plan.noise_multiplier:.3f} keeps all, 1 % less does not",
+            "both must hold",
+            plan.noise_multiplier,
+        )
+    )
 
 
 def unequal_protection() -> list[Outcome]:
@@ -381,8 +488,14 @@ def unequal_protection() -> list[Outcome]:
         law = mixtures.poisson_binomial([q])
         values.append(secrets.tight_posterior(law, sigma, steps, PRIOR)[1])
     gap = max(values) / min(values)
-    return _one(rules.holds(gap > 1.1, f"best guesses {values[0]:.3f} and {values[1]:.3f}",
-                            "must differ by more than a tenth", gap))  # fmt: skip
+    return _one(
+        rules.holds(
+            gap > 1.1,
+            f"best guesses {values[0]:.3f} and {values[1]:.3f}",
+            "must differ by more than a tenth",
+            gap,
+        )
+    )
 
 
 def vacuous() -> list[Outcome]:
@@ -397,10 +510,33 @@ def vacuous() -> list[Outcome]:
 MEASURES: dict[str, Callable[..., list[Outcome]]] = {
     f.__name__: f
     for f in (
-        amplification, amplification_number, improvement, dp_implies, redacted, group_sum,
-        linear_groups, linear_divergence, uniform, templates, detects, labels, labels_for_delta,
-        one_mask, run_times, tables_4_ratios, same_epsilon, table_1, last_run, kl_is_loose,
-        kl_beats_renyi, blow_up, large_c, small_c, less_noise, binary_search,
-        unequal_protection, vacuous,
+        amplification,
+        amplification_number,
+        improvement,
+        dp_implies,
+        redacted,
+        group_sum,
+        linear_groups,
+        linear_divergence,
+        uniform,
+        templates,
+        detects,
+        labels,
+        labels_for_delta,
+        one_mask,
+        run_times,
+        tables_4_ratios,
+        same_epsilon,
+        table_1,
+        last_run,
+        kl_is_loose,
+        kl_beats_renyi,
+        blow_up,
+        large_c,
+        small_c,
+        less_noise,
+        binary_search,
+        unequal_protection,
+        vacuous,
     )
-}  # fmt: skip
+}
