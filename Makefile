@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish test faults lint house release clean
+.PHONY: help install book published publish lab page slides pdf teaching test faults lint house release clean
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -39,6 +39,25 @@ published: .venv/.installed ## build the published edition from the recorded run
 
 publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
 	@$(BIN)/python book/build.py --publish $(PROFILE)
+
+lab: .venv/.lab ## open JupyterLab with every chapter as a notebook that reads well there
+	@$(BIN)/python book/lab.py
+
+page: .venv/.installed ## make one notebook a page: make page NB=canary
+	@$(BIN)/python book/render.py $(NB)
+
+slides: .venv/.installed ## make the slides of the ten hours: _build/slides/index.html
+	@$(BIN)/python book/slides.py
+
+pdf: .venv/.installed ## make the book a PDF (with Chromium) and an EPUB: _build/print
+	@$(BIN)/python book/bind.py
+
+teaching: .venv/.installed ## (maintainers) write the glossary and the pages for lecturers anew
+	@$(BIN)/python book/teaching.py
+
+.venv/.lab: .venv/.installed
+	@$(PIP) -e '.[lab]'
+	@touch $@
 
 test: .venv/.installed ## run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)

@@ -23,6 +23,7 @@ DATA = (
     "crtlib/experiments/recorded/tuning.parquet",
     "crtlib/reports/templates/style.css",
     "crtlib/screening/words.txt",
+    "crtlib/teach/exercises.yml",
 )
 
 

@@ -32,6 +32,18 @@ def check_positive(**values: float) -> None:
             raise ValueError(f"{name}={value}: must be positive")
 
 
+def whole_numbers(name: str, text: str) -> list[int]:
+    """Whole numbers with commas between them.
+
+    >>> whole_numbers("copies", "1, 5")
+    [1, 5]
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"{name}={text!r}: must be whole numbers with commas between them")
+    return [int(part) for part in parts]
+
+
 class ParameterError(ValueError):
     """A user's mistake; a notebook shows it as one line instead of a traceback."""
 

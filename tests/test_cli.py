@@ -88,17 +88,26 @@ def test_everything_leaves_nothing_public(run, dialogues, tmp_path):
 
 def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     code, out, _ = run(
-        "train", dialogues, "--unit", "turn", "--epochs", 1, "--canaries", 2, "--out", tmp_path
-    )
+        "train", dialogues, "--unit", "turn", "--epochs", 1, "--canaries", 2, "--out",
+        tmp_path / "model",
+    )  # fmt: skip
     assert code == 0
-    said = (tmp_path / "guarantee.txt").read_text()
+    said = (tmp_path / "model" / "guarantee.txt").read_text()
     assert "Bayesian confidentiality" in said and "one data point replaced" in said
     assert said.strip() in out
-    result = json.loads((tmp_path / "results.json").read_text())
+    result = json.loads((tmp_path / "model.work" / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
-    model, tokenizer = folder.load(tmp_path)
+    model, tokenizer = folder.load(tmp_path / "model")
     assert utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
-    assert not (tmp_path / "unfinished.pt").exists()
+    assert sorted(p.name for p in (tmp_path / "model.work").iterdir()) == [
+        "results.json",
+        "run.json",
+    ]
+    assert "transformers` cannot load" in (tmp_path / "model" / "README.md").read_text()
+    code, out, err = run("train", dialogues, "--unit", "turn", "--out", tmp_path / "model")
+    assert code == 2 and "is a finished model; train into another folder" in err
+    code, out, _ = run("generate", tmp_path / "model", "--prompt", "USR:", "--max-tokens", 5)
+    assert code == 0 and out
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_no_function_is_longer_than_its_limit():
     assert {name.split(":")[1] for name, _ in long if ":" in name} <= numerics
 
 
-def test_there_are_nine_rooms_and_the_commands(ours):
-    assert ours["rooms"][0] == 10
+def test_there_are_ten_rooms_and_the_commands(ours):
+    assert ours["rooms"][0] == 11
 
 
 def test_the_layers_are_those_of_the_contract():

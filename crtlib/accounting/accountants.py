@@ -87,6 +87,13 @@ class Profile:
         """The least epsilon at ``delta``, and whose bound it is."""
         return self._answers(delta)
 
+    def charged(self, delta: float) -> float:
+        """The part of ``delta`` by which the answer there allows for numerical errors: 0 for the
+        closed forms; of the borrowed accountants no error is known."""
+        if self.answer(delta).accountant != "pld" or not self._sampled:
+            return 0.0
+        return max(way.charged(delta)[1] for way in self._compositions)
+
     def delta(self, epsilon: float) -> float:
         """The least delta at ``epsilon`` >= 0."""
         return max(self.sticks(epsilon))

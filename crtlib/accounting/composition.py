@@ -73,12 +73,16 @@ class Composition:
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 that is shown to have ``delta``; infinite where none is."""
+        return self.charged(delta)[0]
+
+    def charged(self, delta: float) -> tuple[float, float]:
+        """:meth:`epsilon`, and the part of ``delta`` that is there for the numerics."""
         if not LEAST_DELTA < delta < 1:
-            return 0.0 if delta >= 1 else math.inf
-        least = math.inf
+            return (0.0 if delta >= 1 else math.inf), 0.0
+        least = math.inf, 0.0
         for points in self._sizes:
             value, charge = self._level(points).epsilon(delta)
-            least = min(least, value)
+            least = min(least, (value, charge * delta))
             if charge <= ENOUGH:
                 break
         return least

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, sparse
 
-SOLVERS = ("auto", "highs", "pdlp")
+SOLVERS = ("auto", "highs", "pdlp", "greedy")
 SMALL = 100_000  # incidences up to which the exact solver takes seconds
 FILLS = 40
 
@@ -50,7 +50,8 @@ def solve(incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "aut
 
     ``incidence (secrets, examples)`` is 1 where the example holds the secret. ``solver``: "highs"
     (SciPy, exact), "pdlp" (ortools, first-order, for millions of incidences), or "auto": highs
-    where it takes seconds, else pdlp.
+    where it takes seconds, else pdlp. "greedy" is the baseline, contribution bounding: examples
+    whole or not at all, those with the fewest secrets first, while no secret has too many.
 
     Raises ValueError for budgets that are not positive, RuntimeError where a solver gives up.
     """
@@ -62,6 +63,8 @@ def solve(incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "aut
         raise ValueError("budgets: one is not positive and finite: must be")
     if solver not in SOLVERS:
         raise ValueError(f"solver={solver!r}: must be one of {', '.join(SOLVERS)}")
+    if solver == "greedy":
+        return Weights(_greedy(a, b), np.zeros(a.shape[0]), float(a.shape[1]), solver)
     if solver == "auto":
         solver = "highs" if a.nnz <= SMALL else "pdlp"
     slack = np.diff(a.indptr) <= b  # a budget that no weights can exceed
@@ -74,6 +77,16 @@ def solve(incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "aut
     # Weak duality: b'y + sum(max(0, 1 - A'y)) bounds the value of every feasible w, for any y >= 0.
     bound = float(b @ prices + np.maximum(0, 1 - a.T @ prices).sum())
     return Weights(weights, prices, bound, solver)
+
+
+def _greedy(a, b) -> np.ndarray:
+    columns, room, weights = a.tocsc(), b * (1 + 1e-12), np.zeros(a.shape[1])
+    for k in np.argsort(np.diff(columns.indptr), kind="stable"):
+        own = columns.indices[columns.indptr[k] : columns.indptr[k + 1]]
+        if (room[own] >= 1).all():
+            room[own] -= 1
+            weights[k] = 1
+    return weights
 
 
 def _highs(a, b) -> tuple[np.ndarray, np.ndarray]:

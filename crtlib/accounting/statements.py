@@ -24,6 +24,7 @@ from scipy import stats
 from crtlib.accounting import ledger
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import Events, SampledGaussian
+from crtlib.accounting.ledger import Group
 from crtlib.accounting.losses import Array
 from crtlib.checks import check, check_delta
 
@@ -58,6 +59,7 @@ def advantage(
     trace_rate: float,
     public_rate: float = 0.0,
     neighbouring_relation: str = "replace",
+    group: Group = 1,
 ) -> float:
     """What a guess may gain over a coin, for a value said in ``copies`` points, or a person with
     so many secrets, if each leaves a trace with probability ``trace_rate`` at most and is public
@@ -66,20 +68,25 @@ def advantage(
     With j of them in clear the total variation distance is at most T_j. However the misses depend
     on each other, their number J has a mean of copies trace_rate at most, and E[T_J] is at most
     A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a mixture
-    from a fixed law is at most the mean of the distances.
+    from a fixed law is at most the mean of the distances. ``group``: how many points one value
+    stands for in all events or in each, as in :func:`crtlib.accounting.ledger.epsilon`.
     """
     _check_copies(copies, trace_rate, public_rate)
     every = (events,) if isinstance(events, SampledGaussian) else tuple(events)
-    far = [_distance(every, j, neighbouring_relation) for j in range(1, copies + 1)]
+    sizes = (group,) * len(every) if isinstance(group, int) else tuple(group)
+    far = [
+        _distance(every, tuple(j * size for size in sizes), neighbouring_relation)
+        for j in range(1, copies + 1)
+    ]
     distances = np.maximum.accumulate([0.0, *far])
     bound = concave_majorant(distances.tolist(), copies * trace_rate)
     return min(1.0, bound + copies * public_rate)
 
 
 @lru_cache(maxsize=4096)
-def _distance(events: tuple[SampledGaussian, ...], group: int, relation: str) -> float:
+def _distance(events: tuple[SampledGaussian, ...], group: tuple[int, ...], relation: str) -> float:
     """A bound on the total variation distance of a group in clear; of a large one, to 1e-3."""
-    curve = ledger.profile(events, "pld", relation, group, coarse=group > EXACT)
+    curve = ledger.profile(events, "pld", relation, group, coarse=max(group, default=0) > EXACT)
     return curve.delta(0.0)
 
 

@@ -34,6 +34,11 @@ NEAR = 1e-5
 """Scores this close to the secret's are compared again in float64; widened where not enough."""
 
 
+SAMPLES = 1000
+LARGE = 50_000_000
+"""Parameters from which a CPU samples the rank, and calls what it measures ``exposure_sampled``."""
+
+
 def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
     """Definition 9 for 1-based ``rank`` among ``space`` candidates, in bits."""
     rank = np.asarray(rank)
@@ -117,6 +122,33 @@ def canary_exposure(model: nn.Module, tokenizer: Bpe, secrets: Sequence[str]) ->
     return exposure(ranks(model, before, tokenizer.digits, digits), SPACE)
 
 
+def sampled_exposure(
+    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, seed: int, samples: int = SAMPLES
+) -> np.ndarray:
+    """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``.
+
+    At most log2(samples + 1): who stands first among a thousand has 10 bits or more. The exact one
+    asks a model 111,111 times, which takes a large one hours on a CPU.
+    """
+    others = [s for s in planted.make(samples + len(secrets), seed=seed) if s not in set(secrets)]
+    texts = [*secrets, *others[:samples]]
+    letters = torch.tensor([[tokenizer.digits[int(c)] for c in text] for text in texts])
+    state, logprobs = scoring.start(model.eval(), tokenizer.encode_prefix(planted.prefix()))
+    totals = []
+    for block in letters.to(logprobs.device).split(STATES_AT_ONCE):
+        here, now = state.select(torch.zeros(len(block), dtype=torch.long)), logprobs
+        now = now.expand(len(block), -1)
+        total = now.gather(1, block[:, :1])[:, 0]
+        for t in range(1, block.shape[1]):
+            here, now = scoring.step(model, here, block[:, t - 1])
+            total = total + now.gather(1, block[:, t : t + 1])[:, 0]
+        totals.append(total)
+    scores = torch.cat(totals).double().cpu().numpy()
+    own, rest = scores[: len(secrets), None], scores[len(secrets) :]
+    share = (1 + (rest > own).sum(1)) / (1 + len(rest))
+    return np.asarray(-np.log2(share))
+
+
 def chance_band(
     *,
     canaries: int,
@@ -172,9 +204,18 @@ def luckiest(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
     return over_seeds(rows, metric="exposure", items="max", band=band)
 
 
+def _on_gpu(model: nn.Module) -> bool:
+    return next(model.parameters()).is_cuda
+
+
 def _measured(subject: Subject) -> list[Row]:
     if not subject.canaries:
         return []
+    if sum(p.numel() for p in subject.model.parameters()) > LARGE and not _on_gpu(subject.model):
+        bits = sampled_exposure(
+            subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed
+        )
+        return [("exposure_sampled", k, float(x)) for k, x in enumerate(bits)]
     bits = canary_exposure(subject.model, subject.tokenizer, subject.canaries)
     return [("exposure", k, float(x)) for k, x in enumerate(bits)]
 

@@ -47,6 +47,7 @@ from crtlib.checks import check
 from crtlib.models import folder, interface, scoring
 from crtlib.text import counting
 from crtlib.text.records import Point
+from crtlib.text.templates import own_tokens
 from crtlib.text.tokenizer import Bpe, backend, bos
 
 if TYPE_CHECKING:
@@ -132,6 +133,34 @@ def distinct(documents: Sequence[Document], bos: int | None) -> tuple[list[list[
     place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
     start = [] if bos is None else [bos]
     return [[*start, *text] for text in seen], place
+
+
+class Reading(NamedTuple):
+    """Documents, what a model gives each of their tokens, and which tokens count (None: all)."""
+
+    documents: Sequence[Document]
+    scores: Scores
+    answered: Sequence[np.ndarray] | None = None
+
+
+def read(
+    model: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    points: Sequence[Point],
+    *,
+    own_words: bool = False,
+    start: bool = True,
+    device: torch.device | str | None = None,
+) -> Reading:
+    """Score the points; ``own_words`` counts no token of the template around them, ``start``
+    reads each after the token that begins a text, where there is one."""
+    texts = documents(points, tokenizer)
+    first = bos(tokenizer) if start else None
+    scores = score(model, texts, bos=first, device=device)
+    if not own_words:
+        return Reading(texts, scores)
+    kept = [mask for mask in own_tokens(points, tokenizer) if len(mask)]
+    return Reading(texts, scores, kept)
 
 
 # --------------------------------------------------------------------------- the report
@@ -349,9 +378,14 @@ def leakage(
     public: nn.Module | None = None,
     flush: bool = True,
     min_length: int = 1,
+    own_words: bool = False,
+    reading: Reading | None = None,
     device: torch.device | str | None = None,
 ) -> Leakage:
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
+
+    ``own_words``: what a template puts around the texts is context, and never counted.
+    ``reading``: the points read already (:func:`crtlib.attacks.reading.scan`).
 
     ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.public_models` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
@@ -362,10 +396,13 @@ def leakage(
     folder.check_vocabulary(model, tokenizer)
     if public is not None and len(interface.head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
-    texts, start = documents(points, tokenizer), bos(tokenizer)
-    scores = score(model, texts, bos=start, device=device)
+    if reading is None:
+        reading = read(model, tokenizer, points, own_words=own_words, device=device)
+    texts, scores, answered = reading
+    start = bos(tokenizer)
     other = score(public, texts, bos=start, device=device) if public is not None else None
-    runs = find_runs(texts, scores, k=k, public=other, flush=flush, min_length=min_length)
+    runs = find_runs(texts, scores, k=k, public=other, flush=flush, min_length=min_length,
+                     answered=answered)  # fmt: skip
     limit = interface.context(model)
     sizes = [len(d.tokens) + (start is not None) for d in texts]
     return Leakage(

@@ -1,6 +1,6 @@
 """The commands of ``crtlib``, one file each: a function of the file's name, read by typer.
 
->>> COMMANDS[-1], load("train").__doc__.splitlines()[0]
+>>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
 ('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
 """
 
@@ -16,11 +16,16 @@ COMMANDS = (
     "screen",
     "tagger",
     "train",
+    "generate",
+    "certify",
+    "audit",
     "account",
     "protect",
     "report",
     "claims",
     "sweep",
+    "lab",
+    "grade",
 )
 """Their names, in the order of ``crtlib --help``."""
 

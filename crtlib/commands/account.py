@@ -1,18 +1,21 @@
-"""``crtlib account``: noise for a target epsilon, and what redaction makes of it."""
+"""``crtlib account``: noise for a target epsilon, what redaction makes of it, what was spent."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
 def account(
-    delta: Annotated[float, typer.Option(help="Delta of one data point, in (0, 1).")],
-    batch_size: Annotated[float, typer.Option(help="Expected size of a Poisson batch.")],
-    points: Annotated[int, typer.Option(help="Private data points.")],
-    epochs: Annotated[float, typer.Option(help="Epochs, as expected passes over the points.")],
+    delta: Annotated[float | None, typer.Option(help="Delta of one point, in (0, 1).")] = None,
+    batch_size: Annotated[float | None, typer.Option(help="Expected size of a batch.")] = None,
+    points: Annotated[int | None, typer.Option(help="Private data points.")] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Epochs, as expected passes over the points.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon of DP-SGD.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Instead of --epsilon.")] = None,
     gamma: Annotated[float, typer.Option(help="Trace rate of the redaction policy.")] = 1.0,
@@ -25,11 +28,28 @@ def account(
         str, typer.Option(help="replace, or add_or_remove (as in the paper).")
     ] = "replace",
     unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
+    odometer: Annotated[
+        Path | None, typer.Option(help="Instead: what the runs in this odometer have spent.")
+    ] = None,
+    strike: Annotated[
+        str | None, typer.Option(help="Hash of an entry of a model that nobody ever saw.")
+    ] = None,
+    because: Annotated[str, typer.Option(help="Why, for --strike.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it."""
+    """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
+
+    With --odometer: the private runs on one text, and what they have spent together.
+
+    Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
+    """
     from crtlib.accounting import confidentiality
 
+    if odometer is not None:
+        _say_odometer(odometer, strike, because, 1e-6 if delta is None else delta, as_json)
+        return
+    if delta is None or batch_size is None or points is None or epochs is None:
+        raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
     told = confidentiality.account(
@@ -53,6 +73,29 @@ def account(
     if told["accountant"] != accountant:
         other = told["accountant"]
         print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
+
+
+def _say_odometer(
+    folder: Path, strike: str | None, because: str, delta: float, as_json: bool
+) -> None:
+    from crtlib.accounting import odometer
+
+    if strike is not None:
+        odometer.strike(folder, strike, because=because)
+    bill = odometer.bill(folder, delta=delta)
+    if as_json:
+        print(json.dumps({"schema": "crtlib/account/1", "ok": True, **bill}, allow_nan=False))
+        return
+    for run in bill["runs"]:
+        spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
+        note = f"  ({run['because']})" if run["because"] else ""
+        print(f"{run['entry'][:12]}  {run['time']}  {run['state']:<8}  {run['method']:<10} "
+              f"{run['unit']:<8} {spent}{note}")  # fmt: skip
+    total = bill["together"]
+    print(f"together  epsilon {total['epsilon']} at delta {delta:g} of one {bill['unit']} in clear")
+    print(
+        f"          trace rate at most {total['gamma']:.4g}, public at most {total['delta2']:.4g}"
+    )
 
 
 def _say_account(told: dict, rows: list[dict[str, float]]) -> None:
@@ -84,13 +127,11 @@ def _by_copies(told: dict, copies: str) -> list[dict[str, float]]:
     """Right guesses of 100 about a person with so many points, or a value said so often."""
     from crtlib.accounting import statements
     from crtlib.accounting.events import SampledGaussian
+    from crtlib.checks import whole_numbers
 
     event = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
-    parts = [part.strip() for part in copies.split(",") if part.strip()]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"copies={copies!r}: must be whole numbers with commas between them")
     rows = []
-    for k in map(int, parts):
+    for k in whole_numbers("copies", copies):
         options = {"copies": k, "neighbouring_relation": told["neighbouring_relation"]}
         clear = statements.advantage(event, trace_rate=1.0, **options)
         rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}

@@ -28,8 +28,20 @@ def report(
     verbatim: Annotated[
         bool, typer.Option("--verbatim", help="Drop runs at the end of a text, as printed.")
     ] = False,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            help="How turns became text: chat, plain, speaker or FILE.j2; default: as "
+            "trained, the tokenizer's, or what the model reads most easily."
+        ),
+    ] = None,
+    prefix_scan: Annotated[
+        bool, typer.Option("--prefix-scan", help="Read each text after every known beginning.")
+    ] = False,
 ) -> None:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
+    import sys
+
     import torch
 
     from crtlib.reports import leakage
@@ -46,8 +58,12 @@ def report(
         min_length=min_length,
         threshold=threshold,
         verbatim=verbatim,
+        template=template,
+        prefix_scan=prefix_scan,
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
+    if warning := told.pop("warning", None):
+        print(f"warning: {warning}", file=sys.stderr)
     for name, value in told.items():
         print(f"{name:>40}  {'-' if value is None else value}")
     print(page)

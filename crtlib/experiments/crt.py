@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -30,8 +30,8 @@ from crtlib.experiments.data import Data
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.models import scoring
-from crtlib.models.build import build, fingerprint, pretrained
+from crtlib.models import interface, pretrained, scoring
+from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
@@ -39,9 +39,10 @@ from crtlib.text import corpora, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training import kept, methods, schedules
+from crtlib.training.layers import refuse_unfit
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
-from crtlib.training.phases import Phase
+from crtlib.training.phases import Event, Phase
 
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
 """The most private segments that a point may have (S-DP)."""
@@ -67,14 +68,18 @@ class CrtStudy(Study):
     ``dialogues`` are trained on, ``heldout`` more validate and as many test; ``labelled`` others
     teach the policy "tagger". ``context`` is in tokens, ``normaliser`` in points. ``init`` is
     "random"; the name of a public corpus on which the model is trained first, ``init_epochs``
-    times; or a pre-trained GPT-2, by hub id or folder, which brings its own shape and vocabulary.
+    times; or a pre-trained causal model, by hub id or folder or "smollm2", which brings its own
+    shape and vocabulary (``model`` is then "pretrained"). ``lora`` is the rank of adapters, which
+    alone learn (0: everything does), ``lora_alpha`` their scale (0: twice the rank).
+    ``precision`` is that of products; weights, norms and sums stay in float32. A text of more than
+    ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
     """
 
     kind: ClassVar[str] = "crt"
     LATER: ClassVar[frozenset[str]] = frozenset({"optimizer"})
 
     method: Word
-    model: Literal["lstm", "gru", "gpt2", "gemma2"]
+    model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
     gamma: Share
     # data
     corpus: Word = data.DEFAULT
@@ -97,8 +102,13 @@ class CrtStudy(Study):
     layers: Count = 1
     heads: Count = 4
     context: Count = 256
+    long: Literal["split", "cut"] = "split"
     init: Word = "random"
     init_epochs: Whole = 0
+    lora: Whole = 0
+    lora_alpha: NotNegative = 0.0
+    lora_targets: Word = "all-linear"
+    precision: Literal["float32", "bfloat16"] = "float32"
     # training
     epochs: Count = 8
     batch_size: Count = 32
@@ -129,6 +139,11 @@ class CrtStudy(Study):
             raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
         if self.init != "random" and not self.brings_vocabulary and self.init_epochs < 1:
             raise ValueError(f"init={self.init!r}: a corpus; needs init_epochs of at least 1")
+
+        if self.model == "pretrained" and not self.brings_vocabulary:
+            raise ValueError("model='pretrained': init must name a pre-trained model")
+        if self.lora and not self.brings_vocabulary:
+            raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
 
     @property
     def how(self) -> Method:
@@ -259,12 +274,14 @@ def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model with what it read and what was done."""
+    """A trained model with what it read and what was done; ``spec`` is its shape, None for one that
+    was pre-trained elsewhere, which has a utility ``before`` training."""
 
     run: Run
     data: Data
     schedule: list[Phase]
-    spec: ModelSpec
+    spec: ModelSpec | None
+    before: Mapping[str, float] = field(default_factory=dict)
 
     def guarantee(self, study: CrtStudy) -> Guarantee | None:
         """What the study's method promises of what ran, or None without noise.
@@ -318,11 +335,14 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     secure: bool = False,
+    memory: float | None = None,
+    on_start: Callable[[list[Event], bool], None] | None = None,
     progress: bool = False,
 ) -> Fitted:
     """Prepare the data and train; perplexity on the validation texts after each epoch.
 
-    ``prepared`` is ``data.data(study)`` where the caller has it already. Raises ``ValueError``
+    ``prepared`` is ``data.data(study)`` where the caller has it already; ``on_start`` as in
+    :func:`crtlib.training.loop.train`. Raises ``ValueError``
     where no point is private and the method trains with noise.
     """
     study = study.ready()
@@ -341,30 +361,80 @@ def fit(
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
         flags = {"private": d.tokenizer.encode_marked(marked)[1]}
     model, spec = _initial(study, d.tokenizer)
+    if study.how.private:
+        refuse_unfit(model.train())
+    points = {"public": d.prepared.public, "private": d.prepared.private}
+    owners = _owners(points["private"]) if study.how.by_user else [*range(len(parts["private"]))]
+    whole = len(parts["private"])
+    limit = _longest(study, model)
+    if limit is not None:
+        parts["public"], _ = _fitting(
+            parts["public"], range(len(parts["public"])), limit, study.long
+        )
+        parts["private"], owners = _fitting(parts["private"], owners, limit, study.long)
+    together = len(parts["private"]) > whole or study.how.by_user
     phases = schedule(study, has_public=bool(parts["public"]))
+    before = utility(model.to(device), d.tokenizer, d.test) if spec is None else {}
     run = train(
-        model.to(device),
+        model,
         phases,
         parts,
         flags=flags,
+        owners={"private": owners} if together else None,
+        precision=study.precision,
+        memory=memory,
         seed=study.seed,
         secure=secure,
         optimizer=study.optimizer,
+        on_start=on_start,
         progress=progress,
         on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),
         checkpoint=checkpoint,
     )
-    return Fitted(run, d, phases, spec)
+    return Fitted(run, d, phases, spec, before)
 
 
-def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec]:
+def _longest(study: CrtStudy, model: nn.Module) -> int | None:
+    """Tokens that the model is asked to read at once; None: as many as there are."""
+    limit = interface.context(model)
+    if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
+        return limit
+    return study.context if limit is None else min(limit, study.context)
+
+
+def _fitting(
+    rows: Sequence[list[int]], owners: Iterable[int], limit: int, long: str
+) -> tuple[list[list[int]], list[int]]:
+    """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
+    piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
+    pieces, whose = [], []
+    for row, owner in zip(rows, owners, strict=True):
+        starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
+        pieces += [row[a : a + limit + 1] for a in starts]
+        whose += [owner] * len(starts)
+    return pieces, whose
+
+
+def _owners(points: Sequence[Point]) -> list[int]:
+    """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
+    if any(not p.user for p in points):
+        raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
+    number = {user: k for k, user in enumerate(dict.fromkeys(p.user for p in points))}
+    return [number[p.user] for p in points]
+
+
+def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec | None]:
     """The model before it reads the corpus: random weights, those of a pre-trained model, or
     weights that were trained here on public text."""
     if study.brings_vocabulary:
-        model, spec = pretrained(study.init, vocab_size=tokenizer.vocab_size)
-        if spec.kind != study.model:
-            raise ValueError(f"model={study.model!r}: init={study.init!r} is a {spec.kind}")
-        return model, spec
+        model = pretrained.pretrained(pretrained.place(study.init), tokenizer)
+        kind = model.config.model_type
+        if study.model not in ("pretrained", kind):
+            raise ValueError(f"model={study.model!r}: init={study.init!r} is a {kind}")
+        if study.lora:
+            options = {"alpha": study.lora_alpha, "targets": study.lora_targets}
+            model = pretrained.with_lora(model, study.lora, seed=study.seed, **options)
+        return model, None
     spec = replace(study.shape(), vocab_size=tokenizer.vocab_size)
     model = build(spec, study.seed)
     if study.init != "random":

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from crtlib.accounting.guarantees import MissRate
+from crtlib.models import pretrained
 from crtlib.screening import by_name, recall, tagger
 from crtlib.screening.policies import everything, miss
 from crtlib.screening.policy import Labels, Policy
@@ -235,7 +236,7 @@ def data(study: Recipe) -> Data:
         own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
         checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))
     prepared = _prepared(study, points, flagged, cautious)
-    read = prepared.all
+    read = prepared.private if study.how.reads_redacted else prepared.all
     if study.how.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
     return Data(
@@ -245,7 +246,7 @@ def data(study: Recipe) -> Data:
         checked=checked,
         policies=(pi, conservative),
         prepared=prepared,
-        tokenizer=adapt(study.init)
+        tokenizer=adapt(pretrained.place(study.init))
         if study.brings_vocabulary
         else _tokenizer(planted, study.unit, cautious, conservative, study.vocab_size),
         canaries=secrets,
@@ -261,7 +262,11 @@ def _prepared(
 ) -> Prepared:
     """The public and the private part, as the method reads them."""
     if study.how.reads_raw:  # raw text, all of it private
-        return prepare(points, None, everything(points), dedup="none")
+        raw = prepare(points, None, everything(points), dedup="none")
+        if study.how.reads_redacted:
+            clean = prepare(points, flagged, cautious, dedup="none")
+            return replace(clean, public=clean.all, private=raw.private)
+        return raw
     dedup = study.dedup if study.how.deduplicates else "none"
     return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
 

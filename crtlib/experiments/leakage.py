@@ -276,6 +276,7 @@ def secret_plan(study: LeakageStudy, points: Sequence[Point], steps: int) -> sec
         steps=steps,
         batch_size=study.sampling_probability * len(points),
         scale=1.0,
+        solver=study.how.solver,
     )
 
 

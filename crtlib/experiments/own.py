@@ -14,21 +14,33 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crtlib import files
+import torch
+
+from crtlib import files, outputs
 from crtlib.accounting.guarantees import Guarantee
-from crtlib.experiments import crt, data, tables
+from crtlib.checks import check, check_choice
+from crtlib.experiments import crt, data, record, sizes, tables
 from crtlib.experiments.crt import CrtStudy, Fitted
+from crtlib.experiments.data import Data
 from crtlib.experiments.spine import device_by_name
 from crtlib.experiments.store import Row
-from crtlib.text import corpora
+from crtlib.models import pretrained
+from crtlib.text import corpora, templates
 from crtlib.training import kept
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
+
+CONTEXT = 1024
+"""Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,64 @@ class Trained:
     guarantee: Guarantee | None
     promise: str
     provenance: dict[str, str | float]
+    secure: bool = True
+
+    @property
+    def holds(self) -> bool:
+        """Whether the model carries a promise, so that it may be shown."""
+        g = self.guarantee
+        return self.secure and g is not None and g.delta < 1 and g.epsilon < float("inf")
+
+    def value(self, metric: str) -> float:
+        """A measurement that there is one of."""
+        return next(value for name, _, _, value in self.rows if name == metric)
+
+    def facts(self, name: str) -> Facts:
+        """What a model card says of it."""
+        study, model = self.study, self.fitted.run.model
+        every = [p.numel() for p in model.parameters()]
+        learning = [p.numel() for p in model.parameters() if p.requires_grad]
+        return {
+            "name": name,
+            "parameters": sum(every),
+            "trained_parameters": sum(learning),
+            "base": pretrained.base(study.init) if study.brings_vocabulary else None,
+            "recurrent": self.fitted.spec is not None and self.fitted.spec.recurrent,
+            "adapters": bool(study.lora),
+            "method": {"name": study.method, "label": study.how.label},
+            "corpus": {"name": Path(study.corpus).name, "points": len(self.fitted.data.points),
+                       "sha256": outputs.sha256(study.corpus)},
+            "settings": _settings(study),
+            "perplexity": self.value("test_ppl"),
+            "promise": self.promise,
+        }  # fmt: skip
+
+    def told(self) -> list[str]:
+        """What a person is told at the end: sizes, noise, perplexity, the attack, the promise."""
+        study, n = self.study, self.value
+        events = self.fitted.run.events
+        lines = []
+        if events:
+            steps = sum(event.steps for event in events)
+            q = study.sampling_probability
+            lines.append(
+                f"private {n('n_private'):,.0f} points · noise {study.noise_multiplier:.4g} · "
+                f"{steps:,} steps of about {study.normaliser:.0f} · q {q:.4g}"
+            )
+        public = (
+            f"public  {n('n_public'):,.0f} points · {self.fitted.run.updates['public']:,} steps"
+        )
+        if study.lora:
+            f = self.facts("")
+            public += f" · LoRA {study.lora}: {f['trained_parameters']:,} of {f['parameters']:,}"
+        before = self.fitted.before.get("ppl")
+        start = "" if before is None else f"{before:.4g} before, "
+        lines += [public, f"held-out perplexity {start}{n('test_ppl'):.4g} after"]
+        for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
+            if bits := [value for name, _, _, value in self.rows if name == metric]:
+                each = " ".join(f"{x:.1f}" for x in bits)
+                lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
+        return [*lines, self.promise]
 
 
 def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
@@ -59,12 +129,44 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     most = size - 2 * heldout - 10
     if labelled > most:
         raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
-    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0} | settings
+    chosen: dict[str, Any] = {"model": "lstm", "gamma": 0.0, "seed": 0, "canaries": 0}
+    chosen |= {"neighbouring_relation": "replace"}
+    init = settings.get("init", "random")
+    if init != "random" and not data.is_corpus(init):
+        chosen |= {"context": CONTEXT}
+        settings["model"] = "pretrained"
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
         dialogues=size - 2 * heldout - labelled,
         heldout=heldout,
-        **chosen,
+        **chosen | settings,
+    )
+
+
+def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
+    """The study with what was not ``given`` chosen by the sizes of its model and of its text
+    (:mod:`crtlib.experiments.sizes`).
+
+    Private batches are Poisson samples of ``batch_size`` points in expectation, or of the share
+    ``sampling_probability``; public ones have as many.
+    """
+    usual = sizes.usual(sizes.parameters(study), adapters=study.lora > 0)
+    private = prepared.prepared.private
+    count = len({p.user for p in private}) if study.how.by_user else len(private)
+    every = len(prepared.prepared.all)
+    size = given.get("batch_size") or sizes.batch(usual.batch_size, count or every)
+    q = given.get("sampling_probability") or min(1.0, size / max(1, count))
+    fixed = {
+        "learning_rate": usual.learning_rate,
+        "private_learning_rate": usual.private_learning_rate,
+        "epochs": usual.epochs,
+        "delta": sizes.delta(count),
+        "clip_norm": 1.0,
+        "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
+    }
+    chosen = fixed | {k: v for k, v in given.items() if k in fixed}
+    return replace(
+        study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
     )
 
 
@@ -73,39 +175,81 @@ def train_on(
     *,
     out: str | os.PathLike[str] | None = None,
     device: str = "auto",
+    dtype: str = "auto",
+    workers: int | None = None,
     repeatable_noise: bool = False,
+    memory: float | None = None,
+    odometer: str | os.PathLike[str] | None = None,
+    trials: int = 1,
+    card: Callable[[Facts], str] | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> Trained:
     """Screen and train on a corpus, attack the model, and say what it promises.
 
     Noise and batches come from the operating system's generator, unless ``repeatable_noise``: then
-    they follow from ``seed``, which is right for an experiment and wrong for a release. ``out``
-    names the folder for :func:`write`; an unfinished training goes on from there. The other
-    ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``, ``policy``,
-    ``epsilon``.
+    they follow from ``seed``, which is right for an experiment and wrong for a release. The run is
+    entered in the odometer of the corpus (:mod:`crtlib.accounting.odometer`), in the folder
+    ``odometer`` or beside it, before its first step; ``trials`` is how many trainings saw the text
+    before this one was chosen. ``out`` names the folder for :func:`write`, with a README.md by
+    ``card``; an unfinished training goes on from the folder ``OUT.work`` beside it. ``dtype``
+    "auto" is bfloat16 on a GPU; ``workers`` are threads of the CPU; ``memory`` (GiB) bounds one
+    pass. The other ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``,
+    ``policy``, ``epsilon``; those that are not given or None follow from the sizes of model and
+    text (:func:`sized`).
     """
-    study = study_of(corpus, **settings)
+    given = {name: value for name, value in settings.items() if value is not None}
     device = device_by_name(device)
+    check_choice("dtype", dtype, ("auto", "float32", "bfloat16"))
+    low = dtype == "bfloat16" or (dtype == "auto" and device != "cpu")
+    study = study_of(corpus, **given, precision="bfloat16" if low else "float32")
+    if workers is not None:
+        check("workers", workers, workers >= 1, "at least 1")
+        torch.set_num_threads(workers)
     prepared = data.data(study)  # refuses what can be refused before anything is written
+    study = sized(study, prepared, given)
     if out is not None:
+        if outputs.marker(out) is not None:
+            raise ValueError(f"--out: {out} is a finished model; train into another folder")
+        outputs.check_folder(out, inputs=[corpus])
         files.check_writable(out)  # shows now, not after hours
+    mark = None if out is None else work(out) / "unfinished.run"
+    same = {"place": odometer, "mark": mark, "repeatable_noise": repeatable_noise}
+    meter = record.meter(study.ready(), prepared, **same)
     fitted = crt.fit(
         study,
         prepared=prepared,
-        checkpoint=None if out is None else Path(out) / "unfinished.pt",
+        checkpoint=None if out is None else work(out) / "unfinished.pt",
         device=device,
         secure=not repeatable_noise,
+        memory=memory,
+        on_start=meter.start,
         progress=progress,
     )
     rows = crt.measure(study, fitted)
-    guarantee = fitted.guarantee(study)
+    guarantee = fitted.guarantee(study.ready())
     origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
     promise = _promise(guarantee, repeatable_noise)
-    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin)
-    if out is not None:
-        write(trained, out)
+    trained = Trained(
+        study.ready(), fitted, rows, guarantee, promise, origin, secure=not repeatable_noise
+    )
+    if out is None:
+        meter.finish(None)
+    else:
+        aside = work(out)
+        write(
+            trained, out, card=card,
+            finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
+        )  # fmt: skip
     return trained
+
+
+def work(out: str | os.PathLike[str]) -> Path:
+    """The private folder beside a model, not for release: what is unfinished, exact scores."""
+    place = Path(out).absolute()
+    folder = place.with_name(f"{place.name}.work")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def _promise(guarantee: Guarantee | None, repeatable_noise: bool) -> str:
@@ -123,17 +267,50 @@ def _promise(guarantee: Guarantee | None, repeatable_noise: bool) -> str:
     return text
 
 
-def write(trained: Trained, folder: str | os.PathLike[str]) -> None:
-    """Write the model, the study, the promise and the measurements; those of an earlier run never
-    stand beside this model."""
-    folder = Path(folder)
-    for name in ("guarantee.txt", "results.json"):
-        (folder / name).unlink(missing_ok=True)
-    fitted, study = trained.fitted, asdict(trained.study)
-    study["corpus"] = Path(study["corpus"]).name  # no path of this machine
-    kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, folder)
-    files.write_text(folder / "experiment.json", json.dumps(study, indent=1) + "\n")
-    files.write_text(folder / "guarantee.txt", trained.promise + "\n")
+def _settings(study: CrtStudy) -> dict[str, Any]:
+    """The fields of a study without paths of this machine."""
+    each = asdict(study) | {"corpus": Path(study.corpus).name}
+    if study.brings_vocabulary:
+        each["init"] = pretrained.base(study.init)
+    for name in ("policy", "conservative"):
+        each[name] = re.sub(r"[^+:]*/", "", each[name])
+    return each
+
+
+def write(
+    trained: Trained,
+    folder: str | os.PathLike[str],
+    *,
+    card: Callable[[Facts], str] | None = None,
+    finish: Callable[[Path], None] | None = None,
+) -> None:
+    """Write the model as a folder that ``transformers`` loads (a recurrent one as
+    :mod:`crtlib.models.folder` does), with the study and the promise; the marker comes last. What
+    was measured goes into :func:`work`, for its owner alone. Others may read the model if it
+    carries a promise. ``finish`` is called with the file of the weights, before they take their
+    place."""
+    folder, fitted, study = Path(folder), trained.fitted, trained.study
+    settings, aside = _settings(study), work(folder)
+    spec = fitted.spec if fitted.spec is not None and fitted.spec.recurrent else None
+    with outputs.staged(
+        folder,
+        command="train",
+        options=settings,
+        inputs={"corpus": study.corpus},
+        public=("*",) if trained.holds else (),
+    ) as part:
+        base = pretrained.base(study.init)
+        kept.save(
+            fitted.run, fitted.data.tokenizer, spec, part, record=aside / "run.json", base=base,
+            template=templates.SPEAKER.source,
+        )  # fmt: skip
+        files.write_text(part / "experiment.json", json.dumps(settings, indent=1) + "\n")
+        files.write_text(part / "guarantee.txt", trained.promise + "\n")
+        if card:
+            files.write_text(part / "README.md", card(trained.facts(folder.name)))
+        if finish:
+            finish(part / "model.safetensors")
     cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
-    files.write_text(folder / "results.json", json.dumps(cell, indent=1) + "\n")
-    (folder / "unfinished.pt").unlink(missing_ok=True)
+    with files.replacing(aside / "results.json", mode=0o600) as results:
+        results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
+    (aside / "unfinished.pt").unlink(missing_ok=True)

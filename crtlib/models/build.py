@@ -1,4 +1,4 @@
-"""A model from its shape, or from a folder or a hub.
+"""A model from its shape.
 
 >>> from crtlib.models.spec import ModelSpec
 >>> type(build(ModelSpec("lstm", vocab_size=10, embedding=4, hidden=4), 0)).__name__
@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from crtlib.models.interface import RecurrentLM, head, hidden
+from crtlib.models import smollm2
+from crtlib.models.interface import RecurrentLM
 from crtlib.models.spec import ModelSpec
 
 
@@ -65,56 +66,10 @@ def _transformer(spec: ModelSpec) -> nn.Module:
     return transformers.Gemma2ForCausalLM(config)
 
 
-def load(name_or_folder: str | Path) -> nn.Module:
-    """A causal model of the Hugging Face hub, or of a local folder; safetensors files only.
-
-    Raises ``ValueError`` if its logits are not a linear map of its last hidden state (with an
-    optional soft cap): the fused loss and the scores would not be those of the model.
-    """
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(
-        str(name_or_folder), use_safetensors=True, trust_remote_code=False
-    ).eval()
-    probe = torch.arange(4)[None]
-    with torch.no_grad():
-        ours, theirs = head(model).logits(hidden(model, probe)), model(input_ids=probe).logits
-    if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
-        raise ValueError(f"model={str(name_or_folder)!r}: its head is not a plain linear map")
-    return model
-
-
-def pretrained(name_or_folder: str | Path, *, vocab_size: int) -> tuple[nn.Module, ModelSpec]:
-    """A GPT-2 of the hub or of a local folder, ready to train: no dropout, and room for the tokens
-    that were added to its vocabulary, whose embeddings start at the mean of the others.
-
-    The spec builds the same shape again (:func:`build`). Raises ``ValueError`` for another
-    architecture, or a vocabulary smaller than the model's.
-    """
-    found = load(name_or_folder)
-    config = found.config
-    if config.model_type != "gpt2":
-        raise ValueError(f"init={str(name_or_folder)!r}: is a {config.model_type}, must be a gpt2")
-    rows = found.get_input_embeddings().weight.detach()
-    if vocab_size < len(rows):
-        raise ValueError(f"vocab_size={vocab_size}: must be at least the model's {len(rows)}")
-    grown = torch.cat([rows, rows.mean(0).expand(vocab_size - len(rows), -1)])
-    spec = ModelSpec(
-        kind="gpt2",
-        vocab_size=vocab_size,
-        hidden=config.n_embd,
-        layers=config.n_layer,
-        heads=config.n_head,
-        context=config.n_positions,
-    )
-    model = build(spec, 0)
-    state = found.state_dict() | {"transformer.wte.weight": grown, "lm_head.weight": grown}
-    model.load_state_dict(state)
-    return model, spec
-
-
 def fingerprint(name_or_folder: str | Path) -> str:
     """What tells one starting point from another: the files of a folder, or the hub's name."""
+    if str(name_or_folder) == smollm2.NAME:
+        return hashlib.sha256(f"{smollm2.PACKAGE} {smollm2.VERSION}".encode()).hexdigest()
     folder, digest = Path(name_or_folder), hashlib.sha256(str(name_or_folder).encode())
     if folder.is_dir():
         digest = hashlib.sha256()

@@ -21,7 +21,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from crtlib import files
-from crtlib.models import build, interface
+from crtlib.models import build, interface, pretrained, released
 from crtlib.models.spec import ModelSpec
 from crtlib.text import tokenizer as tokenizers
 from crtlib.text.tokenizer import Bpe, backend
@@ -51,7 +51,7 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
         else:
             from transformers import AutoTokenizer
 
-            model = build.load(folder)
+            model = pretrained.load(folder)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder}: holds no model with its tokenizer that can be read") from error
@@ -61,17 +61,33 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
     return model, tokenizer
 
 
-def save(model: nn.Module, tokenizer: Bpe, spec: ModelSpec, folder: str | os.PathLike[str]) -> None:
-    """Write a model of ours, its tokenizer and its shape to ``folder``, each file atomically."""
+def save(
+    model: nn.Module,
+    tokenizer: Bpe,
+    spec: ModelSpec | None,
+    folder: str | os.PathLike[str],
+    *,
+    template: str | None = None,
+    base: str | None = None,
+) -> tuple[str, ...]:
+    """Write a model of ours, its tokenizer and its shape to ``folder``, each file atomically; the
+    names of the files. Without a ``spec`` it is a folder of ``transformers``
+    (:func:`crtlib.models.released.save`, which reads ``template`` and ``base``)."""
     folder = Path(folder)
+    if spec is None:
+        released.save(model, tokenizer, folder, template=template, base=base)
+        return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
     with files.replacing(folder / "model.safetensors") as part:
         save_model(model, str(part))
     tokenizer.save(folder / "tokenizer.json")
     files.write_text(folder / "model.json", json.dumps(asdict(spec), indent=1) + "\n")
+    return ("model.safetensors", "tokenizer.json", "model.json")
 
 
-def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec]:
+def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     """The model, tokenizer and shape that :func:`save` wrote to ``folder``."""
+    if not (folder / "model.json").is_file():
+        return *released.read(folder), None
     spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
     model = build.build(spec, 0)
     load_model(model, str(folder / "model.safetensors"))

@@ -1,8 +1,8 @@
 """The certificate: one JSON value, and two pages that a person reads, made from it alone.
 
-:func:`certificate` seals the parts; :func:`officer` is one sheet of plain words, each sentence
-printed if and only if it is true (:mod:`crtlib.reports.sentences`); :func:`engineer` has every
-field. What the parts are says ``schema/certificate.schema.json``, a file of this package.
+:func:`certificate` seals the parts; on :func:`pages` the officer's is one sheet of plain words,
+each sentence printed if and only if it is true (:mod:`crtlib.reports.sentences`); the engineer's
+has every field. What the parts are says ``schema/certificate.schema.json``, a file of this package.
 
 >>> schema()["$id"]
 'crtlib:certificate:1'
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -38,7 +37,6 @@ TITLES = {
     "right_guess": "Right guesses",
     "value_guess": "Guesses of a value",
     "mechanism": "Mechanism",
-    "rates": "Rates",
     "labels": "Labels",
     "policies": "Policies",
     "treated_as_public": "Treated as public",
@@ -84,38 +82,50 @@ def certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------- the pages
-def officer(value: Certificate) -> str:
-    """The officer's page: plain words, one sheet of A4, every number from the JSON."""
-    said = sentences(value)
-    small = [text for name in ("O14",) for text in said.pop(name)]
-    void = said.pop("O0", [])
-    paragraphs = [text for texts in said.values() for text in texts]
-    return page("officer.html.j2", name=value["model"]["name"], void=void, paragraphs=paragraphs,
-                small=small)  # fmt: skip
-
-
-def engineer(
+def pages(
     value: Certificate,
+    audience: str = "both",
     *,
-    profile: Mapping[str, Sequence[Mapping[str, float]]] | None = None,
+    profile: Mapping[str, Any] | None = None,
     command: str = "",
 ) -> str:
-    """The engineer's page: every field in tables, rates by kind, trade-off curves, hashes.
+    """One page with the officer's sheet, the engineer's, or both, one after the other.
 
-    ``profile`` holds what the ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``,
-    rows of numbers with equal columns (``epsilon`` or ``delta``, and one column a neighbouring
-    relation). ``command`` is the line that repeats the certificate.
+    The officer's is plain words, one sheet of A4, every number from the JSON. The engineer's has
+    every field in tables, rates by kind, trade-off curves, hashes. ``profile`` holds what the
+    ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``, rows of numbers with equal
+    columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, for
+    :func:`trade_off`. ``command`` is the line that repeats the certificate.
     """
+    said = sentences(value)
+    small = said.pop("O14")
+    void = said.pop("O0", [])
     sections = [
         {"title": title, "value": value[name], "fields": fields(value[name])}
         for name, title in TITLES.items()
         if value.get(name) not in (None, [], {})
     ]
+    rows = {name: rows for name, rows in (profile or {}).items() if name != "curves"}
     return page(
-        "engineer.html.j2", c=value, sections=sections, phases=value["mechanism"]["phases"],
-        rates=list(_rates(value)), profile=profile or {}, chart=trade_off(value), command=command,
-        promised=holds(value), error_charged=ERROR_CHARGED, floating_point=FLOATING_POINT,
+        "certificate.html.j2", audience=audience, name=value["model"]["name"], void=void,
+        paragraphs=[text for texts in said.values() for text in texts], small=small,
+        c=value, sections=sections, phases=value["mechanism"]["phases"],
+        rates=list(_rates(value)), profile=rows, command=command, promised=holds(value),
+        chart=trade_off(value, (profile or {}).get("curves", {})),
+        error_charged=ERROR_CHARGED, floating_point=FLOATING_POINT,
     )  # fmt: skip
+
+
+def officer(value: Certificate) -> str:
+    """The officer's page."""
+    return pages(value, "officer")
+
+
+def engineer(
+    value: Certificate, *, profile: Mapping[str, Any] | None = None, command: str = ""
+) -> str:
+    """The engineer's page."""
+    return pages(value, "engineer", profile=profile, command=command)
 
 
 def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
@@ -138,47 +148,37 @@ def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
 
 def _rates(value: Certificate) -> Sequence[dict[str, Any]]:
     rates = value["rates"]
-    rows = [{"kind": "all", "what": name, **rates[name]} for name in ("miss", "trace", "public")]
-    for kind, some in (rates.get("by_kind") or {}).items():
-        rows += [{"kind": kind, "what": name, **row} for name, row in some.items()]
+    groups = {"all": {n: rates[n] for n in ("miss", "trace", "public")}}
+    rows = []
+    for kind, some in (groups | (rates.get("by_kind") or {})).items():
+        for name, row in some.items():
+            every = " of ".join(f"{n:,}" for n in row.get("all") or ())
+            rows.append({"kind": kind, "what": name, **row, "all": every or None})
     return rows
 
 
-def trade_off(value: Certificate) -> Chart:
-    """Trade-off curves: the least share of misses that any test of "was it there?" has at each
-    share of false alarms, for a secret that was found, missed, or drawn at random.
+def trade_off(value: Certificate, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
+    """Trade-off curves (f-DP; Dong, Roth and Su 2022): the least share of misses that any test of
+    "was it there?" has at each share of false alarms, for a secret that was found, missed, or
+    drawn at random.
 
-    From the (epsilon, delta) of the certificate (Wasserman and Zhou 2010; Dong, Roth and Su 2022,
-    Proposition 2.5): f(a) = max(0, 1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
+    ``curves`` are places of ``secret`` and ``missed``, from :mod:`crtlib.accounting.tradeoff`.
     """
     title = "Trade-off: false alarms against misses"
-    if not holds(value) or value["guarantee"]["secret"]["epsilon"] == "inf":
+    if not holds(value) or not curves:
         return Chart(title, empty="There is no bound to draw.")
-    lines, grid = [], [i / 80 for i in range(81)]
-    for style, name in (("line", "secret"), ("second", "missed")):
-        promise = value["guarantee"][name]
-        points = [(a, least_misses(a, promise["epsilon"], promise["delta"])) for a in grid]
-        lines.append((style, charts.points(points)))
+    dp = value["guarantee"]["kind"] == "dp"
+    names = {"secret": ("line", "drawn at random"), "missed": ("second", "missed by the search")}
+    if dp:
+        names = {"missed": ("line", "any one")}
+    lines = [(style, charts.points(curves[name])) for name, (style, _) in names.items()]
     lines.append(("third", charts.points([(0, 1), (1, 0)])))
+    key = [(f"line {style}".removesuffix(" line"), text) for style, text in names.values()]
     shares = [(i / 4, f"{25 * i} %") for i in range(5)]
-    kind = value["guarantee"]["kind"]
-    key = [("line", "drawn at random"), ("line second", "missed by the search"),
-           ("line third", "found")] if kind != "dp" else [("line", "any one")]  # fmt: skip
     return Chart(
         title, "false alarms", note="the least share of misses that any attack can have",
         alt="the nearer a curve is to the diagonal, the less can be told",
         levels=[(charts.y(at), text) for at, text in shares],
         ticks=[(charts.x(min(max(at, 0.03), 0.95)), text) for at, text in shares],
-        lines=lines[::2] if kind == "dp" else lines, key=key,
+        lines=lines, key=[*key, ("line third", "a coin")],
     )  # fmt: skip
-
-
-def least_misses(false_alarms: float, epsilon: float, delta: float) -> float:
-    """The trade-off function of (epsilon, delta) at a share of false alarms.
-
-    >>> least_misses(0.25, 0.0, 0.0), round(least_misses(0.0, 1.0, 0.1), 3)
-    (0.75, 0.9)
-    """
-    growth = math.exp(epsilon)
-    rest = 1 - delta
-    return max(0.0, rest - growth * false_alarms, (rest - false_alarms) / growth)

@@ -22,11 +22,12 @@ True
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from crtlib import files
-from crtlib.attacks import leakage
+from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage
 from crtlib.models.folder import load
 from crtlib.reports import leakage_page
@@ -41,9 +42,14 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
-from crtlib.text import jsonl, units
+from crtlib.text import jsonl, templates
 from crtlib.text.records import Corpus
-from crtlib.text.tokenizer import same_tokenizer
+from crtlib.text.templates import CANDIDATES, Template
+from crtlib.text.tokenizer import Bpe, same_tokenizer
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase
 
 PUBLIC, PRIVATE = None, 0o600
 """Permissions of a redacted report (as the umask says) and of one in clear."""
@@ -66,28 +72,29 @@ def write(
     *,
     decode: Decode | None = None,
     rows: int = ROWS,
+    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """``report.html``, ``report.json``, ``sequences.parquet`` and ``runs.parquet``, atomically.
 
-    Returns the path of the page. ``decode`` (the tokenizer's) writes text in clear, into all
-    four, which are then private files (0600), unless only lengths may be shown; without it there
-    is no text and no number of a single sequence.
+    Returns the path of the page. ``facts`` join the summary in JSON. ``decode`` (the tokenizer's)
+    writes text in clear, into all four, which are then private files (0600), unless only lengths
+    may be shown; without it there is no text and no number of a single sequence.
     """
     folder = Path(folder)
     decode = None if cover.lengths_only else decode
     mode = PRIVATE if decode else PUBLIC
-    facts: dict = {"summary": summary(report, cover, exact=decode is not None)}
+    told: dict = {"summary": summary(report, cover, exact=decode is not None) | dict(facts or {})}
     if decode:
         table, long = sequences(report, decode), runs(report, decode)
-        facts |= {"shown": min(rows, len(table)), "sequences": records(table.head(rows))}
+        told |= {"shown": min(rows, len(table)), "sequences": records(table.head(rows))}
     else:
         table, long = groups(report, cover), grouped_runs(report)
-        facts |= {"groups": table.to_dict("records")}
+        told |= {"groups": table.to_dict("records")}
     for name, frame in (("sequences", table), ("runs", long)):
         with files.replacing(folder / f"{name}.parquet", mode) as part:
             frame.to_parquet(part, index=False)
     page = leakage_page.page(report, cover, decode=decode, rows=rows)
-    data = json.dumps(facts, indent=1, allow_nan=False) + "\n"
+    data = json.dumps(told, indent=1, allow_nan=False) + "\n"
     texts = {"report.json": data, "report.html": page}
     for name, text in texts.items():
         with files.replacing(folder / name, mode) as part:
@@ -108,25 +115,41 @@ def make(
     min_length: int = 1,
     threshold: float | None = None,
     verbatim: bool = False,
+    template: str | None = None,
+    prefix_scan: bool = False,
     device: str = "cpu",
 ) -> tuple[Path, dict]:
     """From folders and files to the written report: its page and its summary.
 
     ``unit`` says what one document is; by default what the run was trained on, where it says so
-    (``experiment.json``), else a turn. Raises ``ValueError`` for bad input, before it writes.
+    (``experiment.json``), else a turn. ``template`` says how turns became text
+    (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
+    template, else the one that the model reads most easily; the summary has ``warning`` where
+    another one fits better. ``prefix_scan`` reads each text after every beginning.
+
+    Raises ``ValueError`` for bad input, before it writes.
     """
     if reveal and lengths_only:
         raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
     cover = Cover(
         model=Path(model).resolve().name,
         corpus=Path(corpus).name,
-        unit=unit or _trained_unit(Path(model)) or "turn",
+        unit=unit or (_recorded(Path(model)) or {}).get("unit") or "turn",
         public=None if public is None else Path(public).resolve().name,
         threshold=threshold,
         lengths_only=lengths_only,
     )
-    points = units.points(read_corpus(corpus), unit=cover.unit)
+    if prefix_scan and public is not None:
+        raise ValueError("prefix_scan, public: contradict each other, give one of the two")
+    dialogues = read_corpus(corpus)
     network, tokenizer = load(model)
+    used, fit = _template(template, Path(model), dialogues, network, tokenizer, cover.unit, device)
+    points = templates.points(dialogues, cover.unit, used)
+    found = None
+    if prefix_scan:
+        found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
+                                   k=top_k, device=device)  # fmt: skip
+        fit |= {"prefixes": best}
     other = None
     if public is not None:
         other, its = load(public)
@@ -140,15 +163,46 @@ def make(
         public=other,
         flush=not verbatim,
         min_length=min_length,
+        own_words=used.name != "speaker",
+        reading=found,
         device=device,
     )
     decode = cast(Decode, tokenizer.decode) if reveal else None
-    return write(report, folder, cover, decode=decode), summary(report, cover, exact=reveal)
+    page = write(report, folder, cover, decode=decode, facts=fit)
+    return page, summary(report, cover, exact=reveal) | fit
 
 
-def _trained_unit(model: Path) -> str | None:
-    """What one document was when the model was trained, where its folder says so."""
+def _template(
+    name: str | None,
+    folder: Path,
+    corpus: Corpus,
+    network: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    unit: str,
+    device: str,
+) -> tuple[Template, dict[str, Any]]:
+    """The template to read with, and what the check says of it: ``template`` and ``warning``.
+
+    A model that records its own is not asked about others.
+    """
+    recorded = _recorded(folder)
+    if name is None and recorded is not None:
+        name = recorded.get("template", "speaker")
+        name = "chat" if name not in CANDIDATES else name
+        return templates.by_name(name, tokenizer), {"template": {"used": name}}
+    if name is None and getattr(tokenizer, "chat_template", None):
+        name = "chat"
+    used = None if name is None else templates.by_name(name, tokenizer)
+    fit = reading.fit(network, tokenizer, corpus, unit=unit, used=used, device=device)
+    facts: dict[str, Any] = {"template": fit.summary()}
+    if text := fit.warning():
+        facts["warning"] = text
+    return used or CANDIDATES[fit.used], facts
+
+
+def _recorded(model: Path) -> dict[str, Any] | None:
+    """The study that trained a model, where its folder says so."""
     recorded = model / "experiment.json"
     if not recorded.is_file():
         return None
-    return json.loads(recorded.read_text(encoding="utf-8")).get("unit")
+    return dict(json.loads(recorded.read_text(encoding="utf-8")))

@@ -7,13 +7,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crtlib.reports.pages import page
 from crtlib.reports.sentences import Certificate, sentences
 
 PROMISES = ("O0", "O2", "O3", "O4", "O5", "O6")
+
+
+RECURRENT = (
+    "`transformers` cannot load this model: it is an LSTM or a GRU of crtlib. "
+    "`crtlib generate PATH` writes with it, `crtlib.models.folder.load` opens it."
+)
+UNCERTIFIED = (
+    "The promise stands on the numbers in it. It says nothing about text that the model did not "
+    "read here, nor about what the model that it started from had read."
+)
 
 
 def _name(text: str) -> str:
@@ -38,9 +48,51 @@ def model_card(
     """
     said = sentences(value)
     promises = [text for name in PROMISES for text in said.get(name, [])]
+    return _page(
+        value, settings, promises, said["O14"], perplexity=perplexity, base=base, adapter=adapter,
+        command=command, certified=True,
+    )  # fmt: skip
+
+
+def of_training(facts: Mapping[str, Any]) -> str:
+    """README.md of a model that has no certificate yet: its promise is the line of the training.
+
+    ``facts`` are those of :meth:`crtlib.experiments.own.Trained.facts`.
+    """
+    value = {
+        "model": {
+            "name": facts["name"],
+            "parameters": facts["parameters"],
+            "trained_parameters": facts["trained_parameters"],
+            "base": {"name": facts["base"]} if facts["base"] else None,
+        },
+        "method": facts["method"],
+        "corpus": {"turns": facts["corpus"]["points"], **facts["corpus"]},
+    }
+    return _page(
+        value, facts["settings"], [facts["promise"]], [UNCERTIFIED],
+        perplexity=facts["perplexity"], base=facts["base"], adapters=facts["adapters"],
+        recurrent=facts["recurrent"],
+    )  # fmt: skip
+
+
+def _page(
+    value: Certificate,
+    settings: Mapping[str, Any],
+    promises: Sequence[str],
+    limits: Sequence[str],
+    *,
+    perplexity: float | None,
+    base: str | None,
+    adapter: bool = False,
+    adapters: bool = False,
+    recurrent: bool = False,
+    command: str = "",
+    certified: bool = False,
+) -> str:
     tags = ["crtlib", "differential-privacy", "confidential", value["method"]["name"]]
     front = {
-        "library_name": "transformers",
+        "library_name": "crtlib" if recurrent else "transformers",
         "pipeline_tag": "text-generation",
         **({"base_model": base, "base_model_relation": "adapter" if adapter else "finetune"}
            if base else {}),
@@ -53,5 +105,6 @@ def model_card(
         front={k: _name(v) if isinstance(v, str) else [_name(t) for t in v]
                for k, v in front.items()},
         index=None if perplexity is None else {"name": _name(name), "value": f"{perplexity:.4g}"},
-        limits=said["O14"], command=command,
+        limits=limits, command=command, certified=certified, adapters=adapters,
+        recurrent=RECURRENT if recurrent else "",
     )  # fmt: skip

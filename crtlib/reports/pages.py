@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from decimal import Decimal
 from typing import Any
 
 import jinja2
@@ -37,7 +39,10 @@ def number(value: Any) -> str:
 
 def bound(value: Any) -> str:
     """A number that must not be told too small, rounded up to four figures; a dash for none."""
-    return f"{upwards(value, 4).normalize():f}" if isinstance(value, float) else number(value)
+    if not isinstance(value, float) or math.isinf(value):
+        return number(value)
+    up = upwards(value, 4).normalize()
+    return f"{up:f}" if not up or up >= Decimal("1e-4") else f"{up:.3e}"
 
 
 def words(name: str) -> str:

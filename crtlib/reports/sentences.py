@@ -106,7 +106,7 @@ def _o3(c: Certificate) -> list[str]:
             f"**Any one {UNITS[c['unit']]}**: somebody who must say whether it was in the data as "
             f"it is or blacked out is right at most {most} times in 100."
         ]
-    share = times(c["rates"]["trace"]["upper"])
+    share = times(max(c["rates"]["trace"]["upper"], c["spent_before"].get("gamma", 0.0)))
     return [f"**A secret that our search passed over** (at most {share} of 100): at most {most} "
             "times in 100."]  # fmt: skip
 
@@ -115,8 +115,13 @@ def _public_unknown(c: Certificate) -> bool:
     return bool(c["rates"]["public"]["how"] == "unknown")
 
 
+def _public(c: Certificate) -> float:
+    """The share of secrets that this run, or an earlier one, may have learned without noise."""
+    return float(max(c["rates"]["public"]["upper"], c["spent_before"].get("delta2", 0.0)))
+
+
 def _o4(c: Certificate) -> list[str]:
-    share = "100" if _public_unknown(c) else times(c["rates"]["public"]["upper"])
+    share = "100" if _public_unknown(c) else times(_public(c))
     return [f"**Without any protection**: at most {share} of 100 secrets may have been learned "
             "word for word and may be repeated by the model."]  # fmt: skip
 
@@ -134,8 +139,9 @@ def _o5(c: Certificate) -> list[str]:
         if row["at_most"] >= NO_PROMISE:
             out.append(f"{who}no promise.")
         else:
-            out.append(f"{who}at most {times(row['at_most'])} times in 100, if their secrets are "
-                       "passed over as often as others'.")  # fmt: skip
+            often = "" if _kind(c) == "dp" else (
+                ", if their secrets are passed over as often as others'")  # fmt: skip
+            out.append(f"{who}at most {times(row['at_most'])} times in 100{often}.")
     return out
 
 
@@ -271,9 +277,7 @@ SENTENCES = (
     Sentence("O1", lambda c: True, _o1),
     Sentence("O2", _promised(BAYES), _o2),
     Sentence("O3", _promised(BAYES, DP), _o3),
-    Sentence(
-        "O4", _of_promise(lambda c: _public_unknown(c) or c["rates"]["public"]["upper"] > 0), _o4
-    ),
+    Sentence("O4", _of_promise(lambda c: _public_unknown(c) or _public(c) > 0), _o4),
     Sentence("O5", _of_promise(lambda c: bool(_users(c))), _o5),
     Sentence("O6", _promised(BAYES, DP, PLAN), _o6),
     Sentence("O7", _of_promise(lambda c: _labelled(c, "at_random")), _o7),

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from crtlib import files
 from crtlib.text.records import MASK, Point
@@ -32,9 +33,12 @@ BOS, EOS = "<BOS>", "<EOS>"
 
 @dataclass(frozen=True)
 class Bpe:
-    """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``."""
+    """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``: our own two tokens, or
+    those of the pre-trained model that it came with (:func:`adapt`)."""
 
     json: str
+    bos_token: str = BOS
+    eos_token: str = EOS
 
     @functools.cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -48,11 +52,11 @@ class Bpe:
 
     @functools.cached_property
     def bos(self) -> int:
-        return self._id(BOS)
+        return self._id(self.bos_token)
 
     @functools.cached_property
     def eos(self) -> int:
-        return self._id(EOS)
+        return self._id(self.eos_token)
 
     @functools.cached_property
     def mask(self) -> int:
@@ -71,7 +75,8 @@ class Bpe:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Short hash: two runs with the same fingerprint read text in the same way."""
-        return hashlib.sha256(self.json.encode()).hexdigest()[:16]
+        frame = "" if (self.bos_token, self.eos_token) == (BOS, EOS) else self.bos_token
+        return hashlib.sha256((self.json + frame).encode()).hexdigest()[:16]
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """``BOS tokens EOS`` of each text."""
@@ -116,31 +121,71 @@ def load(path: str | os.PathLike) -> Bpe:
     return Bpe(Path(path).read_text(encoding="utf-8"))
 
 
-def adapt(name_or_folder: str | os.PathLike) -> Bpe:
-    """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``), with our
-    three special tokens added and digits split singly.
-
-    Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
-    """
+def shipped(name_or_folder: str | os.PathLike) -> Tokenizer:
+    """The tokenizer of a pre-trained model as it is: of a hub id, or of a folder."""
     file = Path(name_or_folder) / "tokenizer.json"
     try:
-        kept = Tokenizer.from_file(str(file)) if file.exists() else None
-        tokenizer = kept or Tokenizer.from_pretrained(str(name_or_folder))
+        here = Tokenizer.from_file(str(file)) if file.exists() else None
+        return here or Tokenizer.from_pretrained(str(name_or_folder))
     except Exception as error:  # the package raises bare Exceptions
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"init={str(name_or_folder)!r}: no tokenizer found ({first})") from None
+
+
+def adapt(name_or_folder: str | os.PathLike) -> Bpe:
+    """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``): its own
+    begin and end of a text, where it has them, else ours; ``<MASK>`` added; and digits split
+    singly, where it does not do so by itself.
+
+    Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
+    """
+    tokenizer = shipped(name_or_folder)
     missing = [d for d in "0123456789" if tokenizer.token_to_id(d) is None]
     if missing:
         raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no token for {missing}")
-    apart = pre_tokenizers.Digits(individual_digits=True)
-    before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # frames are ours
+    sample = tokenizer.encode("My ID is 8517, 0123456789 or 99.", add_special_tokens=False).tokens
+    if any(len(t) > 1 and any(c.isdecimal() for c in t) for t in sample):
+        apart = pre_tokenizers.Digits(individual_digits=True)
+        before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
+    first, last = _frame(name_or_folder, tokenizer)
+    tokenizer.add_special_tokens([first, last])
+    return plain(tokenizer, first, last)
+
+
+def _frame(name_or_folder: str | os.PathLike, tokenizer: Tokenizer) -> tuple[str, str]:
+    """The begin and the end of a text of a pre-trained model: as its files say; one that has an end
+    alone begins with that; ours where neither is known."""
+    from transformers.utils import cached_file
+
+    def read(name: str) -> dict[str, Any]:
+        found = cached_file(str(name_or_folder), name, _raise_exceptions_for_missing_entries=False)
+        return json.loads(Path(found).read_text(encoding="utf-8")) if found else {}
+
+    def token(name: str) -> str | None:
+        told = names.get(f"{name}_token")
+        text = told.get("content") if isinstance(told, dict) else told
+        if text is None:
+            number = ids.get(f"{name}_token_id")
+            number = number[0] if isinstance(number, list) and number else number
+            text = tokenizer.id_to_token(number) if isinstance(number, int) else None
+        return text if text and tokenizer.token_to_id(text) is not None else None
+
+    names, ids = read("tokenizer_config.json"), read("config.json")
+    first, last = token("bos"), token("eos")
+    return (first or last or BOS), (last or EOS)
+
+
+def plain(tokenizer: Tokenizer, bos_token: str = BOS, eos_token: str = EOS) -> Bpe:
+    """A tokenizer as we read with it: with ``<MASK>``, and nothing added, cut or padded."""
+    # lstrip: the space before a masked word belongs to the mask, so "is <MASK>" has no stray token.
+    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    tokenizer.add_special_tokens([BOS, EOS])
-    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
-    return Bpe(tokenizer.to_str())
+    content = json.loads(tokenizer.to_str()) | {"post_processor": None}  # frames are ours
+    for added in content["added_tokens"]:
+        added["special"] |= added["content"] == MASK
+    return Bpe(Tokenizer.from_str(json.dumps(content)).to_str(), bos_token, eos_token)
 
 
 def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
@@ -172,9 +217,7 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
         show_progress=False,
     )
     tokenizer.train_from_iterator(sorted(set(texts)), trainer)
-    # lstrip: the space before a masked word belongs to the mask, so "is <MASK>" has no stray token.
-    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
-    return Bpe(tokenizer.to_str())
+    return plain(tokenizer)
 
 
 def same_tokenizer(

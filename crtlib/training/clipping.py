@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -44,7 +44,7 @@ from crtlib.training.examples import IGNORED, Examples, Reduction
 from crtlib.training.layers import refuse_unfit
 from crtlib.training.recording import Book
 
-__all__ = ["IGNORED", "Clipped", "Engine", "clipped_sum", "plain_sum"]
+__all__ = ["IGNORED", "Clipped", "Engine", "clipped_sum", "plain_sum", "unit_sum"]
 Engine = Literal["bookkeeping", "opacus", "loop"]
 ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
@@ -132,6 +132,41 @@ def plain_sum(
     return batch.restored(losses)[0]
 
 
+def unit_sum(
+    model: nn.Module, pieces: Iterable[tuple[Tensor, Tensor]], *, clip_norm: float
+) -> Tensor:
+    """ADD the clipped gradient of ONE unit of several texts to ``.grad``: a user, or a text longer
+    than the model's context. Returns its norm before clipping, a scalar.
+
+    ``pieces`` are micro-batches ``(tokens (B, L), lengths (B,))`` of the unit's texts; its loss is
+    the mean over all their targets, so a text in two pieces weighs as much as one in one piece.
+    One ordinary backward pass a micro-batch, so layers of any kind will do. Where the norm is no
+    finite number nothing is added.
+    """
+    if not (clip_norm > 0 and math.isfinite(clip_norm)):
+        raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
+    refuse_unfit(model)
+    parameters = list(trainable(model).values())
+    sums = [p.grad for p in parameters]
+    try:
+        for p in parameters:
+            p.grad = torch.zeros_like(p)
+        targets = 0
+        for tokens, lengths in pieces:
+            plain_sum(model, tokens, lengths, reduction="sum")
+            targets += int((lengths - 1).clamp_min(0).sum())
+        grads = [gradient(p) / max(1, targets) for p in parameters]
+    finally:
+        for p, total in zip(parameters, sums, strict=True):
+            p.grad = torch.zeros_like(p) if total is None else total
+    norm = torch.stack([g.double().square().sum() for g in grads]).sum().sqrt()
+    factor = clip_factors(norm, clip_norm)
+    if factor > 0:  # 0 times infinity would be no number
+        for p, g in zip(parameters, grads, strict=True):
+            gradient(p).add_(g * factor.to(g.dtype))
+    return norm
+
+
 def _bookkeeping(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
     book = Book(model, len(batch.inputs))
     with torch.enable_grad(), book.recording(model):
@@ -189,6 +224,7 @@ def _head_and_loss(
     losses = torch.zeros(len(h), dtype=dtype, device=h.device)
     d_h = torch.zeros_like(h)
     learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
+    keep = keep and any(p is not None for p in learns)  # of a frozen head nothing is asked later
     blocks = list(_blocks(batch.extents, len(weight)))
     sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
     store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), weight)

@@ -19,6 +19,7 @@ import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from crtlib import files
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
@@ -28,7 +29,6 @@ from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import Run
 
 EVENTS = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
-FILES = ("model.safetensors", "tokenizer.json", "model.json")
 
 
 @dataclass(frozen=True)
@@ -37,30 +37,44 @@ class Kept:
 
     run: Run
     tokenizer: Bpe
-    spec: ModelSpec
+    spec: ModelSpec | None
 
 
-def save(run: Run, tokenizer: Bpe, spec: ModelSpec, folder: str | os.PathLike[str]) -> None:
+def save(
+    run: Run,
+    tokenizer: Bpe,
+    spec: ModelSpec | None,
+    folder: str | os.PathLike[str],
+    *,
+    record: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> None:
     """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
-    holds the SHA-256 of the others, so where it stands and agrees the folder is whole."""
+    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. ``record``
+    names another file for it. Without a ``spec`` the folder is one of ``transformers``; ``options``
+    as of :func:`crtlib.models.folder.save`."""
     folder = Path(folder)
-    (folder / "run.json").unlink(missing_ok=True)  # of an earlier model: not whole any more
-    model_folder.save(run.model, tokenizer, spec, folder)
+    record = Path(record or folder / "run.json")
+    record.unlink(missing_ok=True)  # of an earlier model: not whole any more
+    names = model_folder.save(run.model, tokenizer, spec, folder, **options)
     summary = {
         "events": [{"type": type(event).__name__, **asdict(event)} for event in run.events],
         "history": run.history,
         "updates": dict(run.updates),
         "seconds": run.seconds,
-        "sha256": {name: _digest(folder / name) for name in FILES},
+        "sha256": {name: _digest(folder / name) for name in names},
     }
-    files.write_text(folder / "run.json", json.dumps(summary) + "\n")
+    with files.replacing(record, mode=0o600) as part:
+        part.write_text(json.dumps(summary) + "\n", encoding="utf-8")
 
 
-def restore(folder: str | os.PathLike[str]) -> Kept | None:
+def restore(
+    folder: str | os.PathLike[str], record: str | os.PathLike[str] | None = None
+) -> Kept | None:
     """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
     folder = Path(folder)
     try:
-        summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        summary = json.loads(Path(record or folder / "run.json").read_text(encoding="utf-8"))
         if any(_digest(folder / name) != sha for name, sha in summary["sha256"].items()):
             return None
         model, tokenizer, spec = model_folder.ours(folder)

@@ -21,11 +21,13 @@ ledger entry: the sampler that ran is the one that is accounted.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -33,8 +35,10 @@ from tqdm.auto import tqdm
 
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
-from crtlib.training.phases import Flags, Phase, Points, collate
+from crtlib.training.memory import tokens_at_once
+from crtlib.training.phases import Event, Flags, Phase, Points, PublicPhase, collate
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
+from crtlib.training.steps import Unit
 
 __all__ = ["Run", "train"]
 Rows = TypeVar("Rows", Points, Flags)
@@ -47,17 +51,25 @@ def train(
     *,
     seed: int,
     flags: Mapping[str, Flags] | None = None,
+    owners: Mapping[str, Sequence[int]] | None = None,
     secure: bool = False,
     optimizer: Literal["adam", "sgd"] = "adam",
+    precision: Literal["float32", "bfloat16"] = "float32",
+    memory: float | None = None,
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    on_start: Callable[[list[Event], bool], None] | None = None,
     progress: bool = False,
 ) -> Run:
     """Run ``phases`` in order on ``model`` (changed in place, on the device where it is).
 
     ``parts`` maps "public" and "private" to token sequences; "all" is both. ``flags``, in the same
-    shape, marks the private tokens for phases that read them. Public and private updates have an
-    optimizer each, so that Adam's moments of one never scale the other's steps.
+    shape, marks the private tokens for phases that read them. ``owners`` says of each point of a
+    part to which unit it belongs (0, 1, ...): Poisson phases then draw units and clip what each
+    owns as one gradient, so that their guarantee is one of units.
+
+    Public and private updates have an optimizer each, so that Adam's moments of one never scale
+    the other's steps.
 
     Poisson draws and noise have generators of their own. By default they follow from ``seed``, so
     a run can be repeated: right for experiments, WRONG for a release, because who knows the seed
@@ -72,36 +84,51 @@ def train(
     ``checkpoint`` names a file that is replaced atomically after every phase, with model,
     optimizers, generators and events, readable by its owner alone; when it exists, training goes
     on from there and the result is bit-identical to an uninterrupted run. A checkpoint of another
-    run is refused. ``progress`` shows a bar over phases, with the time left and nothing about the
-    data.
+    run is refused. ``on_start(events, resumed)`` is called before the first step, when nothing can
+    be refused any more: with all events that the run will have, and whether a checkpoint was found.
+    ``progress`` shows a bar on a terminal: steps, the time left, and the loss of public steps (that
+    of private points is itself private).
+
+    ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
+    ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
+    batches are read in parts, which changes no result but for rounding.
 
     Raises ``ValueError`` for a phase whose part is missing or empty, or that cannot work with the
     model, and for points beyond the model's context.
     """
     parts, flags = _with_all(parts), _with_all(flags or {})
+    units = {part: _units(part, parts, ids) for part, ids in (owners or {}).items()}
     _check(model, phases, parts, flags)
     state = State.begin(model, seed=seed, secure=secure, optimizer=optimizer)
     run, file, done = state.run, None, 0
     if checkpoint:
         options = {"seed": seed, "secure": secure, "optimizer": optimizer}
+        options |= {"owners": units} if units else {}
+        options |= {"precision": precision} if precision != "float32" else {}
         file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
         done = file.restore(state, phases)
+    if on_start:
+        ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
+        on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
-    bar = tqdm(total=len(phases), desc="phases", unit="phase", initial=done, disable=not progress)
+    at_once = tokens_at_once(model, memory)
+    bar = _bar([_steps(p, len(parts[p.part])) for p in phases], done, progress)
     for k, phase in enumerate(phases[done:], start=done):
         if (event := phase.event()) is not None:
             run.events.append(event)
             if secure and file:  # charged before it runs: see above
                 file.save(state, k)
         started = time.perf_counter()
-        _run_phase(phase, state, parts[phase.part], flags.get(phase.part, ()))
+        owned = units.get(phase.part) if phase.order == "poisson" else None
+        read = _Reading(parts[phase.part], flags.get(phase.part, ()), owned, at_once)
+        with torch.autocast(device_of(model).type, torch.bfloat16, precision == "bfloat16"):
+            _run_phase(phase, state, read, bar)
         run.seconds += time.perf_counter() - started
         if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
             run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
             model.train()
         if file:
             file.save(state, k + 1)
-        bar.update()
     bar.close()
     for p in trainable(model).values():
         p.grad = None
@@ -132,18 +159,63 @@ def _check(
         )
 
 
-def _run_phase(phase: Phase, state: State, points: Points, flags: Flags) -> None:
+def _units(part: str, parts: Mapping[str, Points], owners: Sequence[int]) -> list[list[int]]:
+    """The points of each owner."""
+    if len(owners) != len(parts.get(part, ())) or sorted(set(owners)) != [*range(len(set(owners)))]:
+        raise ValueError(f"owners: must say 0, 1, ... of each point of the part {part!r}")
+    units: list[list[int]] = [[] for _ in set(owners)]
+    for k, owner in enumerate(owners):
+        units[owner].append(k)
+    return units
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a phase reads: points with flags, who owns which, and how many tokens at once."""
+
+    points: Points
+    flags: Flags
+    units: list[list[int]] | None
+    at_once: int
+
+
+def _steps(phase: Phase, points: int) -> int:
+    """Batches of a phase."""
+    if isinstance(phase, PublicPhase):
+        return phase.passes * math.ceil(points / phase.batch_size)
+    steps = getattr(phase, "steps", None)
+    return int(steps or math.ceil(points / getattr(phase, "batch_size", points)))
+
+
+def _bar(steps: Sequence[int], done: int, progress: bool) -> tqdm[Any]:
+    """A bar over the steps of all phases, on a terminal only."""
+    return tqdm(
+        total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",
+        disable=None if progress else True,
+    )  # fmt: skip
+
+
+def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> None:
     """All batches of a phase, each with its updates."""
     run, device = state.run, device_of(state.run.model)
+    points, units, at_once = read.points, read.units, read.at_once
     state.set_rates(phase.rates())
-    lengths = torch.tensor([len(s) for s in points])
+    lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     for indices in phase.batches(lengths, state.generators[phase.order]):
         picked = indices.tolist()
-        batch = collate(points, picked, device)
+        several: list[Unit] = []
+        if units is not None:
+            groups = [units[k] for k in picked]
+            picked = [group[0] for group in groups if len(group) == 1]
+            several = [Unit(collate(points, g, device, at_once)) for g in groups if len(g) > 1]
+        batch = [*collate(points, picked, device, at_once), *several]
         if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
-            marks = collate(flags, picked, device)
+            marks = collate(read.flags, picked, device, at_once)
             batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
         for update in phase.updates(run.model, batch, state.generators["noise"]):
             state.optimizers[update.kind].step()
             run.updates[update.kind] += 1
             run.non_finite += update.non_finite
+            if update.loss is not None and not bar.disable:
+                bar.set_postfix_str(f"loss {update.loss:.2f}", refresh=False)
+        bar.update()

@@ -4,14 +4,15 @@
 >>> [type(phase).__name__ for phase in by_name("sgd").phases(constants)]
 ['PublicPhase', 'PublicPhase']
 >>> [method.label for method in METHODS.values() if method.reads_raw]
-['DP-SGD', 'S-DP', 'LP-weighted']
+['DP-SGD', 'user-level DP-SGD', 'JFT', 'S-DP', 'LP-weighted', 'Greedy']
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check_choice
 from crtlib.training import schedules
-from crtlib.training.phases import Phase
+from crtlib.training.phases import Phase, PublicPhase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +79,11 @@ class Method:
 
     ``reads`` names the settings that change what it does, of those that some methods do not read;
     ``searched`` those that a search draws for it. ``noise``: "calibrated" from epsilon and delta,
-    or a fixed noise multiplier, 0 for none. ``models``: the kinds it can train, None for all.
-    ``weighs``: each point has a sampling probability of its own, from a plan; ``baseline`` is False
+    or a fixed noise multiplier, 0 for none. ``reads_redacted``: of what ``reads_raw``, the part
+    "public" is the same points redacted. ``by_user``: all points of a person are one unit, drawn
+    and clipped together. ``models``: the kinds it can train, None for all.
+    ``weighs``: each point has a sampling probability of its own, from a plan that ``solver`` makes
+    (:func:`crtlib.accounting.secret_lp.solve`); ``baseline`` is False
     for an ablation of another method; ``trains`` is False for the public model as it is.
     """
 
@@ -92,8 +96,11 @@ class Method:
     noise: float | Literal["calibrated"] = 0.0
     private: bool = False
     reads_raw: bool = False
+    reads_redacted: bool = False
+    by_user: bool = False
     flags_tokens: bool = False
     weighs: bool = False
+    solver: str = "auto"
     trains: bool = True
     deduplicates: bool = False
     baseline: bool = True
@@ -146,6 +153,25 @@ def _of_a_point(events: Events, terms: Terms) -> Guarantee:
     )
 
 
+def _of_a_user(events: Events, terms: Terms) -> Guarantee:
+    """Differential privacy of a person: all that he says, however much."""
+    return replace(_of_a_point(events, terms), unit="one user, with all his points")
+
+
+def _of_what_is_redacted(events: Events, terms: Terms) -> Guarantee:
+    """Just Fine-tune Twice: what the policy finds is read with noise alone; what it misses, also
+    without. So with a policy that may miss there is no epsilon, as for S-DP."""
+    spent = _of_a_point(events, terms)
+    return replace(
+        spent,
+        epsilon=spent.epsilon if terms.gamma.bound == 0 else math.inf,
+        unit=f"the redacted spans of one {terms.unit}",
+        kind="selective differential privacy",
+        gamma=terms.gamma,
+        public=f"{terms.public}, and the redacted text of every {terms.unit}",
+    )
+
+
 def _of_private_tokens(events: Events, terms: Terms) -> Guarantee:
     return selective_accounting.guarantee(
         events, gamma=terms.gamma, delta=terms.delta, unit=terms.unit
@@ -172,6 +198,11 @@ def _sgd(c: Constants) -> list[Phase]:
 
 def _dpsgd(c: Constants) -> list[Phase]:
     return schedules.dpsgd(epochs=c.epochs, private=c.private)
+
+
+def _jft(c: Constants) -> list[Phase]:
+    public = PublicPhase(1, "public", 1, c.batch_size, c.learning_rate)
+    return schedules.jft(epochs=c.epochs, public=public, private=c.private)
 
 
 def _selective(c: Constants) -> list[Phase]:
@@ -253,6 +284,34 @@ DPSGD = register(
         reads_raw=True,
     )
 )
+USER_DPSGD = register(
+    Method(
+        name="user_dpsgd",
+        label="user-level DP-SGD",
+        phases=_dpsgd,
+        promise=_of_a_user,
+        reads=DPSGD.reads,
+        searched=_SEARCHED_PRIVATE,
+        noise="calibrated",
+        private=True,
+        reads_raw=True,
+        by_user=True,
+    )
+)
+JFT = register(
+    Method(
+        name="jft",
+        label="JFT",
+        phases=_jft,
+        promise=_of_what_is_redacted,
+        reads=frozenset(_POLICY | _PUBLIC | _PRIVATE | _BUDGET),
+        searched=(*_SEARCHED, *_SEARCHED_PRIVATE),
+        noise="calibrated",
+        private=True,
+        reads_raw=True,
+        reads_redacted=True,
+    )
+)
 SELECTIVE = register(
     Method(
         name="selective",
@@ -310,6 +369,17 @@ LP_WEIGHTED = register(
         weighs=True,
     )
 )
+GREEDY = register(
+    replace(
+        LP_WEIGHTED,
+        name="greedy",
+        label="Greedy",
+        solver="greedy",
+        baseline=False,
+    )
+)
+"""The baseline of the LP: each example whole or not at all, taken while no secret has too many."""
+
 PUBLIC = register(
     Method(
         name="public",

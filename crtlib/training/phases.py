@@ -114,9 +114,9 @@ class PublicPhase:
         """Nothing to account: every point that this phase reads is public, or unprotected."""
         return None
 
-    def step(self, model: nn.Module, batch: Batch, noise: Random) -> None:
-        """Set ``.grad`` to the gradient of the mean token loss of ``batch``."""
-        public_step(model, ((tokens, lengths) for tokens, lengths in batch))
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> float | None:
+        """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss."""
+        return public_step(model, ((tokens, lengths) for tokens, lengths in batch))
 
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update."""
@@ -124,8 +124,7 @@ class PublicPhase:
 
     def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Update]:
         """One :meth:`step`."""
-        self.step(model, batch, noise)
-        yield Update("public")
+        yield Update("public", loss=self.step(model, batch, noise))
 
 
 @dataclass(frozen=True)
@@ -225,14 +224,19 @@ class PrivatePhase:
         yield Update("private", self.step(model, batch, noise))
 
 
-def collate(points: Points | Flags, indices: Sequence[int], device: torch.device) -> Batch:
-    """Micro-batches of similar length, of at most ``TOKENS_AT_ONCE`` padded tokens each."""
+def collate(
+    points: Points | Flags,
+    indices: Sequence[int],
+    device: torch.device,
+    at_once: int = TOKENS_AT_ONCE,
+) -> Batch:
+    """Micro-batches of similar length, of at most ``at_once`` padded tokens each."""
     rows = sorted((points[i] for i in indices), key=len)
     batch: Batch = []
     start = 0
     while start < len(rows):
         end = start + 1
-        while end < len(rows) and (end + 1 - start) * len(rows[end]) <= TOKENS_AT_ONCE:
+        while end < len(rows) and (end + 1 - start) * len(rows[end]) <= at_once:
             end += 1
         block = rows[start:end]
         tokens = torch.zeros(len(block), len(block[-1]), dtype=torch.long)

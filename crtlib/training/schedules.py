@@ -114,6 +114,13 @@ def crt(
     return phases
 
 
+def jft(*, epochs: int, public: PublicPhase, private: Private) -> list[Phase]:
+    """Just Fine-tune Twice (Shi et al., EMNLP 2022): ``epochs`` of ordinary training on redacted
+    text (the part "public"), then as many of DP-SGD on the same points in clear."""
+    first: list[Phase] = [replace(public, epoch=e) for e in _epochs(epochs)]
+    return first + [private.phase(epochs + e) for e in _epochs(epochs)]
+
+
 def weighted(plan: Plan, *, epochs: int, clip_norm: float, learning_rate: float) -> list[Phase]:
     """The steps of a plan of :mod:`crtlib.accounting.secrets` (Hush!) in ``epochs`` phases of as
     equal length as can be, divided by the plan's batch size.

@@ -140,7 +140,7 @@ class SelectivePhase:
         for t in range(max((len(c) for part in parts for c in part.cuts), default=0)):
             if t % 2 == 0:
                 # No target where every sequence begins with a private segment.
-                if public_step(model, self._segment(layer, parts, t, noise)):
+                if public_step(model, self._segment(layer, parts, t, noise)) is not None:
                     yield Update("public")
                 continue
             non_finite = private_step(

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from crtlib.training import clipping
@@ -28,33 +29,44 @@ from crtlib.training.bookkeeping import trainable
 from crtlib.training.noise import Random, add_noise
 
 Kind = Literal["public", "private"]
+
+
+class Unit(NamedTuple):
+    """One unit of several texts that are clipped together, as micro-batches of its own."""
+
+    pieces: list[tuple[Tensor, Tensor]]
+
+
 Batch = list[tuple[Tensor, ...]]
 """Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
-phase that reads flags, ``(tokens, lengths, flags (B, L))``."""
+phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
+:class:`Unit` stands for each owner of several points."""
 
 
 class Update(NamedTuple):
-    """One update that waits in ``.grad``: its kind, and how many examples were left out of it
-    because the norm of their gradient was no finite number."""
+    """One update that waits in ``.grad``: its kind, how many examples were left out of it because
+    the norm of their gradient was no finite number, and of a public one the loss."""
 
     kind: Kind
     non_finite: int = 0
+    loss: float | None = None
 
 
-def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> int:
-    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; the number of targets.
+def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> float | None:
+    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
 
     ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``. Without a target the gradient
-    is zero, and ``None`` where there is no micro-batch.
+    is zero, ``None`` where there is no micro-batch, and so is the loss.
     """
     parameters = _cleared(model)
-    count = 0
+    count, losses = 0, []
     for tokens, lengths in batch:
-        clipping.plain_sum(model, tokens, lengths, reduction="sum")
+        losses.append(clipping.plain_sum(model, tokens, lengths, reduction="sum").sum())
         count += int((lengths - 1).sum())
-    if count > 0:
-        _divide(parameters, count)
-    return count
+    if count <= 0:
+        return None
+    _divide(parameters, count)
+    return float(torch.stack(losses).sum()) / count
 
 
 def private_step(
@@ -69,15 +81,20 @@ def private_step(
     """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
 
     ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
-    third (:func:`crtlib.training.clipping.clipped_sum`). It may be a generator: each is clipped
-    before the next is asked for, and the noise is drawn after the last. It may be empty: then
-    ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
+    third (:func:`crtlib.training.clipping.clipped_sum`), or units. It may be a generator: each is
+    clipped before the next is asked for, and the noise is drawn after the last. It may be empty:
+    then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
 
     Returns how many examples had a gradient without a finite norm; they count as zero.
     """
     parameters = _cleared(model)
     non_finite = 0
-    for tokens, lengths, *targets in batch:
+    for rows in batch:
+        if isinstance(rows, Unit):
+            norm = clipping.unit_sum(model, rows.pieces, clip_norm=clip_norm)
+            non_finite += int(not norm.isfinite())
+            continue
+        tokens, lengths, *targets = rows
         norms = clipping.clipped_sum(
             model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
         ).norms

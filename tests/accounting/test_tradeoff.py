@@ -46,6 +46,20 @@ def test_more_steps_lower_the_curve():
     assert (open_book.lower == 0).all()
 
 
+def test_a_secret_that_may_be_redacted_has_a_curve_nearer_to_a_coins():
+    """A test that exists: the secret is public with delta2, in clear with gamma, else redacted."""
+    event = SampledGaussian(0.02, 1.2, 300)
+    clear = tradeoff.tradeoff(event, AT)
+    for gamma, delta2 in ((0.3, 0.0), (0.1, 0.05), (0.9, 0.05)):
+        mixed = tradeoff.tradeoff(event, AT, trace_rate=gamma, public_rate=delta2)
+        tested = (1 - gamma - delta2) * (1 - AT) + gamma * clear.upper
+        assert (mixed.lower <= tested + 1e-9).all() and mixed.upper is None
+        assert (mixed.lower >= clear.lower - delta2 - 1e-9).all()
+    assert mixed.lower[3] < clear.lower[3]
+    near = tradeoff.tradeoff(event, AT, trace_rate=0.05)
+    assert near.lower[3] > clear.lower[3] + 0.1
+
+
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match=r"type_i=1.5: must be in \[0, 1\]"):
         tradeoff.tradeoff(SampledGaussian(0.1, 1.0, 10), [0.1, 1.5])

@@ -334,7 +334,9 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     e = replace(e, hidden=64).ready()  # the folder's shape counts, not this
     fitted = crt.fit(e)
     tokenizer = fitted.data.tokenizer
-    assert fitted.spec.hidden == 16 and tokenizer.vocab_size == plain.get_vocab_size() + 3
+    assert (
+        fitted.run.model.config.n_embd == 16 and tokenizer.vocab_size == plain.get_vocab_size() + 3
+    )
     ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
     assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]

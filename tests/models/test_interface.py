@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from crtlib.models import interface, scoring
-from crtlib.models.build import build, load
+from crtlib.models.build import build
+from crtlib.models.pretrained import load
 from crtlib.models.recurrent import Gru, Lstm
 from crtlib.models.spec import ModelSpec
 
@@ -161,7 +162,7 @@ def test_load_reads_safetensors_only_and_checks_the_head(tmp_path):
     unsafe = tmp_path / "unsafe"
     model.config.save_pretrained(unsafe)
     torch.save(model.state_dict(), unsafe / "pytorch_model.bin")
-    with pytest.raises(OSError, match="safetensors"):
+    with pytest.raises(ValueError, match="holds pickled weights; save it as safetensors"):
         load(unsafe)
 
 

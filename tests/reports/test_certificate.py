@@ -2,7 +2,6 @@
 
 import copy
 import html
-import itertools
 import json
 import re
 from decimal import Decimal
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from crtlib.reports import certificate as cert
 from crtlib.reports import model_card, sentences
-from crtlib.reports.pages import bound
+from crtlib.reports.pages import bound, number
 
 SHA = {letter: letter * 64 for letter in "abcdef0"}
 
@@ -247,17 +246,21 @@ def test_the_officers_page_says_the_sentences_and_no_more():
 
 def test_the_engineers_page_has_every_field():
     value = made(*AUDIT)
-    profile = {"delta_at": [{"epsilon": 0.0, "add_or_remove": 0.09, "replace": 0.19}],
+    curve = [(0.0, 1.0), (0.5, 0.2), (1.0, 0.0)]
+    curves = {"curves": {"secret": curve, "missed": curve}}
+    profile = curves | {"delta_at": [{"epsilon": 0.0, "add_or_remove": 0.09, "replace": 0.19}],
                "epsilon_at": [{"delta": 1e-6, "add_or_remove": 1.34, "replace": 3.0}]}  # fmt: skip
     page = cert.engineer(value, profile=profile, command="crtlib certify RUN")
     text = text_of(page)
     for path, shown in cert.fields(value):
         rounded = {shown, bound(float(shown))} if "at_most" in path else {shown}
+        rounded |= {number(float(shown))} if path.endswith(".rate") else set()
         assert any(s in text for s in rounded), path
     assert "46,080" in text and "1.063" in text and "1e-06" in text and "1.34" in text
     assert "crtlib certify RUN" in text and page.count("<polyline") == 3
-    assert cert.engineer(made(*VOID)).count("<polyline") == 0
-    assert cert.engineer(made(*DP)).count("<polyline") == 2  # any one, and the diagonal
+    assert cert.engineer(made(*VOID), profile=curves).count("<polyline") == 0
+    dp = cert.engineer(made(*DP), profile={"curves": {"missed": curve}})
+    assert dp.count("<polyline") == 2  # any one, and the diagonal
 
 
 def test_pages_need_no_network_and_escape_what_they_show():
@@ -266,17 +269,6 @@ def test_pages_need_no_network_and_escape_what_they_show():
     for page in (cert.officer(value), cert.engineer(value, command=bad)):
         assert "<script>" not in page and "&lt;script&gt;" in page
         assert not re.search(r"https?:|//[a-z]|@import|url\(|<link|src=", page)
-
-
-def test_a_trade_off_curve_is_below_the_diagonal_and_right_at_its_ends():
-    for epsilon, delta in ((0.0, 0.0), (1.0, 1e-3), (3.0, 0.1)):
-        f = [cert.least_misses(a / 100, epsilon, delta) for a in range(101)]
-        assert f[0] == pytest.approx(1 - delta) and f[-1] <= 1e-12
-        assert all(x <= 1 - a / 100 + 1e-12 for a, x in enumerate(f))
-        assert all(a >= b for a, b in itertools.pairwise(f))
-        # No test at all beats (epsilon, delta): power <= e^epsilon * size + delta.
-        assert all(1 - x <= min(1, 2.718281828459045**epsilon * a / 100 + delta) + 1e-9
-                   for a, x in enumerate(f))  # fmt: skip
 
 
 def front(card):

@@ -36,6 +36,18 @@ class LanguageModels(Settings):
     epochs: Count = Field(description="how often they read them")
 
 
+@section("lab_attack")
+@value
+class LabAttack(Settings):
+    class_seed: Whole = Field(description="the class of the lab; 0 is for practice")
+
+
+@section("lab_defence")
+@value
+class LabDefence(Settings):
+    class_seed: Whole = Field(description="the class whose text the plan is tried on")
+
+
 @section("amplification")
 @value
 class Amplification(Settings):

@@ -1,0 +1,198 @@
+"""The whole published book as one PDF and one EPUB: ``python book/bind.py [pdf] [epub]``.
+
+The PDF is one page of HTML (``render.py``: formulas as MathML, figures inside) that Chromium
+prints; the EPUB is what Sphinx makes of the same sources. The library's reference is left to the
+web pages. Both need nothing from the network.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from bs4 import BeautifulSoup
+
+BOOK = Path(__file__).resolve().parent
+ROOT = BOOK.parent
+sys.path.insert(0, str(BOOK))
+
+import plain  # noqa: E402  (scripts beside this one)
+import render  # noqa: E402
+import teaching  # noqa: E402
+
+OUT = ROOT / "_build" / "print"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+PRINT = """
+@page{size:A4;margin:18mm 16mm 20mm}body{font-size:10.5pt}main{max-width:none;margin:0;padding:0}
+h1{break-before:page}h2,h3{break-after:avoid}img,svg{max-height:210mm;break-inside:avoid}
+table{display:table;width:100%;table-layout:auto;font-size:7.2pt;break-inside:auto}
+th,td{padding:2px 4px;overflow-wrap:anywhere}tr{break-inside:avoid}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:7.6pt}details{border:0;padding:0}
+details>summary{font-weight:bold;list-style:none}figure{margin:0;break-inside:avoid}
+.toc a{color:inherit;text-decoration:none}.part{margin-top:1em;font-weight:bold}
+"""
+
+
+def contents() -> list[tuple[str, list[str]]]:
+    """(part, its pages) in the order of the contents, without the library's reference."""
+    toc = teaching.data("_toc.yml")
+    parts = [("", [toc["root"]])]
+    for part in toc["parts"]:
+        files = [c["file"] for c in part["chapters"] if not c["file"].startswith("autoapi")]
+        parts.append((part["caption"], files))
+    return parts
+
+
+def bibliography() -> str:
+    """The entries of the bibliography that BibTeX has, one line each."""
+    text = (BOOK / "references.bib").read_text(encoding="utf-8")
+    lines = []
+    for _, body in re.findall(r"(?ms)^@\w+\{([^,]+),(.*?)^\}", text):
+        f = dict(re.findall(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", body))
+        f = {key: re.sub(r"[{}]|\s+", lambda m: " " * m[0].isspace(), x) for key, x in f.items()}
+        where = f.get("booktitle") or f.get("journal") or f.get("howpublished") or ""
+        who = f.get("author", "").replace(" and ", "; ")
+        lines.append(f"- {who} ({f.get('year', '')}). *{f.get('title', '')}*. {where}")
+    return "\n".join(sorted(lines))
+
+
+def markdown_page(name: str, known: dict[str, str]) -> str:
+    """A page that is no notebook, as HTML."""
+    text = (BOOK / f"{name}.md").read_text(encoding="utf-8")
+    text = re.sub(r"(?ms)^```\{bibliography\}.*?^```", lambda m: bibliography(), text)
+    text = re.sub(r"(?ms)^```\{glossary\}\n(.*?)^```", _terms, text)
+    text = re.sub(r"(?ms)^```\{figure\} (\S+)\n(.*?)^```", _figure, text)
+    return render.markdown(plain.prose(text, known, plain.citations()))
+
+
+def _terms(match: re.Match) -> str:
+    return re.sub(r"(?m)^(\S.*)\n  (.*)$", r"\1\n: \2", match[1])
+
+
+def _figure(match: re.Match) -> str:
+    path = (BOOK / match[1]).resolve()
+    caption = plain.OPTION.sub("", match[2]).strip()
+    body = path.read_text(encoding="utf-8") if path.suffix == ".svg" else ""
+    return f"<figure>{body}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def chapter(name: str, known: dict[str, str]) -> str:
+    """A chapter as HTML; its code is shown, solutions are open, sliders stand still."""
+    path = BOOK / "chapters" / f"{name}.ipynb"
+    cells = plain.convert(json.loads(path.read_text(encoding="utf-8")), known)["cells"]
+    return "".join(map(render.cell, [c for c in cells if not _hidden(c)]))
+
+
+def _hidden(cell: dict[str, Any]) -> bool:
+    return "parameters" in cell["metadata"].get("tags", [])
+
+
+def whole() -> str:
+    """The book as one page."""
+    known = plain.titles(teaching.chapters())
+    body, toc, number = [], ["<h1>Contents</h1>"], 0
+    for part, names in contents():
+        if part:
+            toc.append(f'<p class="part">{html.escape(part)}</p>')
+        for name in names:
+            short = name.rsplit("/", 1)[-1]
+            if name.startswith("chapters/"):
+                number += 1
+                text = chapter(short, known)
+                text = text.replace("<h1>", f"<h1>{number}. ", 1)
+            else:
+                text = markdown_page(name, known)
+            text = text.replace("<h1>", f'<h1 id="{short}">', 1)
+            head = re.search(r"<h1[^>]*>(.*?)</h1>", text, re.DOTALL)
+            words = head[1] if head else short
+            toc.append(f'<div class="toc"><a href="#{short}">{words}</a></div>')
+            body.append(text)
+    text = "".join([body[0], *toc, *body[1:]])
+    text = re.sub(r'href="(?:\.\./)?(?:chapters/)?([\w-]+)\.(?:ipynb|md)"', r'href="#\1"', text)
+    text = text.replace("<details>", "<details open>")
+    return render.document(
+        "Confidential language modelling", f"<main>{text}</main>", style=render.STYLE + PRINT
+    )
+
+
+def pdf(out: Path) -> Path:
+    """Print the book; exits 1 where there is no Chromium."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        sys.exit(f"make pdf: needs one of {', '.join(BROWSERS)} to print")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    page = out.with_suffix(".html")
+    page.write_text(whole(), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as home:
+        flags = "--headless --no-sandbox --disable-gpu --no-pdf-header-footer --disable-sync"
+        flags += " --generate-pdf-document-outline --virtual-time-budget=20000 --no-first-run"
+        flags += " --disable-background-networking --disable-component-update --disable-quic"
+        command = [browser, *flags.split(), f"--user-data-dir={home}", f"--print-to-pdf={out}"]
+        run = subprocess.run([*command, page.as_uri()], capture_output=True, text=True)
+    if run.returncode or not out.is_file():
+        sys.exit(f"make pdf: {browser} printed nothing: {run.stderr[-300:]}")
+    return out
+
+
+def still(text: str) -> str:
+    """An HTML output as XHTML without scripts; a slider becomes the sentence that describes it."""
+    soup = BeautifulSoup(text, "html.parser")
+    for tag in soup.find_all(["script", "style"]):
+        tag.decompose()
+    if slider := soup.find("input", type="range"):
+        figure = slider.find_parent("figure") or slider
+        words = figure.get("aria-label") or "A figure with a slider."
+        return f"<p><em>In the web edition you can move this figure.</em> {html.escape(words)}</p>"
+    return soup.decode(formatter="minimal")
+
+
+def epub(out: Path) -> Path:
+    """What Sphinx makes of the book for readers of EPUB; exits 1 where it fails."""
+    work = out.parent / "epub"
+    shutil.rmtree(work, ignore_errors=True)
+    skip = shutil.ignore_patterns("autoapi", "__py*", "mathjax")
+    shutil.copytree(BOOK, work / "book", ignore=skip)
+    for path in sorted((work / "book" / "chapters").glob("*.ipynb")):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            for made in cell.get("outputs", []):
+                if "text/html" in made.get("data", {}):
+                    made["data"]["text/html"] = still("".join(made["data"]["text/html"]))
+        path.write_text(json.dumps(notebook), encoding="utf-8")
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    sphinx = config["sphinx"]
+    sphinx["extra_extensions"].remove("autoapi.extension")
+    sphinx["local_extensions"]["mathml"] = "book/_ext"
+    drop = [key for key in sphinx["config"] if key.startswith(("autoapi", "mathjax"))]
+    sphinx["config"] = {k: v for k, v in sphinx["config"].items() if k not in drop}
+    sphinx["config"] |= {"html_math_renderer": "mathml", "epub_show_urls": "no"}
+    sphinx["config"] |= {"epub_cover": (), "epub_tocdepth": 2, "epub_basename": out.stem}
+    (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    toc = teaching.data("_toc.yml")
+    for part in toc["parts"]:
+        part["chapters"] = [c for c in part["chapters"] if not c["file"].startswith("autoapi")]
+    text = yaml.safe_dump(toc, sort_keys=False, allow_unicode=True)
+    (work / "book" / "_toc.yml").write_text(text, encoding="utf-8")
+    program = Path(sys.executable).parent / "jupyter-book"
+    command = [program, "build", "--quiet", "--builder", "custom", "--custom-builder", "epub"]
+    run = subprocess.run([*command, work / "book"], cwd=work, capture_output=True, text=True)
+    made = sorted(work.rglob("*.epub"))
+    if not made:
+        sys.exit(f"make pdf: no EPUB was made:\n{run.stdout[-800:]}{run.stderr[-1500:]}")
+    shutil.copy(made[0], out)
+    return out
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or ["pdf", "epub"]
+    makers = {"pdf": pdf, "epub": epub}
+    for kind in wanted:
+        print(makers[kind](OUT / f"confidential-language-modelling.{kind}"))

@@ -1,0 +1,65 @@
+"""Measure the cells that the lecture plan shows live: ``python book/live.py`` writes
+``book/teaching/times.json`` with the processor seconds of each demonstration, and of what has to
+run before it, at the quick profile on one thread.
+
+Each notebook runs in a process of its own, from its first code cell to the last that is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+BOOK = Path(__file__).resolve().parent
+TIMES = BOOK / "teaching" / "times.json"
+
+
+def demonstrations() -> list[dict[str, str]]:
+    """What is shown, in the order of the hours."""
+    plan = yaml.safe_load((BOOK / "teaching" / "plan.yml").read_text(encoding="utf-8"))
+    return [shown for hour in plan for shown in hour["live"]]
+
+
+def measure(name: str, first: str, last: str) -> tuple[float, float]:
+    """Processor seconds of the cells before ``first``, and of those from there to ``last``."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    cells = json.loads((BOOK.parent / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    code = [c for c in cells if c["cell_type"] == "code"]
+    ids = [c["id"] for c in code]
+    shell, spent = InteractiveShell.instance(), [0.0, 0.0]
+    for cell in code[: ids.index(last) + 1]:
+        start = time.process_time()
+        with contextlib.redirect_stdout(io.StringIO()):
+            result = shell.run_cell("".join(cell["source"]))
+        result.raise_error()
+        spent[ids.index(cell["id"]) >= ids.index(first)] += time.process_time() - start
+    return spent[0], spent[1]
+
+
+def main() -> None:
+    """Measure all, or with a notebook's name and two cells that one alone."""
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(*sys.argv[1:4])))
+        return
+    times = {}
+    for shown in demonstrations():
+        which = [shown["notebook"], shown["first"], shown["last"]]
+        run = subprocess.run([sys.executable, __file__, *which], capture_output=True, text=True)
+        if run.returncode:
+            sys.exit(f"{' '.join(which)}: {run.stderr[-500:]}")
+        before, live = json.loads(run.stdout.splitlines()[-1])
+        times[":".join(which)] = {"before": round(before, 1), "live": round(live, 1)}
+        print(" ".join(which), times[":".join(which)], flush=True)
+    TIMES.write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

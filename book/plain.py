@@ -1,0 +1,195 @@
+"""Notebooks that read well outside the book: ``python book/plain.py FOLDER [NAME ...]``.
+
+The chapters are written in MyST for the book. Here they become notebooks for JupyterLab, VS Code
+or a forge: numbers stand where the book glues them, citations read (Zhao et al., 2022), boxes are
+quotations with a title, solutions fold, and references are links. Code is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BOOK = Path(__file__).resolve().parent
+GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
+ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
+FENCE = re.compile(
+    r"(?ms)^(?P<f>`{3,}|:{3,})\{(?P<kind>[a-z:-]+)\}[ ]*(?P<arg>[^\n]*)\n"
+    r"(?P<body>.*?)^(?P=f)[ \t]*$"
+)
+OPTION = re.compile(r"(?m)^:([\w-]+):[ ]*(.*)\n?")
+TARGET = re.compile(r"(?m)^\(([\w-]+)\)=\n")
+EQUATION = re.compile(r"(\$\$) \(([\w-]+)\)")
+NAMES = {
+    "prf:definition": "Definition",
+    "prf:theorem": "Theorem",
+    "prf:proposition": "Proposition",
+    "prf:lemma": "Lemma",
+    "prf:algorithm": "Algorithm",
+    "prf:proof": "Proof",
+    "prf:remark": "Remark",
+    "exercise": "Exercise",
+    "solution": "Solution",
+    "warning": "Warning",
+    "note": "Note",
+    "admonition": "",
+}
+RECORD = "application/papermill.record/text/plain"
+
+
+def glued(cells: list[dict[str, Any]]) -> dict[str, str]:
+    """The numbers that a recorded chapter stores for its text."""
+    out: dict[str, str] = {}
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
+            if name and RECORD in output.get("data", {}):
+                value = output["data"][RECORD]
+                value = "".join(value) if isinstance(value, list) else str(value)
+                out[name] = value.strip().strip("'\"")
+    return out
+
+
+def citations(path: Path = BOOK / "references.bib") -> dict[str, tuple[str, str]]:
+    """(authors, year) of each entry of the bibliography, as a reader says it."""
+    out = {}
+    for key, body in re.findall(r"(?ms)^@\w+\{([^,]+),(.*?)^\}", path.read_text(encoding="utf-8")):
+        fields = dict(re.findall(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", body))
+        people = [p.strip() for p in re.split(r"\s+and\s+", fields.get("author", key))]
+        last = [re.sub(r"[{}]", "", p.split(",")[0] if "," in p else p.split()[-1]) for p in people]
+        who = last[0] + (
+            " et al." if len(last) > 2 else f" and {last[1]}" if len(last) == 2 else ""
+        )
+        out[key.strip()] = (who, fields.get("year", ""))
+    return out
+
+
+def titles(names: list[str]) -> dict[str, str]:
+    """The title of each chapter and page, and of each exercise, definition and theorem."""
+    out = {}
+    for name in names:
+        for cell in json.loads((BOOK / "chapters" / f"{name}.ipynb").read_text())["cells"]:
+            text = "".join(cell["source"])
+            if cell["cell_type"] != "markdown":
+                continue
+            if text.startswith("# "):
+                out.setdefault(name, text.splitlines()[0][2:])
+            for match in FENCE.finditer(text):
+                label = re.search(r"(?m)^:label: (\S+)", match["body"])
+                if label:
+                    kind = NAMES.get(match["kind"], "")
+                    out[label[1]] = f"{kind}: {match['arg']}".strip(": ")
+            for target, head in re.findall(r"(?m)^\(([\w-]+)\)=\n#+ (.*)", text):
+                out[target] = head
+    return out
+
+
+def without_links(text: str) -> str:
+    """Text with its roles and links as plain words."""
+    text = re.sub(r"\{(?:doc|ref|prf:ref|numref)\}`([^`<]+?)(?: <[^`]*)?`", r"\1", text)
+    text = re.sub(r"\{cite:[tp]\}`[^`]*`", "", text)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", lambda m: m[1] or "see the chapter", text)
+
+
+def _role(known: dict[str, str], cited: dict[str, tuple[str, str]]) -> Callable[[re.Match], str]:
+    def said(match: re.Match) -> str:
+        role, text = match[1], match[2]
+        if role == "glue:text":
+            return known[text]  # a number that the run did not store is a fault
+        if role.startswith("cite:"):
+            parts = [cited.get(key.strip(), (key, "")) for key in text.split(",")]
+            if role == "cite:t":
+                return " and ".join(f"{who} ({year})" for who, year in parts)
+            return "(" + "; ".join(f"{who}, {year}" for who, year in parts) + ")"
+        if role == "doc":
+            name = text.rsplit("/", 1)[-1]
+            return f"[{known.get(name, name)}]({text}{'' if '/' in text else '.ipynb'})"
+        if role == "eq":
+            return f"equation ({text})"
+        return f"*{known.get(text, text)}*"
+
+    return said
+
+
+def _box(match: re.Match) -> str:
+    kind, title = match["kind"], match["arg"].strip()
+    options = dict(OPTION.findall(match["body"]))
+    body = OPTION.sub("", match["body"]).strip("\n")
+    if kind == "math":
+        return f"$$\n{body}\n$$"
+    body = boxes(body)
+    name = NAMES.get(kind)
+    if kind == "solution":
+        return f"<details><summary>Solution</summary>\n\n{body}\n\n</details>"
+    if name is None:
+        return body
+    if "dropdown" in options.get("class", ""):
+        return f"<details><summary>{title or name}</summary>\n\n{body}\n\n</details>"
+    head = ": ".join(x for x in (name, title) if x)
+    quoted = "\n".join(f"> {line}".rstrip() for line in body.splitlines())
+    return f"> **{head}**\n>\n{quoted}"
+
+
+def boxes(text: str) -> str:
+    """Fenced boxes as quotations, solutions as folds; ordinary code stays."""
+    return FENCE.sub(_box, text)
+
+
+def prose(text: str, known: dict[str, str], cited: dict[str, tuple[str, str]]) -> str:
+    """One markdown cell without any role or directive."""
+    text = TARGET.sub("", text)
+    text = ROLE.sub(_role(known, cited), boxes(text))
+    text = EQUATION.sub(r"\1", text)
+    empty = re.compile(r"\[\]\(((?:\.\./)?(?:chapters/)?([\w-]+)\.(?:ipynb|md))\)")
+    return empty.sub(lambda m: f"[{known.get(m[2], m[2])}]({m[1]})", text)
+
+
+def convert(notebook: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
+    """A chapter as a plain notebook; ``known`` are titles by name and label."""
+    known = known | glued(notebook["cells"])
+    cited = citations()
+    out = []
+    for cell in notebook["cells"]:
+        tags = cell["metadata"].get("tags", [])
+        if "injected-parameters" in tags:
+            continue
+        if cell["cell_type"] == "markdown":
+            text = prose("".join(cell["source"]), known, cited)
+            out.append({**cell, "source": text.splitlines(keepends=True)})
+        else:
+            outputs = [o for o in cell["outputs"] if RECORD not in o.get("data", {})]
+            fold = (
+                {"jupyter": {"source_hidden": True}}
+                if {"hide-input", "remove-cell"} & {*tags}
+                else {}
+            )
+            out.append({**cell, "outputs": outputs, "metadata": cell["metadata"] | fold})
+    return {**notebook, "cells": out}
+
+
+def write(folder: Path, names: list[str] | None = None) -> list[Path]:
+    """The plain form of the chapters (all by default) in ``folder``."""
+    every = sorted(path.stem for path in (BOOK / "chapters").glob("*.ipynb"))
+    if unknown := sorted(set(names or ()) - set(every)):
+        raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(every)}")
+    known = titles(every)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name in names or every:
+        notebook = json.loads((BOOK / "chapters" / f"{name}.ipynb").read_text(encoding="utf-8"))
+        text = json.dumps(convert(notebook, known), indent=1, ensure_ascii=False)
+        paths.append(folder / f"{name}.ipynb")
+        paths[-1].write_text(text + "\n", encoding="utf-8")
+    return paths
+
+
+if __name__ == "__main__":
+    try:
+        for path in write(Path(sys.argv[1]), sys.argv[2:]):
+            print(path)
+    except ValueError as error:
+        sys.exit(str(error))

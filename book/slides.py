@@ -1,0 +1,177 @@
+"""Slides for each hour of the plan, made from the chapters: ``python book/slides.py [FOLDER]``.
+
+A deck is one HTML file that fetches nothing. Arrow keys, space, Page Up and Page Down, Home and End
+move, ``n`` shows the notes, and printing gives a slide a page. What becomes a slide: the
+objectives; of each section its question, boxes, common mistakes, figures and demonstration; the
+exercises of the hour, and five questions of the bank with their answers behind them.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+BOOK = Path(__file__).resolve().parent
+sys.path.insert(0, str(BOOK))
+
+import plain  # noqa: E402  (scripts beside this one)
+import render  # noqa: E402
+import teaching  # noqa: E402
+
+MOST = 32
+"""Slides of a deck, at most; figures come before boxes where there are more."""
+QUOTED = re.compile(r"(?ms)^> \*\*(?P<head>[^\n]*)\*\*\n(?P<body>(?:^>[^\n]*\n?)*)")
+QUESTION = re.compile(r"(?m)^\*\*Question\.\*\* (.*)$")
+HEADING = re.compile(r"(?m)^## (.*)$")
+SKIP = ("What you will learn", "What you will do", "Before you start", "Exercise", "Proof")
+STYLE = """
+body{background:#1d2733;overflow:hidden;font-size:22px}
+section{display:none;position:fixed;inset:0;background:#fff;padding:3.2vh 5vw 6vh;overflow:auto}
+section.on{display:block}h2{margin:.2em 0 .6em;color:var(--accent);font-size:1.7em}
+section img,section svg{max-height:72vh;display:block;margin:auto}
+section pre{font-size:.62em}.title{padding-top:24vh}.title h2{font-size:2.4em}
+footer{position:fixed;right:1.5vw;bottom:1.2vh;color:var(--faint);font-size:.6em;z-index:2}
+aside{display:none}body.notes section.on aside{display:block;margin-top:1em;padding:.6em 1em;
+background:#fff6dc;font-size:.8em}table{font-size:.62em}
+@page{size:297mm 167mm;margin:0}
+@media print{body{overflow:visible;background:#fff;font-size:17px}footer{display:none}
+section{display:block;position:relative;inset:auto;height:167mm;box-sizing:border-box;
+overflow:hidden;break-after:page;padding:8mm 14mm}section img,section svg{max-height:120mm}}
+"""
+SCRIPT = """<script>
+addEventListener("DOMContentLoaded",()=>{const s=[...document.querySelectorAll("section")];
+let k=Math.min(s.length-1,Math.max(0,(parseInt(location.hash.slice(1))||1)-1));
+const show=i=>{s[k].classList.remove("on");k=Math.min(s.length-1,Math.max(0,i));
+s[k].classList.add("on");document.querySelector("footer").textContent=(k+1)+" / "+s.length;
+history.replaceState(null,"","#"+(k+1));dispatchEvent(new Event("resize"))};show(k);
+addEventListener("keydown",e=>{if(e.target.tagName=="INPUT")return;
+const to={ArrowRight:k+1,PageDown:k+1," ":k+1,ArrowLeft:k-1,PageUp:k-1,Home:0,End:s.length}[e.key];
+if(to!==undefined){e.preventDefault();show(to)}
+if(e.key=="n")document.body.classList.toggle("notes")});
+addEventListener("click",e=>{if(!e.target.closest("a,summary,input,button,figure"))show(k+1)})});
+</script>"""
+
+
+def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
+    """One slide."""
+    aside = f"<aside>{render.markdown(notes)}</aside>" if notes else ""
+    css = f' class="{kind}"' if kind else ""
+    return f"<section{css}><h2>{html.escape(title)}</h2>{body}{aside}</section>"
+
+
+def _boxes(text: str, section: str) -> list[str]:
+    """The question and the boxes of a piece of prose."""
+    out = [
+        slide(section, render.markdown(f"**Question.** {m[1]}")) for m in QUESTION.finditer(text)
+    ]
+    for match in QUOTED.finditer(text):
+        head = match["head"]
+        if head.startswith(SKIP):
+            continue
+        body = "\n".join(line.removeprefix(">").strip() for line in match["body"].splitlines())
+        out.append(slide(head, render.markdown(body)))
+    return out
+
+
+def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
+    """(importance, slide) of a chapter: 0 is kept first."""
+    every = teaching.chapters()
+    notebook = json.loads((BOOK / "chapters" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    cells = plain.convert(notebook, plain.titles(every))["cells"]
+    out: list[tuple[int, str]] = []
+    section = ""
+    for cell in cells:
+        if cell["cell_type"] == "markdown":
+            text = "".join(cell["source"])
+            pieces = HEADING.split(text)
+            for k, piece in enumerate(pieces):
+                if k % 2:
+                    section = piece
+                elif _wanted(section, sections):
+                    out += [(1, s) for s in _boxes(piece, section)]
+        elif _wanted(section, sections):
+            out += _shown(cell, section)
+    return out
+
+
+def _wanted(section: str, sections: list[str] | None) -> bool:
+    closing = ("Exercises", "Five questions", "Summary", "The published runs")
+    if section in closing or not section:
+        return False
+    return sections is None or section in sections
+
+
+def _shown(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
+    """A figure as a slide; of sliders the figure with its slider."""
+    out = []
+    for made in cell["outputs"]:
+        kinds = {*made.get("data", {})}
+        text = "".join(made.get("data", {}).get("text/html", ""))
+        if kinds & {"image/png", "image/svg+xml"} or 'type="range"' in text:
+            out.append((0, slide(section, render.output(made))))
+    return out
+
+
+def deck(number: int, hour: dict[str, Any]) -> str:
+    """The deck of one hour."""
+    notes = f"**Say:** {hour['say']}\n\n**Ask:** {hour['ask']}\n\n**Wait for:** {hour['wait']}"
+    goals = "".join(f"<li>{html.escape(x)}</li>" for x in hour["objectives"])
+    first = [
+        slide(hour["title"], f"<p>Hour {number}</p>", notes, "title"),
+        slide("After this hour you can", f"<ul>{goals}</ul>", notes),
+    ]
+    body = [x for name in hour["read"] for x in of_chapter(name, hour.get("sections"))]
+    room = MOST - len(first) - len(_closing(hour))
+    while len(body) > room:  # the last box goes first, then the last figure
+        worst = max(range(len(body)), key=lambda k: (body[k][0], k))
+        del body[worst]
+    every = first + [s for _, s in body] + _closing(hour)
+    every[0] = every[0].replace('<section class="title"', '<section class="title on"')
+    inside = "".join(every) + "<footer></footer>"
+    style = render.STYLE + STYLE
+    return render.document(f"Hour {number}: {hour['title']}", inside, style=style, script=SCRIPT)
+
+
+def _closing(hour: dict[str, Any]) -> list[str]:
+    """What is shown live, the exercises, likely mistakes, and five questions with answers."""
+    known = plain.titles(teaching.chapters())
+    live = "".join(f"<li>{html.escape(x['show'])} ({x['notebook']})</li>" for x in hour["live"])
+    out = [slide("Shown live", f"<ul>{live}</ul>")]
+    if hour["class"]:
+        asked = "".join(f"<li>{html.escape(known[x])}</li>" for x in hour["class"])
+        out.append(slide("In pairs, fifteen minutes", f"<ul>{asked}</ul>"))
+    rows = "".join(f"<li>{html.escape(wrong)}</li>" for wrong, _ in hour["wrong"])
+    do = "\n".join(f"- {wrong} {what}" for wrong, what in hour["wrong"])
+    out.append(slide("What is wrong here?", f"<ul>{rows}</ul>", do))
+    bank = teaching.data("teaching/questions.yml")
+    picked = [row for name in hour["read"] for row in bank.get(name, [])[::2]][:5]
+    for _, question, answer in picked:
+        fold = f"<details><summary>Answer</summary><p>{html.escape(answer)}</p></details>"
+        out.append(slide("Question", f"<p>{html.escape(question)}</p>{fold}"))
+    return out
+
+
+def write(folder: Path) -> list[Path]:
+    """All decks and a page that links them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths, links = [], []
+    for number, hour in enumerate(teaching.data("teaching/plan.yml"), 1):
+        path = folder / f"hour-{number:02d}.html"
+        path.write_text(deck(number, hour), encoding="utf-8")
+        paths.append(path)
+        links.append(
+            f'<li><a href="{path.name}">Hour {number}: {html.escape(hour["title"])}</a></li>'
+        )
+    index = render.document("Slides", f"<main><h1>Slides</h1><ul>{''.join(links)}</ul></main>")
+    (folder / "index.html").write_text(index, encoding="utf-8")
+    return paths
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else BOOK.parent / "_build" / "slides"
+    for path in write(target):
+        print(path)

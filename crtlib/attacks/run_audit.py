@@ -1,0 +1,150 @@
+"""Audit of one real training: many invented secrets, each planted once, against controls.
+
+Beside each planted secret a control is drawn from what is left of the same space. A coin decides
+which of the two the attacker sees first; he names the one that the model finds likelier. The two
+could have changed places before training, so the coins are fair whatever the model has read, and
+to exchange them is to replace one data point, which is what the proof is about: the audit of
+Steinke, Nasr and Jagielski (2023) with pairs in place of "in or out".
+
+>>> pairs(["000001", "000002"], seed=0)[0][0]
+'000001'
+>>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0)
+>>> print(found)
+proved 3.00 · audited at least 0.40 (95 %) · consistent
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crtlib import outputs
+from crtlib.accounting import ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.attacks.audit import one_run
+from crtlib.attacks.leakage import documents
+from crtlib.checks import check
+from crtlib.models import scoring
+from crtlib.models.folder import load
+from crtlib.text import canaries, corpora
+from crtlib.text.records import Point
+from crtlib.text.tokenizer import bos
+
+LEAST = 200
+"""Canaries that an audit needs at the least."""
+RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class RunAudit:
+    """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak."""
+
+    epsilon_lower: float
+    confidence: float
+    canaries: int
+    guessed: int
+    right: int
+    proved: float
+
+    @property
+    def consistent(self) -> bool:
+        """Whether no more was shown than was proved."""
+        return self.epsilon_lower <= self.proved
+
+    def to_json(self) -> dict[str, Any]:
+        """``audit.json``; infinite is "inf"."""
+        proved: float | str = self.proved if math.isfinite(self.proved) else "inf"
+        return asdict(self) | {"proved": proved}
+
+    def __str__(self) -> str:
+        verdict = "consistent" if self.consistent else "MORE THAN PROVED"
+        share = f"{100 * self.confidence:g} %"
+        return (
+            f"proved {self.proved:.2f} · audited at least {self.epsilon_lower:.2f} ({share}) · "
+            f"{verdict}"
+        )
+
+
+def audit(
+    run: str | os.PathLike[str],
+    corpus: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    guesses: int | None = None,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    force: bool = False,
+) -> RunAudit:
+    """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
+
+    Canaries that trained without noise are left out: no epsilon is claimed of them. Raises
+    ``ValueError`` for a run without enough canaries, or another corpus.
+    """
+    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    outputs.check_folder(out, force=force)
+    record = _record(Path(run))
+    if corpora.corpus_hash(corpus) != record["corpus"]["sha256"]:
+        raise ValueError(f"--corpus: {corpus} is not the text that {run} was trained on")
+    planted = record["canaries"]
+    if planted["planted"] < LEAST or planted["copies"] != 1:
+        raise ValueError(f"{run}: was not trained with --canaries N --copies 1, N at least {LEAST}")
+    every = canaries.make(planted["planted"], seed=planted["seed"])
+    public = set(planted["in_public"])
+    values = [value for k, value in enumerate(every) if k not in public]
+    model, tokenizer = load(run)
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+    known = pairs(values, seed=seed, taken=every)
+    shown = [value for pair in known for value in pair]
+    points = [Point(str(k), "", canaries.prefix() + value) for k, value in enumerate(shown)]
+    start = bos(tokenizer)
+    ids = [[start, *d.tokens] for d in documents(points, tokenizer)]
+    scores = np.array([s.sum() for s in scoring.token_logprobs(model, ids)]).reshape(-1, 2)
+    coins = np.random.default_rng([seed, 2]).random(len(known)) < 0.5
+    gain = np.where(coins, 1, -1) * (scores[:, 0] - scores[:, 1])
+    best = one_run(gain, coins, delta=record["delta"], confidence=confidence, guesses=guesses)
+    found = RunAudit(
+        best.epsilon, confidence, len(values), best.guesses, best.correct, _proved(record)
+    )
+    inputs = {"corpus": record["corpus"]["sha256"], "model": record["model"]["sha256"]}
+    options = {"guesses": guesses, "confidence": confidence, "seed": seed}
+    with outputs.staged(
+        out, command="audit", options=options, inputs=inputs, public=("*",), force=force
+    ) as part:
+        text = json.dumps({"schema": "crtlib/audit/1", **found.to_json()}, indent=1)
+        (part / "audit.json").write_text(text + "\n", encoding="utf-8")
+    return found
+
+
+def pairs(values: Sequence[str], *, seed: int, taken: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Each planted value with a control, uniform over those that were not planted."""
+    used = {*values, *taken}
+    order = np.random.default_rng([seed, 1]).permutation(canaries.SPACE)
+    free = (f"{v:0{canaries.DIGITS}d}" for v in order.tolist())
+    controls = (value for value in free if value not in used)
+    return [(value, next(controls)) for value in values]
+
+
+def _proved(record: dict[str, Any]) -> float:
+    """epsilon of a secret that is in clear in a private point; infinite where noise is missing or
+    known."""
+    if record["kind"] == "none" or record["randomness"] == "seed" or not record["protects_all"]:
+        return math.inf
+    events = [SampledGaussian(**event) for event in record["events"]]
+    return ledger.epsilon(
+        events, delta=record["delta"], accountant=record["accountant"],
+        neighbouring_relation="replace",
+    )  # fmt: skip
+
+
+def _record(run: Path) -> dict[str, Any]:
+    for path in (run / RECORD, run.with_name(run.name + ".work") / RECORD):
+        if path.is_file():
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+    raise ValueError(f"{run}: holds no {RECORD}; it was not made by 'crtlib train'")

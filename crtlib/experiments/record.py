@@ -1,0 +1,315 @@
+"""What a training leaves for its certificate: its line in the odometer, and ``record.json``.
+
+The record is private (0600). It holds what :mod:`crtlib.reports.certify` makes a certificate of:
+events, rates with bounds, hashes of the text, the labels, the policies and the model, what was
+planted, the versions. It holds no text.
+
+>>> policy_hash("oracle") == policy_hash("oracle"), policy_hash("oracle") == policy_hash("none")
+(True, False)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import crtlib
+from crtlib import files, outputs
+from crtlib.accounting import odometer
+from crtlib.accounting.events import SampledGaussian
+from crtlib.experiments import data
+from crtlib.experiments.crt import CrtStudy
+from crtlib.experiments.data import Data
+from crtlib.models.build import fingerprint
+from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
+from crtlib.text import corpora, folder
+from crtlib.text.canaries import USER
+from crtlib.text.records import Corpus
+from crtlib.training.phases import Event
+
+if TYPE_CHECKING:
+    from crtlib.experiments.own import Trained
+
+SCHEMA = "crtlib/run/1"
+NAME = "record.json"
+KINDS = {"differential privacy": "dp", "Bayesian confidentiality": "bayesian_confidentiality"}
+
+
+def _sha(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def policy_hash(name: str) -> str:
+    """SHA-256 of what a policy is: its name, this version, and the files that it reads."""
+    parts = []
+    for part in name.split("+"):
+        argument = re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], part)
+        path = Path(argument.partition(":")[2] or "/nowhere")
+        parts.append([part.partition(":")[0], _content(path) or part])
+    return _sha([crtlib.__version__, parts])
+
+
+def _content(path: Path) -> str | None:
+    if path.is_dir():
+        return fingerprint(path)
+    return outputs.sha256(path) if path.is_file() else None
+
+
+# --------------------------------------------------------------------------- the odometer
+@dataclass
+class Meter:
+    """Enters one training into the odometer of its corpus: :meth:`start` before its first step,
+    :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the run, so that one
+    that goes on is not counted twice. ``secret``: nobody knows the noise; ``protects``: there is
+    some as well."""
+
+    folder: Path
+    facts: dict[str, Any]
+    secret: bool
+    protects: bool
+    mark: Path | None
+    entry: odometer.Entry | None = None
+
+    def start(self, events: Sequence[Event], resumed: bool) -> None:
+        """Enter the run with all that it may spend; a resumed one replaces what it had entered."""
+        every = [e for e in events if isinstance(e, SampledGaussian)]
+        known = (
+            self.mark.read_text().strip() if resumed and self.mark and self.mark.exists() else ""
+        )
+        run = known or secrets.token_hex(16)
+        self.entry = odometer.add(
+            self.folder, run=run, state="started", events=every if self.protects else None,
+            **self.facts,
+        )  # fmt: skip
+        if self.mark:
+            files.write_text(self.mark, run + "\n")
+
+    def finish(self, model: str | None) -> odometer.Entry:
+        """Enter that the run is over, and the SHA-256 of its model."""
+        assert self.entry is not None  # training has begun
+        self.entry = odometer.again(self.folder, self.entry, state="finished", model=model)
+        if self.mark:
+            self.mark.unlink(missing_ok=True)
+        return self.entry
+
+
+def meter(
+    study: CrtStudy,
+    prepared: Data,
+    *,
+    place: str | os.PathLike[str] | None = None,
+    mark: Path | None = None,
+    repeatable_noise: bool = False,
+) -> Meter:
+    """The odometer of a training, in ``place`` or beside its corpus.
+
+    Noise that follows from a known seed protects nobody, so such a run counts as one without.
+    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where the folder
+    cannot be written.
+    """
+    sha = corpora.corpus_hash(study.corpus)
+    home = Path(place) if place is not None else odometer.find(study.corpus, sha)
+    try:
+        home.mkdir(mode=0o700, exist_ok=True)
+        files.check_writable(home)
+    except OSError:
+        raise ValueError(f"odometer: {home} cannot be written; name a folder that can") from None
+    if (home / odometer.LEDGER).exists():
+        odometer.check_corpus(home, odometer.read(home), sha)
+    rates = _rates(study, prepared)
+    facts = {
+        "corpus": sha,
+        "unit": study.unit,
+        "method": study.method,
+        "relation": study.neighbouring_relation,
+        "screening": _screening(study, sha),
+        "gamma": rates["trace"].upper,
+        "delta2": rates["public"].upper,
+        "holds": _holds(study),
+    }
+    noisy = study.how.noise == "calibrated" and bool(study.noise_multiplier)
+    return Meter(home, facts, not repeatable_noise, noisy and not repeatable_noise, mark)
+
+
+def _screening(study: CrtStudy, corpus: str) -> str:
+    """What decides which secrets stay in the text: equal for runs that read the same redactions."""
+    if study.how.reads_raw:
+        return _sha([corpus, "raw"])
+    dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
+    names = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
+    return _sha([corpus, study.unit, *names, dial])
+
+
+def _holds(study: CrtStudy) -> dict[str, int]:
+    """How many points of a smaller unit one of this unit holds at the most."""
+    if study.unit == "turn":
+        return {}
+    return {"turn": max(len(d.turns) for d in corpora.load(study.corpus).dialogues)}
+
+
+def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
+    """The three rates; who reads raw text redacts nothing, and all of it is private."""
+    if study.how.reads_raw:
+        return {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
+    rates = prepared.rates
+    return {"miss": rates.miss, "trace": rates.trace, "public": rates.public}
+
+
+# --------------------------------------------------------------------------- the record
+def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
+    """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
+    ``trials`` how many trainings saw the text before this one was chosen."""
+    study, fitted, d = trained.study, trained.fitted, trained.fitted.data
+    promise = trained.guarantee
+    assert meter.entry is not None
+    base = None if study.init == "random" else {
+        "name": Path(study.init).name, "sha256": fingerprint(study.init)}  # fmt: skip
+    weights = list(fitted.run.model.parameters())
+    raw = study.how.reads_raw
+    return {
+        "schema": SCHEMA,
+        "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
+                     "torch": torch.__version__},
+        "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
+                  "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
+                  "base": base},
+        "corpus": _corpus(study, meter.facts["corpus"]),
+        "unit": study.unit,
+        "method": {"name": study.method, "label": study.how.label},
+        "kind": KINDS.get(promise.kind, "dp") if promise else "none",
+        "protects_all": promise is None or promise.kind in KINDS,
+        "relation": study.neighbouring_relation,
+        "accountant": study.accountant,
+        "delta": study.delta,
+        "randomness": "operating_system" if meter.secret else "seed",
+        "phases": _phases(trained),
+        "events": [asdict(e) for e in fitted.run.events if isinstance(e, SampledGaussian)],
+        "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
+        | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
+        "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(d),
+        "policies": {"pi": _policy(study.policy, d, 0), "pi_c": _policy(study.conservative, d, 1)},
+        "oracle_on_real_text": _oracle(study),
+        "treated_as_public": [promise.public] if promise and promise.public else [],
+        "searched": {"trials": trials, "charged": False},
+        "canaries": _canaries(study, d),
+        "holds": meter.facts["holds"],
+        "odometer": {"folder": str(meter.folder.resolve()), "run": meter.entry.run,
+                     "entry": meter.entry.entry, "screening": meter.entry.screening},
+        "settings": asdict(study) | {"corpus": Path(study.corpus).name},
+    }  # fmt: skip
+
+
+def write(
+    trained: Trained,
+    meter: Meter,
+    model: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    trials: int = 1,
+) -> None:
+    """Finish the run in the odometer and write ``record.json`` (0600) into ``folder``; ``model`` is
+    the file of the weights."""
+    sha = outputs.sha256(model)
+    meter.finish(sha)
+    text = json.dumps(record(trained, meter, sha, trials=trials), indent=1, allow_nan=False)
+    with files.replacing(Path(folder) / NAME, mode=0o600) as part:
+        part.write_text(text + "\n", encoding="utf-8")
+
+
+def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
+    """What was read of the corpus: the part that trained, without canaries; the hash of it all."""
+    read: Corpus = data.splits(
+        study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
+    ).train
+    users = {d.user for d in read.dialogues}
+    described = Path(study.corpus).is_dir()
+    facts = folder.facts(study.corpus) if described else None
+    if facts:
+        users_are = facts.users_are
+    else:
+        alike = all(d.user == d.id for d in read.dialogues)
+        users_are = "unknown" if "" in users else "thread" if alike else "column"
+    return {
+        "name": Path(study.corpus).name,
+        "sha256": sha,
+        "turns": sum(len(d.turns) for d in read.dialogues),
+        "users": len(users),
+        "users_are": users_are,
+        "from": facts.first if facts else None,
+        "to": facts.last if facts else None,
+    }
+
+
+def _phases(trained: Trained) -> list[dict[str, Any]]:
+    """The public steps and the private ones. How many gradients were no finite number is exact
+    and private: it is not told here."""
+    run, prepared = trained.fitted.run, trained.fitted.data.prepared
+    every = len(prepared.public) + len(prepared.private)
+    only_public = not run.updates["private"]
+    phases: list[dict[str, Any]] = []
+    if run.updates["public"]:
+        points = every if only_public else len(prepared.public)
+        phases.append({"kind": "public", "points": points, "steps": run.updates["public"]})
+    events = [e for e in run.events if isinstance(e, SampledGaussian)]
+    steps = Counter[tuple[float, float]]()
+    for e in events:
+        steps[e.noise_multiplier, e.sampling_probability] += e.steps
+    for (noise, probability), n in steps.items():
+        phases.append({"kind": "private", "points": len(prepared.private), "steps": n,
+                       "noise_multiplier": noise, "sampling_probability": probability,
+                       "clip_norm": trained.study.clip_norm})  # fmt: skip
+    return phases
+
+
+def _labels(d: Data) -> dict[str, Any]:
+    """The labels that judged: those of the corpus itself, which nobody drew for this."""
+    points = d.checked[0]
+    spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in points]
+    counts = {k: v for k, v in d.rates.labels_json().items() if k != "left_out"}
+    same: dict[str, Any] = {"sha256": _sha(spans), "drawn": "given", "agreement": None}
+    return counts | same | {"alpha": ALPHA}  # that of both bounds together
+
+
+def _policy(name: str, d: Data, which: int) -> dict[str, Any]:
+    policy = d.policies[which]
+    taught = [_sha([sorted(t.turns), sorted(t.words), sorted(t.shapes)]) for t in policy.taught_by]
+    if not taught and policy.learned:
+        taught = ["unknown"]
+    return {"name": name, "sha256": policy_hash(name), "taught_by": ", ".join(taught) or None}
+
+
+def _oracle(study: CrtStudy) -> bool:
+    """Whether a policy reads the labels of text that nobody simulated."""
+    names = f"{study.policy}+{study.conservative}".split("+")
+    made: Mapping[str, Any] = (
+        (outputs.marker(study.corpus) or {}) if Path(study.corpus).is_dir() else {}
+    )
+    return "oracle" in names and made.get("command") != "simulate"
+
+
+def _canaries(study: CrtStudy, d: Data) -> dict[str, Any]:
+    """What was planted, and which of it training read, in clear, with noise or without."""
+    public = {p.text for p in d.prepared.public}
+    private = {p.text for p in d.prepared.private}
+    values: dict[str, str] = {
+        p.user.removeprefix(USER): p.text for p in d.points if p.user.startswith(USER)
+    }
+    return {
+        "planted": len(d.canaries),
+        "copies": study.copies if d.canaries else 0,
+        "seed": study.seed,
+        "in_public": sorted(int(k) for k, text in values.items() if text in public),
+        "in_private": sorted(int(k) for k, text in values.items() if text in private),
+    }

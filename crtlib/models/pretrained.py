@@ -1,0 +1,173 @@
+"""A pre-trained causal model of ``transformers``, ready to be trained here, whole or by adapters.
+
+>>> import tempfile
+>>> try:
+...     config_of(tempfile.mkdtemp())
+... except ValueError as error:
+...     print(str(error).rpartition(": ")[2])
+holds no config.json of a model of transformers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from crtlib.models import smollm2
+from crtlib.models.interface import core, head, hidden
+from crtlib.text.tokenizer import Bpe, shipped
+
+ALL_LINEAR = "all-linear"
+
+
+def place(name: str | Path) -> str:
+    """Where a model lies: "smollm2" in the cache (:mod:`crtlib.models.smollm2`), all others where
+    their name says, a folder or a hub id."""
+    return str(smollm2.folder()) if str(name) == smollm2.NAME else str(name)
+
+
+def base(name: str | Path) -> str:
+    """What a model card calls it: a hub id, or the last part of a folder's path."""
+    if str(name) == smollm2.NAME:
+        return smollm2.HUB
+    return Path(name).name if Path(name).is_dir() else str(name)
+
+
+def config_of(name: str | Path) -> Any:
+    """The configuration of a causal model, without dropout: its randomness would be no stream of
+    the run (:func:`crtlib.training.layers.refuse_unfit`).
+
+    Raises ``ValueError`` for a model that is not causal, for pickled weights and for an adapter.
+    """
+    from transformers import AutoConfig
+
+    said, folder = f"init={str(name)!r}", Path(name)
+    if folder.is_dir():
+        if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+            raise ValueError(f"{said}: is an adapter; merge it into its base and save that")
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{said}: holds no config.json of a model of transformers")
+        if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):
+            raise ValueError(f"{said}: holds pickled weights; save it as safetensors")
+    try:
+        config = AutoConfig.from_pretrained(str(name), trust_remote_code=False)
+    except (OSError, KeyError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{said}: no model of transformers found ({first})") from None
+    kinds = config.architectures or [""]
+    if config.is_encoder_decoder or any("MaskedLM" in kind for kind in kinds):
+        raise ValueError(f"{said}: is a {kinds[0]}; a causal model is needed")
+    for key, value in config.to_dict().items():
+        if "drop" in key and isinstance(value, float):
+            setattr(config, key, 0.0)
+    return config
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the bars of ``transformers``, which move where nobody looks."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def load(name_or_folder: str | Path) -> nn.Module:
+    """A causal model of the hub, or of a local folder, in float32; safetensors files only.
+
+    Raises ``ValueError`` if its logits are not a linear map of its last hidden state (with an
+    optional soft cap): the fused loss and the scores would not be those of the model.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = config_of(name_or_folder)
+    options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
+    if getattr(config, "attn_logit_softcapping", None):
+        options["attn_implementation"] = "eager"  # the other kernels leave the cap out
+    with quiet():
+        model = AutoModelForCausalLM.from_pretrained(
+            str(name_or_folder), config=config, dtype=torch.float32, **options
+        ).eval()
+    probe = torch.arange(4)[None]
+    with torch.no_grad():
+        ours, theirs = head(model).logits(hidden(model, probe)), model(input_ids=probe).logits
+    if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
+        raise ValueError(f"model={str(name_or_folder)!r}: its head is not a plain linear map")
+    return model
+
+
+def pretrained(name_or_folder: str | Path, tokenizer: Bpe) -> nn.Module:
+    """A pre-trained model with room for the tokens that ``tokenizer`` added to its own
+    (:func:`crtlib.text.tokenizer.adapt`); their embeddings start at the mean of the others.
+
+    Raises ``ValueError`` as :func:`load`, and for a vocabulary smaller than the model's own.
+    """
+    model = load(name_or_folder)
+    table = model.get_input_embeddings().weight
+    own = shipped(name_or_folder)
+    known = own.get_vocab_size()
+    if tokenizer.vocab_size < known:
+        raise ValueError(f"vocab_size={tokenizer.vocab_size}: must be at least the model's {known}")
+    new = [i for i in range(known, tokenizer.vocab_size)]
+    with torch.no_grad():
+        if tokenizer.vocab_size > len(table):
+            model.resize_token_embeddings(tokenizer.vocab_size, mean_resizing=False)
+        tables = {id(t): t for t in (model.get_input_embeddings().weight, head(model).weight)}
+        for rows in tables.values():
+            rows[new] = rows[:known].mean(0)
+    model.config.bos_token_id, model.config.eos_token_id = tokenizer.bos, tokenizer.eos
+    return model
+
+
+# --------------------------------------------------------------------------- adapters
+def with_lora(
+    model: nn.Module, rank: int, *, alpha: float | None = None, targets: str = ALL_LINEAR, seed: int
+) -> nn.Module:
+    """The model with adapters of this rank (LoRA, Hu et al. 2022) on the layers ``targets``
+    ("all-linear", or names joined by commas); they alone learn. ``alpha``: twice the rank.
+
+    The output layer gets none. Raises ``ValueError`` without the package ``peft``, and for targets
+    that are not there.
+    """
+    try:
+        import peft
+    except ImportError:
+        raise ValueError("lora: needs pip install 'crtlib[peft]'") from None
+    names: str | list[str] = targets if targets == ALL_LINEAR else targets.split(",")
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=alpha or 2 * rank, target_modules=names, lora_dropout=0.0,
+        fan_in_fan_out=model.config.model_type == "gpt2", task_type="CAUSAL_LM",
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            wrapped: nn.Module = peft.get_peft_model(model, config)
+        except ValueError:
+            raise ValueError(f"lora_targets={targets!r}: the model has no such layers") from None
+    head(wrapped)  # refuses an adapter on the output layer
+    return wrapped
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether ``peft`` has wrapped it."""
+    return core(model) is not model
+
+
+def merged(model: nn.Module) -> nn.Module:
+    """A plain model of ``transformers``: the adapters added to a copy of the weights, in float32;
+    the model itself where it has none."""
+    if not has_adapters(model):
+        return model
+    whole: nn.Module = copy.deepcopy(model).float().merge_and_unload()
+    return whole.requires_grad_(True)

@@ -1,0 +1,480 @@
+"""From the record of a training to its certificate: composed with what was spent before, sealed,
+written as a page and as JSON, and verified again.
+
+>>> reasons({"kind": "none"}, None, 1.0, 1.0)
+[]
+>>> up(0.44012), up(float("inf")), up(0.0)
+(0.441, 'inf', 0.0)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from crtlib import files, outputs
+from crtlib.accounting import confidentiality, ledger, odometer, statements, tradeoff
+from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import check_choice
+from crtlib.intervals import clopper_pearson_upper
+from crtlib.reports import certificate
+from crtlib.reports.sentences import upwards
+
+RECORD = "record.json"
+RECORD_SCHEMA = "crtlib/run/1"
+COPIES = (5, 20)
+PRIORS = (1e-6, 1e-3)
+EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
+DELTAS = tuple(10.0**-k for k in range(4, 13))
+AUDIENCES = ("officer", "engineer", "both")
+FLOATING_POINT = "noise in floating point; attacks on its gaps are outside of the proof"
+NOT_PROMISED = (
+    "that a secret stays unknown which the rest of the text, or the world, gives away",
+    "anything about what nobody labelled as a secret",
+    "protection from who has the text, the records of this training or its other models",
+    "anything across other versions of this text",
+    "safety from attacks on floating-point noise",
+)
+
+PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
+
+
+def up(value: float) -> float | str:
+    """A bound as the certificate writes it: three figures, rounded upwards."""
+    return "inf" if math.isinf(value) else float(upwards(value))
+
+
+# --------------------------------------------------------------------------- what is read
+@dataclass(frozen=True)
+class Trained:
+    """The folder of a training, its record, and what was spent before it on the same text.
+
+    ``spent`` is None, and ``problem`` says why, where the odometer cannot be read.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+    spent: odometer.Spent | None
+    problem: str = ""
+
+
+def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = None) -> Trained:
+    """The training in the folder ``run`` (or in ``run.work``, beside it); its odometer is in
+    ``place``, or where the record says. Raises ``ValueError`` where there is no record."""
+    folder = Path(run)
+    choices = [folder / RECORD, folder.with_name(folder.name + ".work") / RECORD]
+    path = next((p for p in choices if p.is_file()), None)
+    if path is None:
+        raise ValueError(f"{folder}: holds no {RECORD}; it was not made by 'crtlib train'")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        known = record["schema"] == RECORD_SCHEMA
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise ValueError(f"{path}: is damaged, or of another version of crtlib")
+    ours = record["odometer"]
+    home = Path(place) if place is not None else Path(ours["folder"])
+    try:
+        entries = odometer.read(home)
+        odometer.check_corpus(home, entries, record["corpus"]["sha256"])
+    except (ValueError, OSError) as error:
+        text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
+        return Trained(folder, record, None, text.replace(f"{home} ", ""))
+    if ours["entry"] not in {e.entry for e in entries}:
+        return Trained(folder, record, None, "odometer: the entries of this run are missing")
+    return Trained(folder, record, odometer.spent(entries, run=ours["run"]))
+
+
+# --------------------------------------------------------------------------- the promise
+@dataclass(frozen=True)
+class Promise:
+    """All that composes to a guarantee: the events of this run and of those before, how many of
+    their points one unit holds, and the rates of all their screenings together."""
+
+    events: tuple[SampledGaussian, ...]
+    groups: tuple[int, ...]
+    gamma: float
+    delta2: float
+    relation: str
+    accountant: str
+    delta: float
+
+    @property
+    def curve(self) -> ledger.Profile:
+        """The profile of a secret that is in clear."""
+        same = len(set(self.groups)) == 1
+        groups = self.groups[0] if same else self.groups
+        return ledger.profile(self.events, self.accountant, self.relation, groups)
+
+    def missed(self) -> tuple[float, float]:
+        """(epsilon, delta) of one that the search passed over."""
+        return self.curve(self.delta), self.delta
+
+    def secret(self) -> tuple[float, float]:
+        """(epsilon, delta) of one drawn at random (Theorem 8.3, delta2 added in full)."""
+        delta = min(1.0, self.delta + self.delta2)
+        if self.gamma <= self.delta:
+            return 0.0, delta
+        inner = self.delta / self.gamma
+        amplified, _ = confidentiality.bayes_amplify(
+            self.curve(inner), delta=inner, gamma=self.gamma
+        )
+        return amplified, delta
+
+    def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
+        """How often a guess is right, whether a secret in so many messages stood there or was
+        blacked out: for replacement, whatever the relation of the epsilon."""
+        gained = statements.advantage(
+            self.events, copies=copies, trace_rate=trace_rate, public_rate=public_rate,
+            neighbouring_relation="replace", group=self.groups,
+        )  # fmt: skip
+        return statements.right_guess(gained)
+
+
+def promise(record: Mapping[str, Any], spent: odometer.Spent | None) -> Promise:
+    """What this run and those of ``spent`` promise together."""
+    before = spent or odometer.Spent(())
+    own = tuple(SampledGaussian(**event) for event in record["events"])
+    rates = record["rates"]
+    gamma, delta2 = before.rates(
+        record["odometer"]["screening"], rates["trace"]["upper"], rates["public"]["upper"]
+    )
+    groups = (1,) * len(own) + before.groups(record["unit"], record["holds"])
+    return Promise(
+        events=own + before.events,
+        groups=groups,
+        gamma=gamma,
+        delta2=delta2,
+        relation=record["relation"],
+        accountant=record["accountant"] if max(groups, default=1) == 1 else "pld",
+        delta=record["delta"],
+    )
+
+
+def kind_of(record: Mapping[str, Any], spent: odometer.Spent | None = None) -> str:
+    """The kind of guarantee. Where no label tells what was passed over it is that of a data point.
+    Where an earlier run may have learned some points without noise, no promise is left for each
+    point, and that of a secret drawn at random is what both have."""
+    kind = str(record["kind"])
+    if kind == "bayesian_confidentiality" and record["rates"]["trace"]["how"] == "unknown":
+        kind = "dp"
+    bare = any(e.delta2 > 0 for e in spent.private) if spent else False
+    return "bayesian_confidentiality" if kind == "dp" and bare else kind
+
+
+def reasons(
+    record: Mapping[str, Any], trained: Trained | None, epsilon: float, delta: float
+) -> list[str]:
+    """Why the certificate is void, a sentence each; none for a method without noise."""
+    if record["kind"] == "none":
+        return []
+    assert trained is not None
+    known = record["rates"]["public"]["how"] != "unknown"
+    checks = [
+        (trained.problem != "", f"What was spent before is not known ({trained.problem})."),
+        (record["randomness"] == "seed",
+         "The noise follows from a known seed, so who knows it can take the noise away."),
+        (not record["protects_all"],
+         "What the policy passes over is learned without noise, so nothing bounds it."),
+        (record["oracle_on_real_text"],
+         "A policy read the labels themselves, which the rest of the text does not have."),
+        (not known, "Nothing is known of the secrets that were learned without noise: label some."),
+        (math.isinf(epsilon), "The accountant shows no epsilon."),
+        (known and delta >= 1,
+         "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),
+    ]  # fmt: skip
+    return [text for applies, text in checks if applies]
+
+
+def parts(
+    trained: Trained,
+    *,
+    name: str | None = None,
+    copies: Sequence[int] = COPIES,
+    evidence: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The parts of a certificate (:func:`crtlib.reports.certificate.certificate` seals them)."""
+    record, spent = trained.record, trained.spent or odometer.Spent(())
+    kind, own = kind_of(record, spent), promise(record, spent)
+    missed = secret = (math.inf, 1.0)
+    if kind != "none":
+        missed = own.missed()
+        secret = own.secret() if kind == "bayesian_confidentiality" else missed
+    why = reasons(record, trained, missed[0], missed[1] + own.delta2)
+    verdict = "none" if kind == "none" else "void" if why else "holds"
+    labels = record["labels"] if kind == record["kind"] == "bayesian_confidentiality" else None
+    ours = record["odometer"]["screening"]
+    found = all(e.screening == ours for e in spent.private)  # another may have passed it over
+    known = list(record["treated_as_public"])
+    if max(own.groups, default=1) > 1:
+        known.append(f"how many messages one {record['unit']} holds")
+    return {
+        "software": record["software"],
+        "verdict": verdict,
+        "void_because": why,
+        "model": {"name": name or trained.folder.resolve().name, **record["model"]},
+        "corpus": record["corpus"],
+        "unit": record["unit"],
+        "method": record["method"],
+        "guarantee": _guarantee(own, kind, secret, missed),
+        "right_guess": _right_guesses(own, kind, copies, found) if verdict == "holds" else [],
+        "value_guess": _value_guesses(own) if verdict == "holds" else [],
+        "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
+                      "floating_point": FLOATING_POINT},
+        "rates": record["rates"],
+        "labels": labels,
+        "policies": record["policies"],
+        "treated_as_public": known,
+        "searched": record["searched"],
+        "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
+        "spent_before": _before(record, spent, own),
+        "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
+        "evidence": dict(evidence or {}),
+    }  # fmt: skip
+
+
+def _pair(pair: tuple[float, float]) -> dict[str, Any]:
+    return {"epsilon": up(pair[0]), "delta": min(1.0, float(upwards(pair[1])))}
+
+
+def _guarantee(
+    own: Promise, kind: str, secret: tuple[float, float], missed: tuple[float, float]
+) -> dict[str, Any]:
+    read = None if kind == "none" else own.curve.answer(own.delta)
+    return {
+        "kind": kind,
+        "secret": _pair(secret),
+        "missed": _pair(missed),
+        "relation": own.relation,
+        "accountant": own.accountant if read is None else read.accountant,
+        "proved": True,  # the antipodal pair is the worst one: a theorem
+        "error_charged": 0.0 if read is None else float(upwards(own.curve.charged(own.delta))),
+        "conjectured": None,
+        "plan": None,
+    }
+
+
+def _right_guesses(
+    own: Promise, kind: str, copies: Sequence[int], found: bool
+) -> list[dict[str, Any]]:
+    bayes = kind == "bayesian_confidentiality"
+    gamma, delta2 = (own.gamma, own.delta2) if bayes else (1.0, own.delta2)
+    rows = [("missed", 1, own.right(1, 1.0, 0.0))]
+    if bayes:
+        rows.insert(0, ("random", 1, own.right(1, gamma, delta2)))
+        rows += [("found", 1, 0.5)] if found else []
+    if delta2 > 0:
+        rows.append(("public", 1, 1.0))
+    rows += [("user", k, own.right(k, gamma, delta2)) for k in copies]
+    return [
+        {"who": who, "copies": k, "prior": 0.5, "at_most": min(1.0, float(upwards(p)))}
+        for who, k, p in rows
+    ]
+
+
+def _value_guesses(own: Promise) -> list[dict[str, Any]]:
+    """For replacement too: one value in place of another."""
+    epsilon, delta = replace(own, relation="replace").missed()
+    guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
+    return [{"prior": p, "at_most": min(1.0, float(upwards(q)))} for p, q in guesses]
+
+
+def _before(record: Mapping[str, Any], spent: odometer.Spent, own: Promise) -> dict[str, Any]:
+    """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
+    their screenings together."""
+    alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
+    if kind_of(record) != "none":
+        single = promise(record, None)
+        bayes = kind_of(record) == "bayesian_confidentiality"
+        alone = _pair(single.secret() if bayes else single.missed())
+    return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
+            "gamma": own.gamma, "delta2": own.delta2,
+            "entries": [e.entry for e in spent.entries]}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- the engineer's numbers
+def profile(own: Promise, kind: str) -> dict[str, Any]:
+    """What stands on the engineer's page beyond the certificate: delta at some epsilons and back,
+    under both relations, and the trade-off curves (type I, type II) of a secret."""
+    relations = ("add_or_remove", "replace")
+    curves = {r: ledger.profile(own.events, "pld", r, own.groups) for r in relations}
+    grid = [i / 80 for i in range(81)]
+    bayes = kind == "bayesian_confidentiality"
+    rates = {"secret": (own.gamma, own.delta2), "missed": (1.0, 0.0)}
+    drawn = {
+        name: tradeoff.tradeoff(
+            own.events, grid, neighbouring_relation="replace", group=own.groups,
+            trace_rate=gamma, public_rate=delta2,
+        ).lower.tolist()
+        for name, (gamma, delta2) in rates.items()
+        if bayes or name == "missed"
+    }  # fmt: skip
+    return {
+        "delta_at": [{"epsilon": e} | {r: c.delta(e) for r, c in curves.items()} for e in EPSILONS],
+        "epsilon_at": [{"delta": d} | {r: c(d) for r, c in curves.items()} for d in DELTAS],
+        "curves": {name: list(zip(grid, line, strict=True)) for name, line in drawn.items()},
+    }
+
+
+# --------------------------------------------------------------------------- evidence
+def evidence(
+    audit: str | os.PathLike[str] | None, report: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    """What ``audit.json`` and the folder of a leakage report say, for the certificate."""
+    attached: dict[str, Any] = {}
+    if audit is not None:
+        a = _json(Path(audit))
+        proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
+        lower = math.floor(1000 * a["epsilon_lower"]) / 1000
+        attached["audit"] = {"lower": lower, "epsilon": proved} | {
+            name: a[name] for name in ("confidence", "canaries", "guessed", "right")
+        }
+    if report is not None:
+        r = _json(Path(report) / "report.json")["summary"]
+        attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
+    return attached
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (ValueError, TypeError):
+        raise ValueError(f"{path}: is no JSON object of ours") from None
+
+
+# --------------------------------------------------------------------------- writing
+def write(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    audience: str = "both",
+    audit: str | os.PathLike[str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    place: str | os.PathLike[str] | None = None,
+    copies: Sequence[int] = COPIES,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
+
+    Both are public files (0644, less the umask) where the verdict is "holds", else private ones.
+    Raises ``ValueError`` where the run has no record, or the files exist and not ``force``.
+    """
+    check_choice("for", audience, AUDIENCES)
+    page = Path(out)
+    if page.suffix != ".html":
+        raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
+    for path in (page, page.with_suffix(".json")):
+        outputs.check_file(path, force=force)
+    trained = read(run, place=place)
+    content = parts(trained, name=name, copies=copies, evidence=evidence(audit, report))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
+    jsonschema.validate(value, certificate.schema())
+    numbers = None
+    if value["verdict"] == "holds" and audience != "officer":
+        numbers = profile(promise(trained.record, trained.spent), value["guarantee"]["kind"])
+    command = f"crtlib certify {Path(run).name} --out {page.name}"
+    html = certificate.pages(value, audience, profile=numbers, command=command)
+    texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
+             page: html}  # fmt: skip
+    mode = outputs.PUBLIC if value["verdict"] == "holds" else outputs.PRIVATE
+    for path, text in texts.items():
+        with files.replacing(path, mode=mode) as part:
+            part.write_text(text, encoding="utf-8")
+    return value
+
+
+def summary(value: Mapping[str, Any]) -> str:
+    """One line for a terminal."""
+    if value["verdict"] != "holds":
+        return " ".join(value["void_because"]) or "no promise: the method adds no noise"
+    g, before = value["guarantee"], value["spent_before"]["runs"]
+    earlier = f"; with {before} earlier" if before else ""
+    return (
+        f"holds; a secret at random ({g['secret']['epsilon']}, {g['secret']['delta']:.3g}), one "
+        f"passed over ({g['missed']['epsilon']}, {g['missed']['delta']:.3g}){earlier}; "
+        f"id {value['id'][:12]}"
+    )
+
+
+# --------------------------------------------------------------------------- verifying
+def verify(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    place: str | os.PathLike[str] | None = None,
+) -> tuple[str | None, dict[str, Any]]:
+    """The first difference between a certificate and what its run gives again (None: there is
+    none), and the certificate. Schema, id, bounds of the rates, hash of the model, and every number
+    from the ledger are compared.
+
+    Raises ``ValueError`` where there is nothing to verify.
+    """
+    value = _json(Path(out).with_suffix(".json"))
+    if "id" not in value or "verdict" not in value:
+        raise ValueError(f"{Path(out).with_suffix('.json')}: is no certificate")
+    return _difference(value, run, place), value
+
+
+def _difference(
+    value: dict[str, Any], run: str | os.PathLike[str], place: str | os.PathLike[str] | None
+) -> str | None:
+    try:
+        jsonschema.validate(value, certificate.schema())
+    except jsonschema.ValidationError as error:
+        return f"{error.json_path}: is not what the schema allows"
+    if certificate.identity(value) != value["id"]:
+        return "id: is not that of this content; it was changed"
+    trained = read(run, place=place)
+    for name, rate in value["rates"].items():
+        if name != "by_kind" and _bound(rate, value["labels"]) != rate["upper"]:
+            return f"rates.{name}.upper: does not follow from its counts"
+    weights = Path(run) / "model.safetensors"
+    if weights.is_file() and outputs.sha256(weights) != value["model"]["sha256"]:
+        return "model.sha256: the model is another one"
+    rows = [row["copies"] for row in value["right_guess"] if row["who"] == "user"]
+    same = {"name": value["model"]["name"], "evidence": value.get("evidence")}
+    again = parts(trained, copies=rows or COPIES, **same)
+    for path in differences({n: v for n, v in value.items() if n in again}, again):
+        return f"{path}: is another when it is made again"
+    return None
+
+
+def _bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:
+    """The bound of a rate from its counts, where it was counted."""
+    if rate["how"] != "one_per_cluster" or labels is None:
+        return float(rate["upper"])
+    alpha = labels["alpha"] / (2 * labels["judged"])
+    return clopper_pearson_upper(rate["count"], rate["of"], confidence=1 - alpha)
+
+
+def differences(one: Any, two: Any, path: str = "") -> Iterator[str]:
+    """Where two JSON values differ, as dotted paths.
+
+    >>> list(differences({"a": [1, 2]}, {"a": [1, 3], "b": 0}))
+    ['a.2', 'b']
+    """
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        for name in dict.fromkeys([*one, *two]):
+            where = f"{path}.{name}" if path else str(name)
+            if (name in one) != (name in two):
+                yield where
+            else:
+                yield from differences(one[name], two[name], where)
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for k, (a, b) in enumerate(zip(one, two, strict=True), 1):
+            yield from differences(a, b, f"{path}.{k}")
+    elif one != two:
+        yield path

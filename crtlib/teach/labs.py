@@ -1,0 +1,116 @@
+"""What both labs share: a class of simulated people, and a model that is trained on them.
+
+>>> people = draw(seed=3, dialogues=12, canaries=2)
+>>> len(people.canaries), people.points[0].text.split(":")[0]
+(2, 'USR')
+>>> fitted = fit(people, "sgd", Constants(epochs=1, batch_size=32, learning_rate=1e-2))
+>>> fitted.events, fitted.prepared.duplicates
+([], 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import nn
+
+from crtlib.accounting.events import Events
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.screening.policies import everything, regex
+from crtlib.screening.policy import Policy
+from crtlib.screening.prepare import Prepared, prepare
+from crtlib.screening.redact import redact
+from crtlib.text import canaries as _planted
+from crtlib.text import customersim, units
+from crtlib.text.records import Point
+from crtlib.text.tokenizer import Bpe, train_bpe
+from crtlib.training import methods
+from crtlib.training.loop import train
+from crtlib.training.methods import Constants
+
+COPIES = 20
+"""How often each canary is said, as in CRT."""
+HIDDEN = 64
+"""The width of every model of the labs."""
+
+
+@dataclass(frozen=True)
+class People:
+    """The text of a lab: turns to train on, with the canaries among them; turns of people whom
+    nobody trains on, of whom one half tests; and the canaries."""
+
+    seed: int
+    points: tuple[Point, ...] = field(repr=False)
+    others: tuple[Point, ...] = field(repr=False)
+    test: tuple[Point, ...] = field(repr=False)
+    canaries: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model, what it read, and the noisy steps that ran."""
+
+    model: nn.Module = field(repr=False)
+    spec: ModelSpec
+    tokenizer: Bpe = field(repr=False)
+    prepared: Prepared = field(repr=False)
+    events: Events = field(repr=False)
+
+
+def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
+    """Simulated customers: as many dialogues to train on, as many of others, a third for a test."""
+    sizes = (dialogues, dialogues, max(1, dialogues // 3))
+    train, others, test = (
+        customersim.simulate(n, 1000 * (seed + 1) + k) for k, n in enumerate(sizes)
+    )
+    numbers = _planted.make(canaries, seed=seed)
+    planted = _planted.insert(train, numbers, copies=COPIES, seed=seed)
+    turns = (units.points(corpus, unit="turn") for corpus in (planted, others, test))
+    return People(seed, *turns, numbers)
+
+
+def tokenizer(people: People, size: int = 512) -> Bpe:
+    """A vocabulary of public text: the turns of other people, with every secret masked."""
+    return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=size)
+
+
+def fit(
+    people: People,
+    method: str,
+    constants: Constants,
+    *,
+    pi: Policy | None = None,
+    pi_c: Policy | None = None,
+    dedup: str = "all",
+    tokens: Bpe | None = None,
+) -> Fitted:
+    """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed.
+
+    ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default.
+    """
+    how = methods.by_name(method)
+    pi, pi_c = pi or regex(), pi_c or regex()
+    if how.reads_raw:
+        prepared = prepare(people.points, None, everything(people.points), dedup="none")
+    else:
+        prepared = prepare(
+            people.points,
+            pi(people.points),
+            pi_c(people.points),
+            dedup=dedup if how.deduplicates else "none",  # type: ignore[arg-type]  # checked there
+            duplicates="drop",
+        )
+    tokens = tokens or tokenizer(people)
+    parts = {"public": _coded(tokens, prepared.public), "private": _coded(tokens, prepared.private)}
+    if how.private and not parts["private"]:
+        raise ValueError("policies: no point is private, so there is nothing to train with noise")
+    spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
+    phases = how.phases(replace(constants, has_public=bool(parts["public"])))
+    run = train(build(spec, people.seed), phases, parts, seed=people.seed)
+    return Fitted(run.model, spec, tokens, prepared, run.events)
+
+
+def _coded(tokens: Bpe, points: Sequence[Point]) -> list[list[int]]:
+    return tokens.encode(p.text for p in points)

@@ -1,0 +1,104 @@
+"""The answers of the exercises, computed: numbers from the library, functions by running them.
+
+>>> round(RECIPES["ex-canary-mean"](), 2)
+1.44
+>>> sorted(RECIPES)[:2]
+['ex-canary-mean', 'ex-canary-value']
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from crtlib import intervals
+from crtlib.accounting import confidentiality, posteriors
+from crtlib.screening.redact import redact
+from crtlib.text.records import MASK, Point, Secret
+
+RECIPES: dict[str, Callable[..., Any]] = {}
+"""Of each exercise the function that computes its answer, or judges a function of the student's."""
+
+DELTA = 8e-5
+"""The delta of CRT's figures."""
+
+
+def _recipe(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        RECIPES[name] = function
+        return function
+
+    return register
+
+
+RECIPES |= {
+    # differential privacy from zero, a language model in one hour
+    "ex-dp-coin": lambda: math.e / (1 + math.e),
+    "ex-dp-prior": lambda: math.e / (99 + math.e),
+    "ex-dp-hundred": lambda: 0.1 * math.sqrt(200 * math.log(1e6)) + 10 * math.expm1(0.1),
+    "ex-dp-family": lambda: confidentiality.group_naive([0.5] * 3, delta=1e-5)[1],
+    "ex-dp-empty": lambda: 0.99**200,
+    "ex-lm-perplexity": lambda: math.exp(sum(map(math.log, (1, 2, 4, 32))) / 4),
+    "ex-lm-greedy": lambda: 0.4 * 0.9,
+    # confidentially redacted training
+    "ex-labels": lambda: intervals.labels_needed(0.1),
+    "ex-copies": lambda: 1 - 0.9**20,
+    "ex-recall": lambda: intervals.clopper_pearson_upper(20, 200),
+    "ex-group": lambda: confidentiality.group_naive([1.0] * 10, delta=DELTA)[1],
+    "ex-canary-mean": lambda: 1 / math.log(2),
+    "ex-canary-value": lambda: 0.1 * math.log2(10**6) + 0.9 / math.log(2),
+    "ex-mia-kinds": lambda: math.sqrt(3),
+    "ex-utility-kind": lambda: 1.0,
+    "ex-pit-order": lambda: 2,
+    "ex-claims-seeds": lambda: (2 / 0.1) ** 2,
+    "ex-claims-family": lambda: 20 * 0.05 / 2,
+    "ex-engine-cross": lambda: math.sqrt(2),
+    "ex-engine-shape": lambda: 256 * 1024 / (256 + 1024),
+    # secret protection
+    "ex-rb-nat": lambda: float(posteriors.posterior(1.0, 0.01)),
+    "ex-rb-void": lambda: -math.log(0.1),
+    "ex-sp-replace": lambda: 2.0,
+    # the leakage report
+    "ex-leakage-verbatim": lambda: 0.0,
+}
+
+
+@_recipe("ex-dp-audit")
+def _audited() -> float:
+    """The epsilon that 280 of 400 right guesses refute, with one-sided 95 %."""
+    share = 1 - intervals.clopper_pearson_upper(120, 400)
+    return math.log(share / (1 - share))
+
+
+@_recipe("ex-sp-games")
+def _games() -> int:
+    """The first number of games at which 60 % right excludes a half, on both sides at 95 %."""
+    counts = (n for n in range(10, 1000, 5) if intervals.clopper_pearson(3 * n // 5, n)[0] > 0.5)
+    return next(counts)
+
+
+@_recipe("ex-screening-trace")
+def _leaves_no_trace(policy: Callable[[str], Iterable[tuple[int, int]]]) -> str:
+    """What is wrong with a policy of text -> spans that should never leave a trace; "" if nothing.
+
+    The point with its secret and the point with a mask in its place must redact to the same text.
+    """
+    cases = (
+        ("USR: I live at 290 Mill Road, Cambridge.", "290 Mill Road"),
+        ("USR: Send it to 7 Elm Street please.", "7 Elm Street"),
+        ("USR: My flat is 12 in the old house.", "12"),
+    )
+
+    def redacted(text: str) -> str:
+        spans = tuple(Secret("secret", *span) for span in policy(text))
+        return redact(Point("0", "0", text), spans).text
+
+    for text, secret in cases:
+        if secret in redacted(text):
+            return f"it misses the secret of {text!r}"
+        if redacted(text) != redacted(text.replace(secret, MASK)):
+            return f"it leaves a trace of {text!r}: with the secret masked it makes another text"
+    if policy("USR: Hello there."):
+        return "it flags 'USR: Hello there.', which holds no digit and no mask"
+    return ""

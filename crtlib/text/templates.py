@@ -1,0 +1,255 @@
+"""Templates: how turns become the text that a model reads.
+
+>>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+>>> turns = (Turn("USR", "I am Ann.", (Secret("name", 5, 8),)), Turn("SYS", "hello"))
+>>> corpus = Corpus("toy", (Dialogue("d", "ann", turns),))
+>>> point = points(corpus, "dialogue", CANDIDATES["markup"])[0]
+>>> point.text, point.text[point.secrets[0].start : point.secrets[0].end]
+('<|user|> I am Ann.\\n<|agent|> hello\\n', 'Ann')
+>>> points(corpus, "dialogue", Template("odd", "{{ messages[0].content }}"))
+Traceback (most recent call last):
+...
+ValueError: template=odd: drops the text of turn 2
+
+A template is Jinja in an immutable sandbox: ``messages`` of ``role``, ``content`` and ``speaker``,
+``bos_token``, ``eos_token``. Each text is rendered as one private-use character and put in
+afterwards, so that spans of secrets survive, and what a policy reads is the text alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crtlib.checks import check_choice
+from crtlib.text import units
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+from crtlib.text.tokenizer import Bpe, backend
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+NAMES = ("speaker", "plain", "chat")
+ASSISTANT = {"sys", "agent", "bot", "assistant"}
+PRIVATE_USE = 0xF0000
+
+
+@dataclass(frozen=True)
+class Template:
+    """A Jinja template and what it is called; ``bos`` and ``eos`` are its model's own tokens."""
+
+    name: str
+    source: str
+    bos: str = ""
+    eos: str = ""
+
+
+def _joined(line: str, answer: str, end: str = "\n") -> str:
+    """``line`` for each message, and ``answer`` where the model is asked to go on."""
+    return (
+        "{{ bos_token }}{% for m in messages %}" + line + "{{ '\\n' if not loop.last else '' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '\\n' }}" + answer + "{% endif %}"
+    )
+
+
+SPEAKER = Template(
+    "speaker",
+    _joined(
+        "{% set who = m.speaker if m.speaker is defined else "
+        "('SYS' if m.role == 'assistant' else 'USR') %}"
+        "{{ who ~ ': ' if who else '' }}{{ m.content }}",
+        "SYS: ",
+    ),
+)
+PLAIN = Template("plain", _joined("{{ m.content }}", ""))
+_TURN = "{% for m in messages %}"
+_END = "{% endfor %}"
+CHATML = Template(
+    "chatml",
+    _TURN + "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n" + _END
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+)  # fmt: skip
+MARKUP = Template(
+    "markup",
+    _TURN + "<|{{ 'agent' if m.role == 'assistant' else m.role }}|> {{ m.content }}\n" + _END
+    + "{% if add_generation_prompt %}<|agent|> {% endif %}",
+)  # fmt: skip
+NAMED = Template(
+    "named",
+    _TURN + "{{ m.role | capitalize }}: {{ m.content }}\n" + _END
+    + "{% if add_generation_prompt %}Assistant: {% endif %}",
+)  # fmt: skip
+CANDIDATES = {t.name: t for t in (PLAIN, SPEAKER, CHATML, MARKUP, NAMED)}
+"""What a model that nobody described may have been trained with."""
+SHOWN = {"markup": "<|user|>…", "chatml": "<|im_start|>user…", "named": "User:…"}
+
+
+def by_name(name: str, tokenizer: Bpe | PreTrainedTokenizerBase | None = None) -> Template:
+    """``speaker``, ``plain``, ``chat`` (the tokenizer's own), or a file of Jinja (``.j2``).
+
+    Raises ``ValueError`` for another name, a file that is not there, a tokenizer without one.
+    """
+    if name.endswith((".j2", ".jinja")):
+        if not Path(name).is_file():
+            raise ValueError(f"template={name}: no such file")
+        return _of(tokenizer, Path(name).name, Path(name).read_text(encoding="utf-8"))
+    if name in CANDIDATES:
+        return CANDIDATES[name]
+    check_choice("template", name, (*NAMES, "FILE.j2"))
+    source = getattr(tokenizer, "chat_template", None)
+    if not source:
+        raise ValueError("template='chat': the tokenizer has no chat template")
+    return _of(tokenizer, "chat", source)
+
+
+def _of(tokenizer: Any, name: str, source: str) -> Template:
+    tokens = [getattr(tokenizer, f"{end}_token", None) or "" for end in ("bos", "eos")]
+    return Template(name, source, *tokens)
+
+
+def chat_template(folder: str | Path) -> str | None:
+    """The chat template of a model, of a folder or a hub id, if it has one."""
+    from transformers.utils import cached_file
+
+    def read(name: str) -> str:
+        found = cached_file(str(folder), name, _raise_exceptions_for_missing_entries=False)
+        return Path(found).read_text(encoding="utf-8") if found else ""
+
+    own = read("chat_template.jinja") or json.loads(
+        read("tokenizer_config.json") or "{}"
+    ).get("chat_template")  # fmt: skip
+    return own if isinstance(own, str) and own else None
+
+
+# --------------------------------------------------------------------------- rendering
+@functools.lru_cache(maxsize=16)
+def _compiled(source: str) -> Any:
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"],
+        undefined=StrictUndefined, keep_trailing_newline=True,
+    )  # fmt: skip
+    sandbox.globals["raise_exception"] = refuse
+    sandbox.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
+    return sandbox.from_string(source)
+
+
+def _render(template: Template, messages: Sequence[dict[str, str]]) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        text: str = _compiled(template.source).render(
+            messages=messages, bos_token=template.bos, eos_token=template.eos,
+            add_generation_prompt=False,
+        )  # fmt: skip
+    except (TemplateError, TypeError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"template={template.name}: {type(error).__name__}: {first}") from None
+    return text
+
+
+def role(speaker: str) -> str:
+    """What a chat template calls a speaker.
+
+    >>> [role(name) for name in ("USR", "agent", "system", "")]
+    ['user', 'assistant', 'system', 'user']
+    """
+    name = speaker.lower()
+    return "assistant" if name in ASSISTANT else "system" if name == "system" else "user"
+
+
+def _messages(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, str]]:
+    return [
+        {"role": role(t.speaker), "content": text, "speaker": t.speaker}
+        for t, text in zip(turns, texts, strict=True)
+    ]
+
+
+@functools.lru_cache(maxsize=16)
+def _strips(template: Template) -> bool:
+    """Whether it takes the white space off the ends of a text."""
+    mark = chr(PRIVATE_USE)
+    try:
+        text = _render(template, [{"role": "user", "content": f" {mark} ", "speaker": "USR"}])
+    except ValueError:  # it wants more than one message
+        return False
+    return f" {mark} " not in text
+
+
+def point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template: Template) -> Point:
+    """Some turns of a dialogue as one text, with the spans of their secrets and of their own words.
+
+    Raises ``ValueError`` for a template that loses, repeats or moves a text.
+    """
+    said = f"template={template.name}"
+    if template.name != "speaker" and _strips(template):
+        turns = [_stripped(turn) for turn in turns]
+    marks = [chr(PRIVATE_USE + i) for i in range(len(turns))]
+    form = _render(template, _messages(turns, marks))
+    form = form.removeprefix(template.bos)  # who reads it puts the begin and the end
+    if template.eos and form.rstrip().endswith(template.eos):
+        form = form.rstrip().removesuffix(template.eos)
+    places = [form.find(mark) for mark in marks]
+    for i, (mark, place) in enumerate(zip(marks, places, strict=True), start=1):
+        if place < 0:
+            raise ValueError(f"{said}: drops the text of turn {i}")
+        if form.count(mark) > 1:
+            raise ValueError(f"{said}: repeats the text of turn {i}")
+    if places != sorted(places):
+        raise ValueError(f"{said}: changes the order of turns")
+    text, at, secrets, spoken = "", 0, [], []
+    for turn, place in zip(turns, places, strict=True):
+        text += form[at:place]
+        start, at = len(text), place + 1
+        text += turn.text
+        secrets += [Secret(s.kind, s.start + start, s.end + start) for s in turn.secrets]
+        spoken.append((start, len(text)))
+    return Point(name, dialogue.user, text + form[at:], tuple(secrets), tuple(spoken))
+
+
+def _stripped(turn: Turn) -> Turn:
+    """Without white space at its ends."""
+    text = turn.text.strip()
+    cut = len(turn.text) - len(turn.text.lstrip())
+    moved = [(s.kind, max(0, s.start - cut), min(len(text), s.end - cut)) for s in turn.secrets]
+    return Turn(turn.speaker, text, tuple(Secret(*m) for m in moved if m[1] < m[2]))
+
+
+def points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple[Point, ...]:
+    """The data points of a corpus under a template: see :func:`crtlib.text.units.points`, which
+    writes them by ``speaker``, as does None."""
+    if template is None or template == SPEAKER:
+        return units.points(corpus, unit)
+    check_choice("unit", unit, units.UNITS)
+    cut: list[Point] = []
+    for d in corpus.dialogues:
+        if unit == "dialogue":
+            cut.append(point(d, d.turns, d.id, template))
+        else:
+            cut += [point(d, [t], f"{d.id}/{i}", template) for i, t in enumerate(d.turns)]
+    return tuple(cut)
+
+
+def own_tokens(
+    points: Sequence[Point], tokenizer: Bpe | PreTrainedTokenizerBase
+) -> list[np.ndarray]:
+    """Of each text, which tokens are its own words and not its template's."""
+    coded = backend(tokenizer).encode_batch([p.text for p in points], add_special_tokens=False)
+    masks = []
+    for point, e in zip(points, coded, strict=True):
+        own = np.zeros(len(point.text) + 1, dtype=bool)
+        for a, b in point.spoken or ((0, len(point.text)),):
+            own[a:b] = True
+        masks.append(np.array([own[a:b].any() for a, b in e.offsets], dtype=bool))
+    return masks

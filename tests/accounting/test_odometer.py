@@ -1,0 +1,132 @@
+"""The odometer: nothing is lost from it unseen, and what it holds composes as the ledger says."""
+
+import json
+
+import pytest
+
+from crtlib.accounting import ledger, odometer
+from crtlib.accounting.events import SampledGaussian
+
+STEP = SampledGaussian(0.02, 1.5, 200)
+CORPUS, OTHER = "c" * 64, "d" * 64
+FACTS = {
+    "corpus": CORPUS, "unit": "turn", "method": "crt", "relation": "replace",
+    "screening": "5" * 64, "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (STEP,),
+}  # fmt: skip
+
+
+def add(folder, run="a", **changes):
+    return odometer.add(folder, **{**FACTS, "run": run, "state": "started", **changes})
+
+
+def lines(folder):
+    return (folder / odometer.LEDGER).read_text().splitlines(keepends=True)
+
+
+def write(folder, content):
+    (folder / odometer.LEDGER).write_text("".join(content))
+
+
+def test_a_ledger_is_private_and_holds_what_was_entered(tmp_path):
+    folder = tmp_path / "x.odometer"
+    first = add(folder)
+    again = odometer.again(folder, first, state="finished", model="a" * 64)
+    assert odometer.read(folder) == [first, again] and again.previous == first.entry
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / odometer.LEDGER).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("harm, says", [
+    (lambda rows: [rows[0], rows[2]], "entry 2 does not follow entry 1"),
+    (lambda rows: rows[1:], "entry 1 does not follow entry 0"),
+    (lambda rows: [rows[1], rows[0], rows[2]], "entry 1 does not follow entry 0"),
+    (lambda rows: [rows[0].replace(": 200", ": 2"), *rows[1:]], "entry 1 was changed"),
+    (lambda rows: [*rows[:2], rows[2][:40]], "entry 3 is damaged"),
+])  # fmt: skip
+def test_a_line_that_is_lost_or_changed_shows(tmp_path, harm, says):
+    for run in "abc":
+        add(tmp_path, run)
+    write(tmp_path, harm(lines(tmp_path)))
+    with pytest.raises(ValueError, match=says):
+        odometer.read(tmp_path)
+    with pytest.raises(ValueError, match=says):  # nor is anything added to it
+        add(tmp_path, "d")
+
+
+def test_a_started_run_counts_in_full_and_once(tmp_path):
+    first = add(tmp_path)
+    odometer.again(tmp_path, first, state="started", events=(STEP, STEP))  # it went on
+    odometer.again(tmp_path, first, state="finished")
+    add(tmp_path, "b")
+    whole = odometer.spent(odometer.read(tmp_path))
+    assert (whole.runs, whole.events) == (2, (STEP, STEP))
+    assert odometer.spent(odometer.read(tmp_path), run="b").events == (STEP,)
+    assert odometer.spent(odometer.read(tmp_path), run="a").events == ()
+
+
+def test_what_became_of_an_earlier_run_later_counts(tmp_path):
+    first = add(tmp_path)
+    add(tmp_path, "b")
+    odometer.again(tmp_path, first, state="finished", events=(STEP, STEP))
+    assert odometer.spent(odometer.read(tmp_path), run="b").events == (STEP, STEP)
+    odometer.strike(tmp_path, first.entry[:12], because="deleted unseen")
+    assert odometer.spent(odometer.read(tmp_path), run="b").runs == 0
+
+
+def test_a_run_is_struck_with_a_reason_only(tmp_path):
+    first = add(tmp_path)
+    with pytest.raises(ValueError, match="because=''"):
+        odometer.strike(tmp_path, first.entry, because=" ")
+    for wrong in ("", "f" * 64):
+        with pytest.raises(ValueError, match="must begin the hash of one entry"):
+            odometer.strike(tmp_path, wrong, because="deleted")
+    odometer.again(tmp_path, first, state="struck")  # by hand, without a reason: it counts
+    assert odometer.spent(odometer.read(tmp_path)).runs == 1
+
+
+def test_a_run_without_secret_noise_is_counted_apart(tmp_path):
+    add(tmp_path, events=None, delta2=1.0, gamma=1.0, screening="6" * 64)
+    add(tmp_path, "b")
+    whole = odometer.spent(odometer.read(tmp_path))
+    assert (whole.runs, whole.unprotected) == (1, 1)
+    assert whole.rates("5" * 64, 0.0, 0.0) == (0.05, 0.01)
+
+
+def test_rates_add_over_screenings_and_count_once_for_the_same(tmp_path):
+    add(tmp_path, gamma=0.04)
+    add(tmp_path, "b", gamma=0.06)
+    add(tmp_path, "c", screening="6" * 64, gamma=0.5, delta2=0.2)
+    whole = odometer.spent(odometer.read(tmp_path))
+    assert whole.rates("5" * 64, 0.05, 0.03) == pytest.approx((0.56, 0.23))
+    assert whole.rates("7" * 64, 0.9, 0.03) == pytest.approx((1.0, 0.24))
+
+
+def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
+    """Composed by the ledger, so equal to the group's epsilon where nothing else was spent."""
+    add(tmp_path)
+    before = odometer.spent(odometer.read(tmp_path))
+    assert before.groups("dialogue", {"turn": 3}) == (3,)
+    assert before.groups("turn", {}) == (1,)
+    with pytest.raises(ValueError, match="how many turns one dialogue holds"):
+        before.groups("dialogue", {})
+    add(tmp_path, "b", unit="dialogue", holds={"turn": 3})
+    later = odometer.spent(odometer.read(tmp_path))
+    assert later.groups("turn", {}) == (1, 1)  # one turn changes one dialogue
+    assert later.groups("dialogue", {"turn": 3}) == (3, 1)
+    bill = odometer.bill(tmp_path, delta=1e-5)
+    exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(3, 1))
+    assert bill["unit"] == "dialogue" and exact <= bill["together"]["epsilon"] <= exact + 2e-3
+    assert ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace") < exact - 0.1
+    json.dumps(bill, allow_nan=False)
+
+
+def test_it_is_found_by_the_text_and_not_by_the_name(tmp_path):
+    corpus = tmp_path / "talk.jsonl"
+    home = odometer.find(corpus, CORPUS)
+    assert home == tmp_path / "talk.jsonl.odometer"
+    add(home)
+    assert odometer.find(tmp_path / "renamed.jsonl", CORPUS) == home
+    assert odometer.find(corpus, OTHER) == tmp_path / f"talk.jsonl-{OTHER[:8]}.odometer"
+    with pytest.raises(ValueError, match="is of corpus cccccccc…, this is dddddddd…"):
+        add(home, corpus=OTHER)
+    assert len(odometer.read(home)) == 1

@@ -1,0 +1,213 @@
+"""Every architecture of today, in and out: tiny random folders, trained by the command line.
+
+Run this file with ``-s`` to see the table; that of the engine (clipped sums against the loop, whole
+and LoRA, float32 and bfloat16) is in ``tests/training/test_architectures.py``.
+"""
+
+import json
+import sys
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from crtlib import __main__ as cli
+from crtlib import outputs
+from crtlib.models import folder, pretrained, released
+from crtlib.text import customersim, jsonl
+from crtlib.text.records import MASK
+from crtlib.text.tokenizer import adapt
+from crtlib.training import clipping
+from tests.training.test_architectures import CONFIGS
+
+VOCABULARY = 320
+SIZES = {"vocab_size": VOCABULARY}
+
+
+def tiny(name, path, *, ends=("<|endoftext|>", "</s>"), padded=0):
+    """A folder as a hub would deliver it: random weights, dropout, a byte-level BPE of its own."""
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    texts = [f"{t.speaker}: {t.text}" for t in customersim.simulate(30, 7, "paper").turns()]
+    plain.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            special_tokens=list(ends),
+            show_progress=False,
+        ),
+    )
+    plain.post_processor = processors.ByteLevel(trim_offsets=False)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain, bos_token=ends[0], eos_token=ends[1]
+    ).save_pretrained(path)
+    config = CONFIGS[name]()
+    config.vocab_size = VOCABULARY + padded
+    for key in ("max_position_embeddings", "n_positions"):
+        if hasattr(config, key):
+            setattr(config, key, 64)
+    for key in ("attention_dropout", "resid_pdrop", "hidden_dropout"):
+        if hasattr(config, key):
+            setattr(config, key, 0.1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
+    jsonl.write_jsonl(customersim.simulate(16, 0, "paper"), path)
+    return path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return call
+
+
+ARCHITECTURES = [name for name in CONFIGS if name not in ("llama-biases", "phi3")]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_trained_by_the_command_line_and_read_by_transformers(name, corpus, run, tmp_path):
+    """Adapters for every second architecture, all weights for the others."""
+    source = tiny(name, tmp_path / "source")
+    lora = 2 * (ARCHITECTURES.index(name) % 2)
+    low = ["--dtype", "bfloat16"] if ARCHITECTURES.index(name) % 3 == 0 else []
+    out = tmp_path / "model"
+    code, told, err = run(
+        "train", corpus, "--unit", "turn", "--method", "crt", "--init", source, "--lora", lora,
+        "--epochs", 1, "--canaries", 0, "--out", out, *low,
+    )  # fmt: skip
+    assert code == 0, err
+    assert "held-out perplexity" in told and ("LoRA 2" in told) == bool(lora)
+    assert outputs.demand(out)["command"] == "train"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    own, bpe = folder.load(out), adapt(source)
+    text = "USR: my ID is: 4217 <MASK>"
+    ids = tokenizer(text).input_ids
+    assert ids == bpe.encode_prefix(text) and (tokenizer.bos_token, bpe.eos_token) == (
+        "<|endoftext|>",
+        "</s>",
+    )
+    assert tokenizer.decode(ids, skip_special_tokens=True).endswith(MASK)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model(torch.tensor([ids])).logits,
+            own[0](input_ids=torch.tensor([ids])).logits,
+        )
+    written = model.generate(torch.tensor([ids]), max_new_tokens=3)
+    assert written.shape[1] <= len(ids) + 3 and model.generation_config.eos_token_id == bpe.eos
+    code, _, err = run("report", out, "--corpus", corpus, "--out", tmp_path / "report")
+    assert code == 0 and (tmp_path / "report" / "report.html").exists(), err
+    print(
+        f"\n{name:9} lora {lora} {low[1] if low else 'float32':9} {told.splitlines()[-2]}", end=""
+    )
+
+
+def test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights(
+    corpus, run, tmp_path
+):
+    source, out = tiny("llama", tmp_path / "source"), tmp_path / "model"
+    options = ["--unit", "turn", "--method", "sgd", "--epochs", 1, "--canaries", 0]
+    assert run("train", corpus, *options, "--init", source, "--lora", 2, "--out", out)[0] == 0
+    before, after = load_file(source / "model.safetensors"), load_file(out / "model.safetensors")
+    moved = {
+        key.rpartition("layers.")[2]
+        for key in before
+        if not torch.equal(before[key], after[key][: len(before[key])])
+    }
+    assert moved and all("proj" in key for key in moved)
+    config = json.loads((out / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "source"  # no path of this machine
+    peft = pytest.importorskip("peft")
+    base = pretrained.pretrained(source, adapt(source))
+    whole = peft.PeftModel.from_pretrained(base, out / "adapter").merge_and_unload().state_dict()
+    for key, tensor in after.items():
+        torch.testing.assert_close(whole[key], tensor, rtol=1e-5, atol=1e-6)
+    card = (out / "README.md").read_text()
+    assert 'library_name: "transformers"' in card and 'base_model: "source"' in card
+    assert "adapter/" in card and str(tmp_path) not in card
+    again = tmp_path / "again"  # a finished model is a start like any other
+    assert run("train", corpus, *options, "--init", out, "--out", again)[0] == 0
+    tokens = [transformers.AutoTokenizer.from_pretrained(f) for f in (out, again)]
+    assert tokens[0].get_vocab() == tokens[1].get_vocab()
+
+
+def test_the_end_of_a_text_is_learned_and_generate_stops_by_itself(corpus, run, tmp_path):
+    source, out = tiny("gpt2", tmp_path / "source"), tmp_path / "model"
+    options = ["--unit", "turn", "--method", "sgd", "--epochs", 40, "--canaries", 0]
+    options += ["--learning-rate", 1e-2, "--batch-size", 16]
+    assert run("train", corpus, *options, "--init", source, "--out", out)[0] == 0
+    write = transformers.pipeline("text-generation", model=str(out))
+    text = write("USR:", max_new_tokens=60, do_sample=False)[0]["generated_text"]
+    assert len(write.tokenizer(text).input_ids) < 60
+    code, told, _ = run("generate", out, "--prompt", "USR:", "--temperature", 0, "--json")
+    assert code == 0 and "USR:" + json.loads(told)["texts"][0] == text
+
+
+def test_tokens_that_are_new_begin_at_the_mean_also_in_a_padded_table(tmp_path):
+    for padded in (0, 64):
+        source = tiny("qwen2", tmp_path / str(padded), padded=padded)
+        model = pretrained.pretrained(source, adapt(source))
+        table = model.get_input_embeddings().weight
+        assert len(table) == max(VOCABULARY + 1, VOCABULARY + padded)
+        torch.testing.assert_close(table[VOCABULARY], table[:VOCABULARY].mean(0))
+        assert not any("drop" in k and v for k, v in model.config.to_dict().items())
+
+
+def test_what_cannot_be_right_is_refused_by_name(tmp_path):
+    bert = transformers.BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=1,
+                                   num_attention_heads=2, intermediate_size=8)  # fmt: skip
+    transformers.BertForMaskedLM(bert).save_pretrained(tmp_path / "bert")
+    with pytest.raises(ValueError, match="is a BertForMaskedLM; a causal model is needed"):
+        pretrained.load(tmp_path / "bert")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="is an adapter; merge it"):
+        pretrained.load(tmp_path / "adapter")
+    source = tiny("llama", tmp_path / "source")
+    model = pretrained.pretrained(source, adapt(source))
+    with pytest.raises(ValueError, match="lora_targets='nothing': the model has no such layers"):
+        pretrained.with_lora(model, 2, targets="nothing", seed=0)
+
+
+def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path):
+    from crtlib.experiments import crt
+
+    rows, owners = crt._fitting([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
+    assert rows == [[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]] and owners == [0, 0, 0, 1]
+    assert crt._fitting([[1, 2, 3, 4]], [0], 2, "cut") == ([[1, 2, 3]], [0])
+    seen = []
+    whole = clipping.unit_sum
+    source = tiny("llama", tmp_path / "source")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            clipping, "unit_sum", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
+        )
+        code, _, err = run(
+            "train", corpus, "--unit", "dialogue", "--method", "dpsgd", "--init", source,
+            "--epochs", 1, "--canaries", 0, "--out", tmp_path / "model", "--context", 32,
+        )  # fmt: skip
+    assert code == 0 and seen, err
+
+
+def test_a_model_of_ours_is_read_as_it_was_written(tmp_path):
+    source = tiny("gpt-neox", tmp_path / "source")
+    bpe = adapt(source)
+    released.save(pretrained.pretrained(source, bpe), bpe, tmp_path / "out")
+    assert released.read(tmp_path / "out")[1] == bpe

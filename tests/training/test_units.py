@@ -1,0 +1,123 @@
+"""A unit of several texts (a user, a text beyond the context) is drawn and clipped as one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import sparse
+
+from crtlib.accounting import secret_lp
+from crtlib.accounting.events import SampledGaussian
+from crtlib.experiments import crt, data
+from crtlib.experiments.crt import CrtStudy
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.training import clipping, loop
+from crtlib.training.phases import PrivatePhase, collate
+from crtlib.training.steps import Unit, private_step
+
+SPEC = ModelSpec("lstm", vocab_size=20, embedding=6, hidden=8)
+TEXTS = [[1, 2, 3, 4], [5, 6, 7], [8, 9, 1, 2, 3], [4, 4], [7, 2, 9]]
+CPU = torch.device("cpu")
+
+
+def gradient(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def step(units, clip_norm=0.05):
+    """The sum of a private step without noise over units of texts."""
+    model = build(SPEC, 0)
+    batch = [
+        collate(TEXTS, u, CPU)[0] if len(u) == 1 else Unit(collate(TEXTS, u, CPU)) for u in units
+    ]
+    options = {"clip_norm": clip_norm, "noise_multiplier": 0.0, "normaliser": 1.0}
+    private_step(model, batch, **options, noise=torch.Generator())
+    return gradient(model)
+
+
+def test_one_unit_moves_the_sum_by_the_clip_norm_at_most_however_many_texts_it_has():
+    without = step([[3]])
+    assert abs(float((step([[0, 1, 2, 4], [3]]) - without).norm()) - 0.05) < 1e-6
+    assert float((step([[0], [1], [2], [4], [3]]) - without).norm()) > 0.1  # four units do
+
+
+def test_a_unit_has_the_gradient_of_its_mean_loss_and_one_text_is_clipped_as_ever():
+    model = build(SPEC, 0)
+    clipping.unit_sum(model, collate(TEXTS, [0, 1, 2], CPU), clip_norm=1e6)
+    ours, model = gradient(model), build(SPEC, 0)
+    losses = sum(
+        clipping.plain_sum(model, *collate(TEXTS, [k], CPU)[0], reduction="sum")[0]
+        for k in range(3)
+    )
+    targets = sum(len(TEXTS[k]) - 1 for k in range(3))
+    torch.testing.assert_close(ours, gradient(model) / targets)
+    assert losses > 0
+    alone, model = step([[0]]), build(SPEC, 0)
+    norm = clipping.unit_sum(model, collate(TEXTS, [0], CPU), clip_norm=0.05)
+    torch.testing.assert_close(gradient(model), alone)
+    assert float(norm) > 0.05
+
+
+def test_poisson_draws_units_and_an_overflow_of_one_text_leaves_its_whole_unit_out(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        PrivatePhase, "batches", lambda self, lengths, g: seen.append(lengths) or []
+    )
+    phase = PrivatePhase(1, 0.5, 3, 1.0, 0.1, 2.0, 1e-3)
+    loop.train(
+        build(SPEC, 0), [phase], {"private": TEXTS}, owners={"private": [0, 0, 1, 2, 1]}, seed=0
+    )
+    assert seen[0].tolist() == [2, 2, 1]  # three units, with so many texts
+    with pytest.raises(ValueError, match="owners: must say 0, 1"):
+        loop.train(build(SPEC, 0), [phase], {"private": TEXTS}, owners={"private": [0, 2]}, seed=0)
+    model = build(SPEC, 0)
+    model.embedding.weight.data[2] = float("nan")
+    norm = clipping.unit_sum(model, collate(TEXTS, [0, 1], CPU), clip_norm=1.0)
+    assert not norm.isfinite() and not gradient(model).any()
+
+
+STUDY = CrtStudy(method="user_dpsgd", model="lstm", gamma=0.0, seed=0, dialogues=24, heldout=10,
+                 epochs=1, canaries=0, embedding=8, hidden=8, sampling_probability=0.5,
+                 noise_multiplier=2.0)  # fmt: skip
+
+
+def test_user_level_dpsgd_promises_for_users_what_dpsgd_promises_for_points():
+    fitted = crt.fit(STUDY)
+    users = {p.user for p in fitted.data.points}
+    assert len(users) < len(fitted.data.points)
+    assert fitted.run.events == [SampledGaussian(0.5, 2.0, 2)]
+    promise = fitted.guarantee(STUDY)
+    point = crt.fit(replace(STUDY, method="dpsgd"))
+    assert promise.epsilon == point.guarantee(replace(STUDY, method="dpsgd")).epsilon
+    assert "one user, with all his points" in str(promise)
+
+
+def test_just_fine_tune_twice_reads_redacted_text_first_and_raw_text_with_noise():
+    study = replace(STUDY, method="jft", policy="oracle", noise_multiplier=2.0)
+    d = data.data(study)
+    assert "<MASK>" in "".join(p.text for p in d.prepared.public)
+    assert [p.text for p in d.prepared.private] == [p.text for p in d.points]
+    assert not any(p.secrets for p in d.prepared.public)
+    fitted = crt.fit(study, prepared=d)
+    assert [(p.part, p.event() is None) for p in fitted.schedule] == [
+        ("public", True),
+        ("private", False),
+    ]
+    assert fitted.guarantee(study).epsilon == float("inf")  # counted: its bound is not zero
+    terms = {"delta": 8e-5, "unit": "turn", "accountant": "pld", "public": "",
+             "neighbouring_relation": "replace"}  # fmt: skip
+    certain = crt.MissRate(0.0)
+    promise = study.how.promise(
+        fitted.run.events, crt.Terms(gamma=certain, delta2=certain, **terms)
+    )
+    assert 0 < promise.epsilon < 20 and "redacted spans" in promise.unit
+
+
+def test_greedy_bounding_keeps_every_budget_with_whole_examples_and_less_than_the_lp():
+    held = sparse.random_array((30, 200), density=0.05, rng=0).tocsr() > 0
+    budgets = [3.4] * 30
+    greedy = secret_lp.solve(held, budgets, solver="greedy")
+    assert set(greedy.weights) <= {0.0, 1.0} and (held @ greedy.weights <= 3).all()
+    best = secret_lp.solve(held, budgets)
+    assert 0 < greedy.value <= best.value <= best.bound * (1 + 1e-9) <= greedy.bound
