@@ -74,16 +74,24 @@ def tidy(executed: Path) -> None:
 
 
 RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
-SHOWS = re.compile(r"""\brecorded\(\s*["'](\w+)["']""")
+SHOWS = re.compile(r"""\b(?:recorded|edition)\(\s*["'](\w+)["']""")
+LEDGER = re.compile(r"\bledger\.ledger\(")
 
 
 def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
-    ``crtlib.experiments.tables.digest`` has it."""
+    ``crtlib.experiments.tables.digest`` has it; the ledger reads all. One that is not recorded has
+    none: once it is, the chapter is stale."""
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
-    names = sorted({name for text in code for name in SHOWS.findall(text)})
-    paths = {name: RECORDED / f"{name}.parquet" for name in names}
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
+    names = {name for text in code for name in SHOWS.findall(text)}
+    if any(LEDGER.search(text) for text in code):
+        names |= {path.stem for path in RECORDED.glob("*.parquet")}
+    paths = {name: RECORDED / f"{name}.parquet" for name in sorted(names)}
+    return {
+        name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in paths.items()
+        if path.is_file()
+    }
 
 
 def essence(source: str) -> str:

@@ -35,6 +35,7 @@ COMMANDS = (
     "account",
     "protect",
     "report",
+    "claims",
     "sweep",
     "lab",
     "grade",

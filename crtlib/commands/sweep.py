@@ -14,9 +14,11 @@ from crtlib.commands import Force
 def sweep(
     name: Annotated[
         str,
-        typer.Argument(help="crt, tuning, leakage, secrets, games or screening."),
+        typer.Argument(
+            help="crt, tuning, authors, start, axis, leakage, secrets, games, screening."
+        ),
     ],
-    profile: Annotated[str, typer.Option(help="quick, laptop or paper.")] = "quick",
+    profile: Annotated[str, typer.Option(help="quick, laptop, paper or paper_lstm.")] = "quick",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
@@ -50,7 +52,9 @@ def sweep(
     plan = spine.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
-        print(plan.summary(workers))
+        parts = sweeps.forecast(profile, runs, [name])
+        print(plan.summary(workers), "", sep="\n")
+        print(parts.to_string(index=False, float_format="{:.1f}".format))
         return facts | {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
     table = spine.sweep(
         studies,

@@ -73,6 +73,7 @@ class CrtStudy(Study):
     """
 
     kind: ClassVar[str] = "crt"
+    LATER: ClassVar[frozenset[str]] = frozenset({"optimizer"})
 
     method: Word
     model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
@@ -114,6 +115,7 @@ class CrtStudy(Study):
     sampling_probability: Share = 0.1
     clip_norm: Positive = 0.1
     normaliser: Positive = 256.0
+    optimizer: Literal["adam", "sgd"] = "adam"
     # guarantee
     epsilon: Positive = 3.0
     delta: Open = 8e-5
@@ -363,6 +365,7 @@ def fit(
         memory=memory,
         seed=study.seed,
         secure=secure,
+        optimizer=study.optimizer,
         on_start=on_start,
         progress=progress,
         on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),

@@ -141,6 +141,8 @@ def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
     policy; None: nothing."""
     if not corpora.available(corpus):
         return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
+    if not corpora.available(corpus, "train"):
+        return f"{corpus}: its training split is not here"
     if corpora.source(corpus).draw or not dialogues:
         return None
     reserve = dialogues if is_corpus(corpus) else 0  # the search has a block to itself

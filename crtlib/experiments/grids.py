@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from crtlib.experiments import data, search
+from crtlib.experiments.axis import ARMS, AxisStudy
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
 from crtlib.experiments.leakage import LeakageStudy
@@ -47,13 +48,25 @@ def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: entry for name, entry in given.items() if name in names}
 
 
+def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
+    """The settings with the corpora that are here in the size that they ask for; of the others,
+    what is lacking."""
+    lacks = {}
+    for corpus in settings.corpora:
+        part = settings.data[corpus]
+        size = part.dialogues + 2 * part.heldout
+        if need := data.lacking(corpus, size, part.labelled):
+            lacks[corpus] = need
+    return settings.but(corpora=[c for c in settings.corpora if c not in lacks]), lacks
+
+
 # --- CRT ------------------------------------------------------------------------------------------
 
 
 def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None) -> list[CrtStudy]:
     """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
     seeds, on each corpus. ``hyperparameters`` are by default those of the recorded search."""
-    chosen = hyperparameters or search.tuned
+    chosen = hyperparameters or partial(search.tuned, table=search.of_profile(settings.profile))
     studies = []
     for corpus, model, main, ablations in _cells(settings):
         grid = [(m, g) for m in main for g in settings.gammas]
@@ -64,6 +77,41 @@ def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None)
             for seed in range(settings.seeds)
         ]
     return studies
+
+
+AUTHORS: dict[tuple[str, str], dict[str, Any]] = {
+    ("sgd", "lstm"): {"learning_rate": 20.0, "batch_size": 256, "epochs": 50, "optimizer": "sgd"},
+    ("selective", "lstm"): {
+        "learning_rate": 0.1, "private_learning_rate": 0.1, "batch_size": 5, "epochs": 50,
+        "optimizer": "sgd",
+    },
+    ("crt", "lstm"): {
+        "learning_rate": 0.05, "private_learning_rate": 0.05, "batch_size": 10, "epochs": 100,
+        "pub_passes": 1, "normaliser": 10.0, "optimizer": "sgd",
+    },
+    ("dpsgd", "gpt2"): {"private_learning_rate": 5e-4, "normaliser": 256.0, "epochs": 10},
+    ("crt", "gpt2"): {
+        "learning_rate": 5e-4, "private_learning_rate": 5e-4, "batch_size": 256, "epochs": 10,
+        "pub_passes": 1, "normaliser": 256.0,
+    },
+}  # fmt: skip
+"""The final choices of CRT's Appendix A.3. What it does not print is ours: that plain SGD trains
+the LSTM (learning rates of 20 are not Adam's), and the sampling probability of the search."""
+
+
+def authors_grid(settings: Settings) -> list[CrtStudy]:
+    """The runs of Figure 2 with the hyperparameters that the paper ends with, all seeds."""
+    tables = search.of_profile(settings.profile)
+    return [
+        _study(
+            settings, corpus, method, model, settings.gamma, seed,
+            search.tuned(method, model, corpus, table=tables) | AUTHORS[method, model],
+        )
+        for corpus, model, main, _ in _cells(settings)
+        for method in main
+        if (method, model) in AUTHORS
+        for seed in range(settings.seeds)
+    ]  # fmt: skip
 
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -197,6 +245,26 @@ def _study(
         delta=settings.delta,
         **given,
     )
+
+
+def axis_grid(settings: Settings) -> list[AxisStudy]:
+    """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
+    of the recorded search; LP-weighted training takes those of DP-SGD, as no search has it."""
+    tables = search.of_profile(settings.profile)
+    names = ("dialogues", "heldout", "hidden", "epochs", "epsilon", "delta", "prior", "posterior")
+    given = {name: settings[name] for name in names}
+    out = []
+    for arm, seed in itertools.product(ARMS, range(settings.seeds)):
+        like = "dpsgd" if arm.method == "lp_weighted" else arm.method
+        chosen = search.tuned(like, "lstm", data.DEFAULT, table=tables)
+        gamma = settings.gamma if arm.gamma is None else arm.gamma
+        out.append(
+            AxisStudy(
+                method=arm.method, model="lstm", gamma=gamma, seed=seed,
+                embedding=settings.hidden, **given, **chosen,
+            )
+        )  # fmt: skip
+    return out
 
 
 # --- the leakage report ---------------------------------------------------------------------------
@@ -360,5 +428,5 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
 
 
 def unique(studies: Iterable[Study]) -> list[Study]:
-    """Each run once, in order."""
-    return list({study.key: study for study in studies}.values())
+    """Each run once, in order; also those that cannot run here, and so have no key."""
+    return list({study.ready(): study for study in studies}.values())

@@ -54,18 +54,22 @@ def tuned(
     corpus: str = data.DEFAULT,
     *,
     init: str = "random",
-    table: str = "tuning",
+    table: str | Sequence[str] = "tuning",
 ) -> dict[str, Number]:
     """What the recorded search chose: the trial of least validation perplexity at its last epoch.
 
-    Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one that
-    compares a method trained on raw text with the others. A corpus that the search did not cover
-    takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
+    ``table`` is the search's recorded table, or several: the first that has this method, model and
+    start. Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one
+    that compares a method trained on raw text with the others. A corpus that the search did not
+    cover takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
     """
-    rows = tables.recorded(table)
-    rows = rows[rows.metric == "valid_ppl_words"]
-    rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
-    if rows.empty:
+    for name in [table] if isinstance(table, str) else table:
+        rows = tables.recorded(name)
+        rows = rows[rows.metric == "valid_ppl_words"]
+        rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
+        if len(rows):
+            break
+    else:
         raise ValueError(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
@@ -73,3 +77,14 @@ def tuned(
     rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
     best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
     return {name: best[name].item() for name in methods.by_name(method).searched}
+
+
+def of_profile(profile: str) -> list[str]:
+    """The recorded searches that a profile takes its hyperparameters from: its own, that of the
+    profile whose name it begins with, and the one that all can use.
+
+    >>> of_profile("laptop")
+    ['tuning']
+    """
+    own = [f"tuning_{profile}", f"tuning_{profile.partition('_')[0]}"]
+    return [*dict.fromkeys(n for n in own if tables.edition(n) is not None), "tuning"]

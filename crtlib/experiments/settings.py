@@ -1,7 +1,8 @@
 """The settings of a chapter or sweep: a profile's section, with what a person has changed.
 
-A profile (``profiles/*.yml``) changes sizes, never the method. What may be set, and to what, is
-in :mod:`crtlib.experiments.sections`; every setting has a dotted name.
+A profile (``profiles/*.yml``) changes sizes, never the method; one with a ``base`` says only what
+it changes of another. What may be set, and to what, is in :mod:`crtlib.experiments.sections`; every
+setting has a dotted name.
 
 >>> settings = parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
 >>> settings.gammas, settings.ablation_gammas, settings.shapes["lstm"].hidden
@@ -86,8 +87,18 @@ def load(section: type[Settings] | str, profile: str = "quick", **changes: Any) 
 @functools.cache
 def _profile(name: str) -> dict[str, Settings]:
     """All sections of a profile."""
-    text = (FOLDER / f"{name}.yml").read_text(encoding="utf-8")
-    return read(yaml.safe_load(text), name)
+    return read(_tree(name), name)
+
+
+def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
+    """What a profile's file holds, over what the profile that it names as its ``base`` holds."""
+    tree = dict(yaml.safe_load((FOLDER / f"{name}.yml").read_text(encoding="utf-8")))
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    if base not in profile_names() or base in (name, *above):
+        raise ParameterError(f"profile {name}: base={base!r}: must be another profile")
+    return _merged(_tree(base, (*above, name)), tree)
 
 
 def read(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
@@ -150,7 +161,7 @@ def cell(section: str) -> str:
     nodes = top(SECTIONS[section])
     last = {name: nodes.pop(name) for name in ("store", "workers", "device") if name in nodes}
     head = nodes.pop("profile")["description"]
-    sizes = ", ".join(profile_names())
+    sizes = ", ".join(_SIZES)  # a profile that changes one of these is named where it is used
     lines = ["from crtlib.experiments.settings import Dotted", ""]
     lines += [f'profile: str = "quick"  # one of {sizes}: {head}']
     plain = {n: node for n, node in nodes.items() if node.get("type") != "object"}

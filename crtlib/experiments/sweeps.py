@@ -1,7 +1,7 @@
 """Sweeps by name: what ``crtlib sweep NAME`` runs, and which sections of a profile it reads.
 
 >>> list(SWEEPS)
-['crt', 'tuning', 'leakage', 'secrets', 'games', 'screening']
+['crt', 'tuning', 'authors', 'start', 'axis', 'leakage', 'secrets', 'games', 'screening']
 >>> len(studies("games", "quick", {"trials": "1"}))
 6
 """
@@ -16,6 +16,7 @@ import pandas as pd
 
 from crtlib.checks import ParameterError, check_choice
 from crtlib.experiments import grids, settings
+from crtlib.experiments.store import Store
 from crtlib.experiments.study import Study
 
 SHOWN = (
@@ -45,6 +46,11 @@ def _secrets(protection: Any, extraction: Any) -> list[Study]:
 SWEEPS: dict[str, Sweep] = {
     "crt": Sweep(("crt",), grids.crt_grid, "Figures 2 to 5 of CRT"),
     "tuning": Sweep(("tuning",), grids.tuning_grid, "the search for their hyperparameters"),
+    "authors": Sweep(
+        ("utility",), grids.authors_grid, "Figure 2 with the paper's own learning rates"
+    ),
+    "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
+    "axis": Sweep(("axis",), grids.axis_grid, "what is proved, audited, attacked, and its cost"),
     "leakage": Sweep(
         ("leakage_report", "leakage_training"), _leakage, "Tables 2 to 5 and Figure 5 of the report"
     ),
@@ -75,6 +81,33 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
             given[k][dotted] = text
     sections = [settings.assign(*pair) for pair in zip(sections, given, strict=True)]
     return grids.unique(SWEEPS[name].grid(*sections))
+
+
+def forecast(profile: str, store: Store, names: Iterable[str] = SWEEPS) -> pd.DataFrame:
+    """What a profile asks for, before the first run: a row a sweep, corpus and model, with its
+    ``runs``, how many are ``missing``, their ``hours`` of one core and the ``memory`` of the
+    largest in GiB (estimates), and what ``lacks`` here."""
+    rows = []
+    for name in names:
+        for study in studies(name, profile, {}):
+            values = vars(study)
+            lacks = study.lacks() or ""
+            missing = not lacks and not store.has(study.ready().key)
+            rows.append(
+                {
+                    "sweep": name,
+                    "corpus": values.get("corpus", ""),
+                    "model": values.get("model", ""),
+                    "runs": 1,
+                    "missing": int(missing),
+                    "hours": study.cost() / 3600 * missing,
+                    "memory": study.memory(),
+                    "lacks": lacks,
+                }
+            )
+    how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
+    by = ["sweep", "corpus", "model"]
+    return pd.DataFrame(rows).groupby(by, sort=False).agg(how).reset_index()
 
 
 def _has(section: Any, path: list[str]) -> bool:

@@ -54,12 +54,23 @@ def recorded(name: str) -> pd.DataFrame:
     return _read(name).copy()
 
 
+def edition(name: str) -> pd.DataFrame | None:
+    """A recorded table, or None where none of this name is recorded: what is large is made by
+    those who have the time, and every page can do without."""
+    return recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
+
+
+def names() -> list[str]:
+    """The recorded tables."""
+    found = (p.name for p in FOLDER.iterdir())
+    return sorted(name.removesuffix(".parquet") for name in found if name.endswith(".parquet"))
+
+
 @functools.lru_cache(maxsize=8)
 def _read(name: str) -> pd.DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
-        names = sorted(p.name.removesuffix(".parquet") for p in FOLDER.iterdir())
-        raise ValueError(f"name={name!r}: must be one of {', '.join(names)}")
+        raise ValueError(f"name={name!r}: must be one of {', '.join(names())}")
     with path.open("rb") as stream:
         return pd.read_parquet(stream)
 

@@ -40,9 +40,19 @@ def spent(
 ) -> float:
     """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
     Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point for
-    DP-SGD, infinite for everything that trains on a missed secret without noise."""
-    from crtlib.accounting import confidentiality, ledger
+    DP-SGD, of its private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism
+    that a point takes part in); infinite for everything that trains on a missed secret without
+    noise."""
+    from crtlib.accounting import confidentiality, ledger, selective
     from crtlib.accounting.events import SampledGaussian
+    from crtlib.accounting.guarantees import MissRate
+
+    if method == "selective":
+        events = SampledGaussian(1.0, noise_multiplier, steps)
+        return selective.guarantee(
+            events, gamma=MissRate(gamma), delta=delta, unit="point", accountant=accountant,
+            neighbouring_relation=neighbouring_relation,
+        ).epsilon  # fmt: skip
 
     event = SampledGaussian(sampling_probability, noise_multiplier, steps)
     options = {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
@@ -121,6 +131,54 @@ def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
 
     certain = run.conservative == "everything"
     return worst("trace", "pi"), 0.0 if certain else worst("public", "pi_c")
+
+
+PERFECT = ("selective",)
+"""Methods that are shown with a perfect policy, as the paper's Figure 2 shows S-DP: with another
+they promise nothing."""
+
+
+def ends(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
+    """Figure 2 on test perplexity: one row a corpus, model, method and neighbouring relation, of
+    what is recorded. ``epsilon`` at the end; ``ppl_mean``, ``ppl_std`` over words and ``seeds``;
+    ``gamma`` 0 for a method that is shown with a perfect policy. Where the policy's own misses had
+    to be counted, epsilon is that of :func:`curve`."""
+    rows = table[table.metric == "test_ppl_words"]
+    at = np.where(rows.method.isin(PERFECT) | (rows.method == "dpsgd"), 0.0, gamma)
+    rows = rows[np.isclose(rows.gamma, at)]
+    out = []
+    for cell, part in rows.groupby(CELLS):
+        runs = table[table.run.isin(part.run)]
+        for relation in ("add_or_remove", "replace"):
+            last = curve(runs, epochs=[int(part.epoch.max())], neighbouring_relation=relation)
+            if len(last):
+                facts = dict(zip(CELLS, cell, strict=True)) | {
+                    "relation": relation,
+                    "epsilon": float(last.epsilon.iloc[-1]),
+                    "ppl_mean": float(part.value.mean()),
+                    "ppl_std": float(part.value.std()),
+                    "seeds": int(part.seed.nunique()),
+                }
+                out.append(facts)
+    return pd.DataFrame(out)
+
+
+def points(table: pd.DataFrame | None, planned: Sequence[str] = ()) -> pd.DataFrame:
+    """Which points of Figures 2 to 5 a recorded table has: how many seeds a corpus, model and
+    method (rows) at each gamma (columns); 0 where there is none. ``planned`` methods have a row in
+    any case. DP-SGD knows no gamma."""
+    if table is None or table.empty:
+        return pd.DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
+    runs = table.drop_duplicates("run")
+    by = [*CELLS[:-1]]
+    wide = runs.pivot_table(
+        index=by, columns="gamma", values="seed", aggfunc="nunique", fill_value=0
+    )
+    corpus, model = runs.corpus.iloc[0], runs.model.iloc[0]
+    absent = [(corpus, model, m) for m in planned if m not in set(runs.method)]
+    whole = wide.reindex([*wide.index, *absent], fill_value=0).astype(int)
+    whole.index = pd.MultiIndex.from_tuples(whole.index, names=by)
+    return whole
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:

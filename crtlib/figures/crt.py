@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -50,8 +51,8 @@ GAMMA = "miss rate γ of the redaction policy"
 CELL = ["model", "method", "gamma"]
 SEEDS = 10
 """So many seeds are drawn as dots; of more, the mean and its 95 % interval."""
-__all__ = ["alt", "attack_figure", "figure_2", "figure_3", "figure_6", "figure_6_slider",
-           "membership_figure"]  # fmt: skip
+__all__ = ["Note", "alt", "attack_figure", "edition", "figure_2", "figure_2_test", "figure_3",
+           "figure_6", "figure_6_slider", "membership_figure"]  # fmt: skip
 
 
 # --------------------------------------------------------------------------- any attack
@@ -215,6 +216,73 @@ def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
         describe(fig, f"Validation {label} against epsilon, one point an epoch. "
                       f"At the end: {_final(curves, value)}.")  # fmt: skip
     return fig
+
+
+def figure_2_test(ends: pd.DataFrame) -> Figure:
+    """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
+    of training. ``ends`` is :func:`crtlib.experiments.utility.ends`: under both neighbouring
+    relations, joined by a line. A method without a finite epsilon is a line across."""
+    corpora = list(dict.fromkeys(ends.corpus))
+    marks = {m: mark for m, mark in zip(sorted(set(ends.model)), "os^Dv", strict=False)}
+    with panels([corpus_name(c) for c in corpora], height=3.6, room=2.4) as (fig, axes):
+        for ax, corpus in zip(axes, corpora, strict=True):
+            part = ends[ends.corpus == corpus]
+            looks = method_looks(part)
+            for (method, model), line in part.groupby(["method", "model"]):
+                look, seen = looks[str(method)], line[np.isfinite(line.epsilon)]
+                name = f"{look.label}, {model_name(str(model))}"
+                if seen.empty:
+                    ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=look.linestyle,
+                               label=f"{name} (no ε)")  # fmt: skip
+                    continue
+                half = _half(seen)
+                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half, color=look.color, capsize=2.5,
+                            marker=marks[model], label=name)  # fmt: skip
+            ax.set(xscale="log", yscale="log", ylabel="test perplexity")
+            plain_ticks(ax.yaxis, ax.get_ylim())
+        axes[-1].set_xlabel("ε: added or removed, to replaced")
+        shared_legend(fig, columns=1)
+        describe(fig, f"Test perplexity against epsilon; {_ended(ends)}.")
+    return fig
+
+
+def _half(rows: pd.DataFrame) -> np.ndarray:
+    """Half the 95 % interval of each mean; 0 for one seed."""
+    n = rows.seeds.to_numpy()
+    spread = rows.ppl_std.fillna(0).to_numpy()
+    return np.asarray(
+        np.where(n > 1, stats.t.ppf(0.975, np.maximum(n - 1, 1)) * spread / np.sqrt(n), 0)
+    )
+
+
+def _ended(ends: pd.DataFrame) -> str:
+    first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.relation == "replace")]
+    looks = method_looks(first)
+    return listed([
+        f"{looks[row.method].label} {row.ppl_mean:.3g}"
+        + (f" at ε = {row.epsilon:.2g}" if np.isfinite(row.epsilon) else "")
+        for row in first[first.model == first.model.iloc[0]].itertuples()
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence in the place of a figure."""
+
+    text: str
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+
+def edition(
+    table: pd.DataFrame | None, draw: Callable[[pd.DataFrame], Figure], *, command: str
+) -> Figure | Note:
+    """A figure of a recorded table that not every edition has, of the points that it has; where
+    there is none, the sentence that says so, with the command that makes it."""
+    if table is None or table.empty:
+        return Note(f"*Not recorded in this edition: `{command}` makes it.*")
+    return draw(table)
 
 
 def _utility(ax: Axes, rows: pd.DataFrame) -> None:

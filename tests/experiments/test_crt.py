@@ -16,7 +16,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from crtlib.experiments import crt, data, grids, search, spine, tables
+from crtlib.experiments import crt, data, grids, search, spine, sweeps, tables
 from crtlib.experiments import settings as settings_studies
 from crtlib.experiments import store as store_module
 from crtlib.experiments.store import Store
@@ -374,3 +374,25 @@ def test_a_model_that_diverged_does_not_stop_the_sweep():
         p.data.fill_(float("nan"))
     rows = {name: value for name, _, _, value in crt.measure(TINY, fitted)}
     assert rows["test_acc_words"] == 0 and "exposure" not in rows and "mia_accuracy" not in rows
+
+
+def test_the_arm_of_the_authors_differs_in_its_key_and_what_is_stored_stays_found():
+    few = settings_studies.load("utility", "quick", seeds=1, models=["lstm"])
+    arm = {study.method: study for study in grids.authors_grid(few)}
+    assert (arm["sgd"].learning_rate, arm["sgd"].optimizer, arm["crt"].epochs) == (20.0, "sgd", 100)
+    base = crt.CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0)
+    assert replace(base, optimizer="adam").key == base.key != replace(base, optimizer="sgd").key
+
+
+def test_corpora_that_are_not_here_are_named_and_left_out(monkeypatch):
+    monkeypatch.delenv("CRTLIB_DATA", raising=False)
+    both = settings_studies.load("crt", "quick", corpora=["customersim", "schema_guided"])
+    here, lacks = grids.at_hand(both)
+    assert here.corpora == ("customersim",) and "is not here" in lacks["schema_guided"]
+
+
+def test_a_dry_run_says_hours_memory_and_what_lacks(monkeypatch, tmp_path):
+    monkeypatch.delenv("CRTLIB_DATA", raising=False)
+    table = sweeps.forecast("paper", Store(tmp_path), ["authors"]).set_index(["corpus", "model"])
+    assert table.hours["customersim", "gpt2"] > 1 and table.memory["customersim", "lstm"] > 1
+    assert table.missing["wikitext2", "lstm"] == 0 and table.lacks["wikitext2", "lstm"]

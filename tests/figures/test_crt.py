@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
+from matplotlib.text import Text
 
 from crtlib.attacks import exposure, membership
+from crtlib.experiments import tables, utility
 from crtlib.figures import crt
 from crtlib.figures.theme import METHOD_STYLE, SPARE, alt
 from crtlib.intervals import Band
@@ -125,3 +127,51 @@ def test_the_slider_of_figure_6_shows_one_budget_at_a_time():
     assert page.count('data-frame="0" style="display:none"') == page.count('data-frame="1"') == 2
     assert "At γ = 0.1, ε is 0.1 (add or remove) and 0.1 (replace)." in page
     assert page.count('type="range"') == 1 and "<script src" not in page
+
+
+def of_crt(**chosen):
+    table = tables.recorded("crt_laptop")
+    table = table[table.corpus == "customersim"]
+    for name, values in chosen.items():
+        table = table[table[name].isin(values)]
+    return table
+
+
+DRAWS = {
+    "2": lambda runs: crt.figure_2_test(utility.ends(runs)),
+    "3": lambda runs: crt.attack_figure(exposure.luckiest(runs), ylabel="bits"),
+    "4": lambda runs: crt.membership_figure(
+        membership.summary(runs), "mia_accuracy", ylabel="accuracy", runs=runs
+    ),
+}
+
+
+@pytest.mark.parametrize("figure", DRAWS)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"method": ["crt"], "model": ["lstm"], "gamma": [0.1], "seed": [0]},
+        {"method": ["sgd", "crt", "dpsgd"], "model": ["lstm"], "gamma": [0.0, 0.1], "seed": [0]},
+        {"method": ["selective", "crt"], "gamma": [0.0, 0.1, 0.5], "seed": [0, 1]},
+    ],
+)
+def test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes(figure, chosen):
+    drawn = crt.edition(of_crt(**chosen), DRAWS[figure], command="x")
+    said = [text.get_text() for text in drawn.findobj(Text)]
+    assert any(text.startswith("CRT") for text in said)
+    counted = utility.points(of_crt(**chosen), planned=["sgd", "crt"])
+    assert set(chosen["method"]) <= set(counted.index.get_level_values("method"))
+
+
+def test_a_table_that_is_not_recorded_leaves_a_sentence():
+    note = crt.edition(None, DRAWS["2"], command="crtlib sweep crt")
+    assert "`crtlib sweep crt` makes it" in note._repr_markdown_()
+    assert utility.points(None, planned=["sgd"]).index.tolist() == ["sgd"]
+
+
+def test_figure_2_shows_s_dp_with_a_perfect_policy_and_both_relations():
+    ends = utility.ends(of_crt(model=["lstm"])).set_index(["method", "relation"])
+    assert ends.gamma["selective"].tolist() == [0.0, 0.0]
+    assert 100 < ends.epsilon["selective", "replace"] < float("inf")
+    assert ends.epsilon["crt", "add_or_remove"] < ends.epsilon["crt", "replace"]
+    assert ends.epsilon["sgd", "replace"] == float("inf")

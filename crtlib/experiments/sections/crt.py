@@ -183,6 +183,22 @@ class Utility(Crt):
         return Crt._run(self, model) | ({"crt"} if model == "lstm" else {"sgd", "dpsgd", "crt"})
 
 
+@section("axis")
+@value
+class Axis(Runs):
+    dialogues: Dialogues = Field(description="dialogues to train on")
+    heldout: Count = Field(description="dialogues of the validation and of the test set, each")
+    hidden: Count = Field(description="width of the LSTM")
+    epochs: Count = Field(description="epochs of every method")
+    seeds: Count = Field(description="runs of each kind, from seed 0 on")
+    trials: Annotated[int, Field(ge=16)] = Field(description="white-box games of each method")
+    gamma: Share = Field(description="miss rate of the redaction policy")
+    epsilon: Positive = Field(description="budget of DP-SGD, epsilon'")
+    delta: Open = Field(description="delta of every guarantee")
+    prior: Open = Field(description="chance of naming a secret without the model")
+    posterior: Open = Field(description="chance that LP-weighted training promises at most")
+
+
 @section("tuning")
 @value
 class Tuning(Grid):

@@ -1,7 +1,7 @@
 """The claims of CRT's Figures 2 to 6 as tests on a results table: agrees, differs, cannot be told.
 
 >>> judged("lower", [0.8, 0.9, 0.85], 1.0), judged("lower", [0.8, 1.3, 0.9], 1.0)
-('agrees', 'cannot be told at this size')
+('agrees', 'cannot be told here')
 >>> judged("higher", [0.8, 0.9, 0.85], 1.0)
 'differs'
 """
@@ -17,29 +17,18 @@ from scipy import stats
 
 from crtlib.attacks import exposure, membership
 from crtlib.experiments import utility
-
-UNTOLD = "cannot be told at this size"
-CLOSE = 1.1
-"""A perplexity is close to another when it is at most so many times as large."""
+from crtlib.experiments.claims import rules
+from crtlib.experiments.claims.rules import AGREES, CLOSE, DIFFERS, PART, UNTOLD, Outcome
 
 
 def judged(side: Literal["lower", "higher"], values: Sequence[float], than: float) -> str:
-    """Whether the mean of ``values``, one a seed, is below or above ``than``.
-
-    "agrees" or "differs" where the 95 % t-interval of the mean lies wholly on one side; otherwise,
-    and with fewer than three seeds, the size does not tell.
-    """
-    x = np.asarray(values, dtype=float)
-    if len(x) < 3:
-        return UNTOLD
-    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
-    if abs(x.mean() - than) <= half:
-        return UNTOLD
-    return "agrees" if (x.mean() < than) == (side == "lower") else "differs"
+    """Whether the mean of ``values``, one a seed, is below or above ``than``: the verdict of
+    :func:`crtlib.experiments.claims.rules.lower` or ``higher``."""
+    return (rules.lower if side == "lower" else rules.higher)(values, than).verdict
 
 
 def claims(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
-    """One row a claim, corpus and model: what was measured, with its spread, and the verdict.
+    """One row a claim, corpus and model: what was measured, with its 95 % interval, the verdict.
 
     ``table`` is the results of :func:`crtlib.experiments.grids.crt_grid`. Perplexities are over
     words, at ``gamma``; ratios are paired by seed, and judged one at a time (:func:`judged`).
@@ -52,7 +41,7 @@ def claims(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
         for model, runs in part.groupby("model", sort=False):
             found += [{"model": model} | row for row in _utility(runs, gamma)]
         found += _gpt_against_lstm(part, gamma)
-        for figure, name, points in _attacks(part):
+        for figure, name, points in attacks(part):
             for model, seen in points.groupby("model", sort=False):
                 zero = utility.exact(corpus, part.policy.iloc[0])  # else gamma = 0 misses, too
                 verdicts = attack_verdicts(figure, name, seen, perfect_at_zero=zero)
@@ -68,7 +57,7 @@ def _row(figure: str, claim: str, measured: str, verdict: str) -> dict[str, str]
     return {"figure": figure, "claim": claim, "measured": measured, "verdict": verdict}
 
 
-def _perplexity(part: pd.DataFrame, method: str, gamma: float) -> pd.Series:
+def perplexity(part: pd.DataFrame, method: str, gamma: float) -> pd.Series:
     """Test perplexity over words by seed; DP-SGD is the same at every gamma."""
     same = part.method == method
     if method != "dpsgd":
@@ -80,12 +69,12 @@ def _ratio(claim: str, than: float, over: pd.Series, under: pd.Series) -> list[d
     ratio = (over / under).dropna()
     if ratio.empty:
         return []
-    error = "" if len(ratio) < 2 else f" ± {ratio.std():.2f}"
-    return [_row("2", claim, f"{ratio.mean():.2f}{error} times", judged("lower", ratio, than))]
+    told = rules.lower(ratio.tolist(), than, unit="times")
+    return [_row("2", claim, told.ours, told.verdict)]
 
 
 def _utility(part: pd.DataFrame, gamma: float) -> list[dict]:
-    ppl = {m: _perplexity(part, m, gamma) for m in ("sgd", "dpsgd", "selective", "crt")}
+    ppl = {m: perplexity(part, m, gamma) for m in ("sgd", "dpsgd", "selective", "crt")}
     close = f"CRT's perplexity is close to non-private training's (at most {CLOSE:g} times)"
     rows = _ratio(close, CLOSE, ppl["crt"], ppl["sgd"])
     rows += _ratio("CRT's perplexity is no worse than DP-SGD's", 1.0, ppl["crt"], ppl["dpsgd"])
@@ -97,14 +86,14 @@ def _utility(part: pd.DataFrame, gamma: float) -> list[dict]:
 def _gpt_against_lstm(part: pd.DataFrame, gamma: float) -> list[dict]:
     rows = []
     for method, name in (("crt", "CRT"), ("dpsgd", "DP-SGD")):
-        by = {m: _perplexity(runs, method, gamma) for m, runs in part.groupby("model")}
+        by = {m: perplexity(runs, method, gamma) for m, runs in part.groupby("model")}
         claim = f"{name}-GPT has a lower perplexity than {name}-LSTM"
         for gpt in sorted(set(by) - {"lstm"}) if "lstm" in by else ():
             rows += [{"model": f"{gpt}, lstm"} | r for r in _ratio(claim, 1.0, by[gpt], by["lstm"])]
     return rows
 
 
-def _attacks(part: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def attacks(part: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Figure, statistic, and its points: model, method, gamma, mean, std, seeds, low, high."""
     if "exposure" in set(part.metric):
         points = exposure.summary(part).rename(columns={"max_mean": "mean", "max_std": "std"})
@@ -143,34 +132,64 @@ def attack_verdicts(
     return rows + _calm(figure, f"CRT at every γ: {name} is at chance", of.get("crt", none), works)
 
 
-def _told(points: pd.DataFrame) -> tuple[str, int]:
-    """The range of the means, and how many are above the band."""
+def extremes(points: pd.DataFrame) -> pd.DataFrame:
+    """The points with the 95 % t-interval of their means: ``least`` and ``most``."""
+    n = points.seeds
+    half = stats.t.ppf(0.975, (n - 1).clip(lower=1)) * points["std"].fillna(0) / np.sqrt(n)
+    return points.assign(least=points["mean"] - half, most=points["mean"] + half)
+
+
+def _range(points: pd.DataFrame) -> str:
     low, high = points["mean"].min(), points["mean"].max()
-    above = int((points["mean"] > points.high).sum())
     told = f"{low:.2f} to {high:.2f}" if len(points) > 1 else f"{low:.2f}"
-    return f"{told}, {above} of {len(points)} above the chance band", above
+    above = int((points["mean"] > points.high).sum())
+    return f"{told}, {above} of {len(points)} above the chance band"
+
+
+def leaks(points: pd.DataFrame) -> Outcome:
+    """The claim that an attack finds something at each of these points; the interval is that of
+    the least of them."""
+    ends = extremes(points)
+    above = int((ends["mean"] > ends.high).sum())
+    calm = bool(((ends.most <= ends.high) & (ends.seeds >= rules.RUNS)).all())
+    some = PART if above else UNTOLD
+    return _of_points(ends, "min", DIFFERS if calm else AGREES if above == len(ends) else some,
+                      "every point must be above the chance band of its figure")  # fmt: skip
+
+
+def calm(points: pd.DataFrame, works: bool) -> Outcome:
+    """The claim that an attack which ``works`` elsewhere finds nothing at any of these points; the
+    interval is that of the largest of them."""
+    ends = extremes(points)
+    above = int((ends["mean"] > ends.high).sum())
+    verdict = (
+        (DIFFERS if 2 * above >= len(ends) else PART) if above else AGREES if works else UNTOLD
+    )
+    return _of_points(ends, "max", verdict,
+                      "no point may be above the chance band of its figure, and the attack must "
+                      "have been seen to work on non-private training")  # fmt: skip
+
+
+def _of_points(
+    ends: pd.DataFrame, which: Literal["min", "max"], verdict: str, rule: str
+) -> Outcome:
+    at = ends.loc[ends["mean"].idxmin() if which == "min" else ends["mean"].idxmax()]
+    known = at.seeds >= rules.RUNS
+    return Outcome(
+        verdict=verdict, ours=_range(ends), rule=rule, value=float(at["mean"]),
+        low=float(at.least) if known else None, high=float(at.most) if known else None,
+        why=f"the chance band reaches from {at.low:.3g} to {at.high:.3g}",
+    )  # fmt: skip
 
 
 def _leaks(figure: str, claim: str, points: pd.DataFrame) -> list[dict]:
-    if points.empty:
-        return []
-    told, above = _told(points)
-    n = points.seeds
-    half = stats.t.ppf(0.975, (n - 1).clip(lower=1)) * points["std"].fillna(0) / np.sqrt(n)
-    calm = bool(((points["mean"] + half <= points.high) & (n >= 3)).all())
-    verdict = "agrees" if above == len(points) else "agrees in part" if above else UNTOLD
-    return [_row(figure, claim, told, "differs" if calm else verdict)]
+    told = [leaks(points)] if len(points) else []
+    return [_row(figure, claim, each.ours, each.verdict) for each in told]
 
 
 def _calm(figure: str, claim: str, points: pd.DataFrame, works: bool) -> list[dict]:
-    if points.empty:
-        return []
-    told, above = _told(points)
-    if not above:
-        verdict = "agrees" if works else UNTOLD
-    else:
-        verdict = "differs" if 2 * above >= len(points) else "agrees in part"
-    return [_row(figure, claim, told, verdict)]
+    told = [calm(points, works)] if len(points) else []
+    return [_row(figure, claim, each.ours, each.verdict) for each in told]
 
 
 def figure_6(
@@ -204,14 +223,3 @@ def figure_6(
         verdict = "agrees" if f"{value:.2f}" == f"{printed:.2f}" else "differs"
         rows.append({"corpus": "any", "model": "any"} | _row("6", claim, f"{value:.4f}", verdict))
     return pd.DataFrame(rows)[COLUMNS]
-
-
-def style(frame: pd.DataFrame) -> pd.io.formats.style.Styler:
-    """The table for a page: verdicts marked by a word and a colour."""
-    tint = {"agrees": "#00795a33", "differs": "#d55e0040", "agrees in part": "#b97f0033"}
-    plain = ["claim", "measured", "verdict"]
-    return (
-        frame.style.hide(axis="index")
-        .map(lambda v: f"background-color: {tint.get(v, '#8a94a030')}", subset=["verdict"])
-        .set_properties(subset=plain, **{"text-align": "left"})
-    )

@@ -1,0 +1,22 @@
+"""Write the readme's table of figures, as the recorded tables have it: ``python book/badges.py``. A
+test holds it in step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from crtlib.experiments.claims import ledger
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BLOCK = re.compile(r"(<!-- figures: [^>]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+def renewed(text: str) -> str:
+    """The readme with today's table."""
+    lines = "\n".join(ledger.badges())
+    return BLOCK.sub(lambda found: f"{found[1]}\n{lines}\n\n{found[2]}", text)
+
+
+if __name__ == "__main__":
+    README.write_text(renewed(README.read_text(encoding="utf-8")), encoding="utf-8")
