@@ -185,7 +185,7 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     if method.reads_raw or method.flags_tokens:
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
     before = screened.summary(corpus)
-    own = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
+    own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
     own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0, "labelled": 0}
     for name, value in settings.items():
         if name in own and value not in (own[name], 0, "all"):

@@ -134,10 +134,8 @@ def make(
 
     Raises ``ValueError`` for bad input, before it writes.
     """
-    if reveal and lengths_only:
-        raise ValueError("reveal, lengths_only: contradict each other, give one of the two")
-    if prefix_scan and public is not None:
-        raise ValueError("prefix_scan, public: contradict each other, give one of the two")
+    _one_of(reveal=reveal, lengths_only=lengths_only)
+    _one_of(prefix_scan=prefix_scan, public=public is not None)
     cover = Cover(
         model=_name(model),
         corpus=Path(corpus).name,
@@ -146,7 +144,7 @@ def make(
         threshold=threshold,
         lengths_only=lengths_only,
     )
-    options = {"k": top_k, "min_length": min_length, "flush": not verbatim}
+    options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
     dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
@@ -155,8 +153,7 @@ def make(
     recipe: dict = {"command": "report", "options": options | how,
                     "inputs": folders | {"corpus": its}}  # fmt: skip
     if outputs.up_to_date(folder, **recipe):
-        text = (folder / "report.json").read_text(encoding="utf-8")
-        return folder / "report.html", json.loads(text)["summary"]
+        return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
     with outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part:
         used, fit = _template(
@@ -177,6 +174,18 @@ def make(
     with files.replacing(_key_file(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
+
+
+def _one_of(**given: bool) -> None:
+    """Refuse options that contradict each other."""
+    if all(given.values()):
+        raise ValueError(f"{', '.join(given)}: contradict each other, give one of the two")
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    """The summary of a report that is there."""
+    text = (folder / "report.json").read_text(encoding="utf-8")
+    return dict(json.loads(text)["summary"])
 
 
 def _key_file(folder: Path) -> Path:

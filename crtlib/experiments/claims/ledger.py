@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 from crtlib.experiments import tables
-from crtlib.experiments.claims import crt, others, report, theory
+from crtlib.experiments.claims import crt, hush, others, report, theory
 from crtlib.experiments.claims.rules import VERDICTS, Outcome
 
 PAPERS = {
@@ -34,7 +34,7 @@ PAPERS = {
 }
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
            "model", "edition", "source", "rule", "why", "chapter", "id"]  # fmt: skip
-MEASURES = {**report.MEASURES, **theory.MEASURES, **others.MEASURES}
+MEASURES = {**report.MEASURES, **theory.MEASURES, **hush.MEASURES, **others.MEASURES}
 
 
 def read(name: str) -> list[dict[str, Any]]:
