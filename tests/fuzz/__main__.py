@@ -33,7 +33,7 @@ from crtlib.experiments.schema import leaves
 from crtlib.experiments.sections import SECTIONS
 from crtlib.experiments.settings import parameters
 from crtlib.reports import leakage  # noqa: F401
-from crtlib.screening import screen, teach  # noqa: F401
+from crtlib.screening import teach  # noqa: F401
 from crtlib.text import customersim, jsonl
 
 CPU, WALL, MEMORY, FILE = 10, 150, 6 << 30, 64 << 20

@@ -9,7 +9,8 @@ import pytest
 from crtlib.reports import screening as pages
 from crtlib.screening import corpus as screening
 from crtlib.screening.corpus import How, fitting
-from crtlib.text import corpora, customersim, jsonl, label_import, labels, screened
+from crtlib.text import canaries, corpora, customersim, jsonl, label_import, labels, screened
+from crtlib.text.records import Corpus, Dialogue, Turn
 
 HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)
 
@@ -102,6 +103,26 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
     with pytest.raises(ValueError, match="they teach, they do not judge"):
         pages.make(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
     assert not (home / "x").exists()
+
+
+def test_without_labels_rates_are_unknown_and_that_is_said(home):
+    turns = (Turn("USR", "my order is 7351"), Turn("SYS", "it is on its way"))
+    jsonl.write_jsonl(Corpus("bare", (Dialogue("d", "ann", turns),)), home / "bare.jsonl")
+    outcome = screening.screen(home / "bare.jsonl", home, How("none"), key=None)
+    assert outcome.summary["rates"]["trace"]["how"] == "unknown"
+    assert outcome.summary["missed_secrets"] is outcome.summary["labels"] is None
+    notes = "; ".join(outcome.notes)
+    assert "nothing is known of what was missed, and a certificate will be void" in notes
+    assert "pi flagged nothing" in notes and "CRT is DP-SGD on redacted text" in notes
+
+
+def test_canaries_that_were_planted_do_not_judge(home):
+    planted = canaries.insert(
+        customersim.simulate(40, 0), canaries.make(5, seed=1), copies=20, seed=1
+    )
+    jsonl.write_jsonl(planted, home / "planted.jsonl")
+    outcome = screening.screen(home / "planted.jsonl", home, HOW, key=None)
+    assert outcome.rates.trace.of == 40
 
 
 def test_the_simulators_text_is_known_and_other_text_is_not(home):

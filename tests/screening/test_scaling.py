@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from crtlib.screening import cautious, dedup, policies, screen, tagger
+from crtlib.screening import cautious, dedup, policies, rates, recall, tagger
 from crtlib.screening.policy import Policy
+from crtlib.screening.prepare import prepare
 from crtlib.text import units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -49,7 +50,9 @@ digits = policies.regex("wikitext2")
 
 
 def prepared(points: Sequence[Point]) -> object:
-    return screen.screen(points, policy=digits, conservative=digits)
+    flags = digits(points)
+    counted = rates.rates(points, digits, digits, flags=flags, cautious_flags=flags)
+    return prepare(points, flags, flags), counted, recall.recall(points, flags)
 
 
 def tagged() -> Policy:

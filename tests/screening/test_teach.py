@@ -1,0 +1,68 @@
+"""Teaching a policy: what is said of it, and what is written."""
+
+import json
+
+import pytest
+
+from crtlib.screening import rates, tagger, teach
+from crtlib.screening.teaching import shift, teaching
+from crtlib.text import customersim, jsonl, units
+from crtlib.text.records import Point
+
+CORPUS = customersim.simulate(40, 0)
+POINTS = units.points(CORPUS, unit="turn")
+UNLABELLED = [Point(p.id, p.user, p.text, (), p.spoken) for p in POINTS]
+
+
+def test_a_taught_policy_tells_how_unlike_the_text_is_and_is_not_judged_by_its_teachers():
+    taught = teach.teach(CORPUS, epochs=1, heldout=0.25)
+    pi, pi_c = tagger.redacting(taught.tagger), tagger.conservative(taught.tagger)
+    found = rates.rates(POINTS, pi, pi_c)
+    assert found.trace.of == 10 and found.left_out > 0
+    (known,) = dict.fromkeys((*pi.taught_by, *pi_c.taught_by))
+    other = [Point(str(i), "u", f"Wherefore ART THOU, RoMeO{i}xX?") for i in range(9)]
+    alike, unlike = shift(POINTS, known), shift(other, known)
+    assert unlike.words > 0.9 and unlike.shapes > 0.2 > alike.words
+
+
+def test_shift_counts_unseen_words_and_shapes():
+    known = teaching([Point("0", "u", "USR: see Ada at 12", (), ((5, 18),))])
+    other = Point("1", "u", "USR: see McKay at 99", (), ((5, 20),))
+    found = shift([other], known)
+    assert (found.words, found.shapes, found.of) == (1 / 4, 1 / 4, 4)
+    assert shift([Point("2", "u", "")], known).of == 0
+
+
+def test_teaching_says_what_both_operating_points_miss(tmp_path):
+    jsonl.write_jsonl(CORPUS, tmp_path / "c.jsonl")
+    taught = teach.make(tmp_path / "c.jsonl", tmp_path / "t", epochs=2, seed=3)
+    again = teach.make(tmp_path / "c.jsonl", tmp_path / "t", epochs=2, seed=3)
+    assert again is None and (tmp_path / "t" / "tagger.json").stat().st_mode & 0o777 == 0o600
+    summary = json.loads((tmp_path / "t" / "summary.json").read_text())
+    assert summary["taught_points"] + summary["judged_points"] == len(POINTS)
+    for name in ("pi", "pi_c"):
+        assert summary[name]["rates"]["trace"]["of"] == round(0.3 * 40)
+        assert summary[name]["rates"] == taught.rates[name].to_json()
+        assert 0 <= summary[name]["labels_changed_by_a_mask"] <= summary[name]["secrets"]
+    again = tagger.load(tmp_path / "t")
+    assert again.taught_by == taught.tagger.taught_by
+    assert taught.text().count("one secret a user") == 2
+    text = (tmp_path / "t" / "tagger.json").read_text() + (
+        tmp_path / "t" / "summary.json"
+    ).read_text()
+    assert not any(p.text[s.start : s.end] in text for p in POINTS for s in p.secrets)
+    judged = units.points(customersim.simulate(10, 9), unit="turn")
+    other = teach.teach(POINTS, judges=judged, epochs=1)
+    assert other.rates["pi"].trace.of == 10 and other.summary["taught_points"] == len(POINTS)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: teach.teach(CORPUS, heldout=1.0), r"heldout=1.0: must be in \(0, 1\)"),
+        (lambda: teach.teach(UNLABELLED), "none holds a labelled secret"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
