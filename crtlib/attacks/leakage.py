@@ -406,7 +406,7 @@ def leakage(
     limit = interface.context(model)
     sizes = [len(d.tokens) + (start is not None) for d in texts]
     return Leakage(
-        documents=texts,
+        documents=tuple(texts),
         scores=scores,
         runs=runs,
         sequences=features(runs, texts),

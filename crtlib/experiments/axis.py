@@ -19,12 +19,13 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 
 from crtlib.accounting import incidence, mixtures, secrets
+from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import audit, exposure, membership, scores
 from crtlib.attacks.attack import Subject
 from crtlib.experiments import audits, crt, data, utility
@@ -107,7 +108,7 @@ mask, and replaced by another value ("swap")."""
 
 
 def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
-    events = fitted.run.events
+    events = cast(list[SampledGaussian], fitted.run.events)  # what weighs: _weighted_proof
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
     steps = sum(event.steps for event in events)

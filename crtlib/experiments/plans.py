@@ -34,6 +34,7 @@ from torch import nn
 from crtlib import files, outputs
 from crtlib.accounting import odometer as ledger
 from crtlib.accounting import secrets
+from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
 from crtlib.experiments.own import work
@@ -50,7 +51,7 @@ from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training import kept, methods
-from crtlib.training.loop import train
+from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants
 
 BATCH, EPOCHS = 64, 8
@@ -114,9 +115,10 @@ def make(
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
     named = {"policy": plain(policy), "policy_sha256": digest(policy)} if policy else {}
-    options = {**named, "by": by, "unit": unit, "prior": prior, "posterior": posterior}
-    options |= {"steps": steps, "batch_size": batch_size, "scales": [str(s) for s in scales]}
-    options |= {"take": str(take), "targets": targets, "accounting": accounting, "mode": mode}
+    options: dict[str, Any] = {**named, "by": by, "unit": unit, "prior": prior}
+    options |= {"posterior": posterior, "steps": steps, "batch_size": batch_size}
+    options |= {"scales": [str(s) for s in scales], "take": str(take), "targets": targets}
+    options |= {"accounting": accounting, "mode": mode}
     recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs}
     if outputs.up_to_date(out, **recipe):
         return None
@@ -222,7 +224,7 @@ class Trained:
     """A model trained by a plan. ``secrets`` has a row each: what was promised, and the
     ``posterior`` that was accounted for what was done; it names them by pseudonym."""
 
-    run: kept.Run
+    run: Run
     plan: Plan
     summary: dict[str, Any]
     secrets: pd.DataFrame
@@ -238,7 +240,8 @@ class Trained:
         if not self.holds:
             broken = int((self.secrets.posterior > self.secrets.promised).sum())
             return f"void: {broken} secrets are above their promise"
-        worst = self.secrets.loc[(self.secrets.posterior / self.secrets.promised).idxmax()]
+        label: Any = (self.secrets.posterior / self.secrets.promised).idxmax()
+        worst = self.secrets.loc[label]
         what = {"value": "a protected value", "user": "the protected values of a user"}
         return (
             f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
@@ -321,7 +324,7 @@ def train_with(
     free = _free(points, made)
     shape = {"embedding": hidden, "hidden": hidden, "context": context}
     net, tokenizer, spec = _model(model, init, free, vocab_size, shape, seed)
-    rates = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
+    rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
     meter = _meter(corpus, summary, odometer, Path(out))
@@ -368,7 +371,7 @@ def _write_secrets(trained: Trained, aside: Path) -> None:
 
 
 def _model(
-    kind: str, init: str, free: Sequence[str], vocab_size: int, shape: dict[str, int], seed: int
+    kind: str, init: str, free: Sequence[str], vocab_size: int, shape: dict[str, Any], seed: int
 ) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     """The model before it reads, and a vocabulary from text that holds no secret."""
     if init != "random":
@@ -405,10 +408,10 @@ def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
     return str(summary["unit"])
 
 
-def _accounted(run: kept.Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
+def _accounted(run: Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
     """What was promised of each secret, and what was done, from the events of the run."""
     names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
-    events = [e for e in run.events if isinstance(e, secrets.WeightedGaussian)]
+    events = [e for e in run.events if isinstance(e, WeightedGaussian)]
     bound, _ = secrets.guarantees(events, plan.incidence, prior=plan.prior, mode=plan.mode)
     # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
     held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)

@@ -171,8 +171,8 @@ def _screening(study: CrtStudy, corpus: str) -> str:
         names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
         return _sha([corpus, *(before[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
-    names = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
-    return _sha([corpus, study.unit, *names, dial])
+    read = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
+    return _sha([corpus, study.unit, *read, dial])
 
 
 def _holds(study: CrtStudy) -> dict[str, int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -50,9 +51,10 @@ def parameters(study: CrtStudy) -> int:
         return sum(p.numel() for p in build(study.shape(), 0).parameters())
     from transformers import AutoModelForCausalLM
 
+    causal: Any = AutoModelForCausalLM  # its methods are not annotated
     config = pretrained.config_of(pretrained.place(study.init))
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = causal.from_config(config)
     return sum(p.numel() for p in model.parameters())
 
 

@@ -123,7 +123,8 @@ def pieces(
                     x, y = 0, y + 1
                 color = "#0072B2" if k % 2 else "#00795A"
                 ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
-                shown, look = part.replace(" ", "␣"), {"family": "monospace", "color": CARD}
+                shown = part.replace(" ", "␣")
+                look: Style = {"family": "monospace", "color": CARD}
                 ax.text(x + len(part) / 2 - 0.07, y, shown, ha="center", va="center", **look)
                 x += len(part)
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import html
+from typing import Any
 
 import pandas as pd
 from pandas.io.formats.style import Styler
@@ -66,7 +67,9 @@ def by_gamma(table: pd.DataFrame, value: str) -> pd.DataFrame:
 
 def show(table: pd.DataFrame, caption: str = "") -> Styler:
     """A table for a page: every text escaped, every number as :func:`number` writes it."""
-    forms = {c: number for c in table.columns if pd.api.types.is_float_dtype(table[c])}
+    forms: dict[Any, Any] = {
+        c: number for c in table.columns if pd.api.types.is_float_dtype(table[c])
+    }
     shown = table.style.format(forms, escape="html").format_index(escape="html")
     shown = shown.format_index(escape="html", axis="columns")
     return shown.set_caption(html.escape(caption)) if caption else shown

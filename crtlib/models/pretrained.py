@@ -113,7 +113,7 @@ def pretrained(name_or_folder: str | Path, tokenizer: Bpe) -> nn.Module:
 
     Raises ``ValueError`` as :func:`load`, and for a vocabulary smaller than the model's own.
     """
-    model = load(name_or_folder)
+    model: Any = load(name_or_folder)
     table = model.get_input_embeddings().weight
     own = shipped(name_or_folder)
     known = own.get_vocab_size()
@@ -145,9 +145,10 @@ def with_lora(
     except ImportError:
         raise ValueError("lora: needs pip install 'crtlib[peft]'") from None
     names: str | list[str] = targets if targets == ALL_LINEAR else targets.split(",")
+    scale: Any = alpha or 2 * rank  # declared an int there, though only divided by the rank
     config = peft.LoraConfig(
-        r=rank, lora_alpha=alpha or 2 * rank, target_modules=names, lora_dropout=0.0,
-        fan_in_fan_out=model.config.model_type == "gpt2", task_type="CAUSAL_LM",
+        r=rank, lora_alpha=scale, target_modules=names, lora_dropout=0.0,
+        fan_in_fan_out=core(model).config.model_type == "gpt2", task_type="CAUSAL_LM",
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -169,5 +170,6 @@ def merged(model: nn.Module) -> nn.Module:
     the model itself where it has none."""
     if not has_adapters(model):
         return model
-    whole: nn.Module = copy.deepcopy(model).float().merge_and_unload()
+    wrapped: Any = copy.deepcopy(model)
+    whole: nn.Module = wrapped.float().merge_and_unload()
     return whole.requires_grad_(True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, processors
 from torch import nn
@@ -45,7 +46,7 @@ def save(
 
     folder = Path(folder)
     _tokenizer(tokenizer, folder, template, context(model))
-    whole = pretrained.merged(model)
+    whole: Any = pretrained.merged(model)
     config = whole.config
     config.bos_token_id, config.eos_token_id = tokenizer.bos, tokenizer.eos
     if config.pad_token_id is None:
@@ -61,7 +62,7 @@ def save(
         _adapter(model, folder / "adapter", base or "")
 
 
-def _adapter(model: nn.Module, folder: Path, base: str) -> None:
+def _adapter(model: Any, folder: Path, base: str) -> None:
     """What ``peft`` loads, without a path of this machine, and without the embeddings."""
     for config in model.peft_config.values():
         config.base_model_name_or_path = base

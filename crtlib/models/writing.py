@@ -47,7 +47,7 @@ def generate(
     check("temperature", temperature, 0 <= temperature < float("inf"), "finite and at least 0")
     check("top_p", top_p, 0 < top_p <= 1, "in (0, 1]")
     check("n", n, n >= 1, "at least 1")
-    model, tokenizer = model_folder.load(folder)
+    model, tokenizer = model_folder.load(os.fspath(folder))
     if isinstance(tokenizer, Bpe):
         start, ends = tokenizer.encode_prefix(prompt), {tokenizer.eos}
     else:
@@ -60,7 +60,7 @@ def generate(
     rows = continued(
         model.eval(), start, ends, max_tokens, temperature, top_p, n, generator=generator
     )
-    return [tokenizer.decode(row) for row in rows]
+    return [str(tokenizer.decode(row)) for row in rows]
 
 
 def continued(

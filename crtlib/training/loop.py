@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import nn
@@ -102,7 +102,7 @@ def train(
     state = State.begin(model, seed=seed, secure=secure, optimizer=optimizer)
     run, file, done = state.run, None, 0
     if checkpoint:
-        options = {"seed": seed, "secure": secure, "optimizer": optimizer}
+        options: dict[str, Any] = {"seed": seed, "secure": secure, "optimizer": optimizer}
         options |= {"owners": units} if units else {}
         options |= {"precision": precision} if precision != "float32" else {}
         file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
@@ -203,11 +203,12 @@ def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> No
     lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     for indices in phase.batches(lengths, state.generators[phase.order]):
         picked = indices.tolist()
-        several: list[Unit] = []
+        several: list[Any] = []  # a Unit stands where a micro-batch does
         if units is not None:
             groups = [units[k] for k in picked]
             picked = [group[0] for group in groups if len(group) == 1]
-            several = [Unit(collate(points, g, device, at_once)) for g in groups if len(g) > 1]
+            pieces = [collate(points, g, device, at_once) for g in groups if len(g) > 1]
+            several = [Unit(cast(Any, rows)) for rows in pieces]  # without flags: pairs
         batch = [*collate(points, picked, device, at_once), *several]
         if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
             marks = collate(read.flags, picked, device, at_once)

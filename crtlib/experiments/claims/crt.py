@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -156,7 +157,8 @@ def almost_nothing(given: Editions, *, method: str) -> list[Outcome]:
         rows = rows[rows.method == method] if len(rows) else rows
         if len(rows):
             ends = figures.extremes(rows)
-            at = ends.loc[ends["mean"].idxmax()]
+            label: Any = ends["mean"].idxmax()
+            at = ends.loc[label]
             values = part[(part.method == method) & (part.metric == "exposure")
                           & np.isclose(part.gamma, at.gamma)]  # fmt: skip
             told = rules.lower(values.groupby("seed").value.max().tolist(), rules.BIT, unit="bits")

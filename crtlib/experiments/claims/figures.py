@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -37,13 +37,13 @@ def claims(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
     """
     rows = []
     for corpus, part in table.groupby("corpus", sort=False):
-        found = []
+        found: list[dict[str, Any]] = []
         for model, runs in part.groupby("model", sort=False):
             found += [{"model": model} | row for row in _utility(runs, gamma)]
         found += _gpt_against_lstm(part, gamma)
         for figure, name, points in attacks(part):
             for model, seen in points.groupby("model", sort=False):
-                zero = utility.exact(corpus, part.policy.iloc[0])  # else gamma = 0 misses, too
+                zero = utility.exact(str(corpus), part.policy.iloc[0])  # else gamma = 0 misses, too
                 verdicts = attack_verdicts(figure, name, seen, perfect_at_zero=zero)
                 found += [{"model": model} | r for r in verdicts]
         rows += [{"corpus": corpus} | row for row in found]
@@ -65,7 +65,7 @@ def perplexity(part: pd.DataFrame, method: str, gamma: float) -> pd.Series:
     return part[same & (part.metric == "test_ppl_words")].set_index("seed").value
 
 
-def _ratio(claim: str, than: float, over: pd.Series, under: pd.Series) -> list[dict]:
+def _ratio(claim: str, than: float, over: pd.Series, under: pd.Series) -> list[dict[str, str]]:
     ratio = (over / under).dropna()
     if ratio.empty:
         return []
@@ -73,7 +73,7 @@ def _ratio(claim: str, than: float, over: pd.Series, under: pd.Series) -> list[d
     return [_row("2", claim, told.ours, told.verdict)]
 
 
-def _utility(part: pd.DataFrame, gamma: float) -> list[dict]:
+def _utility(part: pd.DataFrame, gamma: float) -> list[dict[str, str]]:
     ppl = {m: perplexity(part, m, gamma) for m in ("sgd", "dpsgd", "selective", "crt")}
     close = f"CRT's perplexity is close to non-private training's (at most {CLOSE:g} times)"
     rows = _ratio(close, CLOSE, ppl["crt"], ppl["sgd"])
@@ -83,10 +83,10 @@ def _utility(part: pd.DataFrame, gamma: float) -> list[dict]:
     )
 
 
-def _gpt_against_lstm(part: pd.DataFrame, gamma: float) -> list[dict]:
+def _gpt_against_lstm(part: pd.DataFrame, gamma: float) -> list[dict[str, str]]:
     rows = []
     for method, name in (("crt", "CRT"), ("dpsgd", "DP-SGD")):
-        by = {m: perplexity(runs, method, gamma) for m, runs in part.groupby("model")}
+        by = {str(m): perplexity(runs, method, gamma) for m, runs in part.groupby("model")}
         claim = f"{name}-GPT has a lower perplexity than {name}-LSTM"
         for gpt in sorted(set(by) - {"lstm"}) if "lstm" in by else ():
             rows += [{"model": f"{gpt}, lstm"} | r for r in _ratio(claim, 1.0, by[gpt], by["lstm"])]
@@ -110,7 +110,7 @@ def attacks(part: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 def attack_verdicts(
     figure: str, name: str, points: pd.DataFrame, *, perfect_at_zero: bool = True
-) -> list[dict]:
+) -> list[dict[str, str]]:
     """The claims about one attack on one model; ``points`` as from a summary of the attack.
 
     That something leaks: it agrees where all points are above the band; it differs where, of every
@@ -173,7 +173,8 @@ def calm(points: pd.DataFrame, works: bool) -> Outcome:
 def _of_points(
     ends: pd.DataFrame, which: Literal["min", "max"], verdict: str, rule: str
 ) -> Outcome:
-    at = ends.loc[ends["mean"].idxmin() if which == "min" else ends["mean"].idxmax()]
+    label: Any = ends["mean"].idxmin() if which == "min" else ends["mean"].idxmax()
+    at = ends.loc[label]
     known = at.seeds >= rules.RUNS
     return Outcome(
         verdict=verdict, ours=_range(ends), rule=rule, value=float(at["mean"]),
@@ -182,12 +183,12 @@ def _of_points(
     )  # fmt: skip
 
 
-def _leaks(figure: str, claim: str, points: pd.DataFrame) -> list[dict]:
+def _leaks(figure: str, claim: str, points: pd.DataFrame) -> list[dict[str, str]]:
     told = [leaks(points)] if len(points) else []
     return [_row(figure, claim, each.ours, each.verdict) for each in told]
 
 
-def _calm(figure: str, claim: str, points: pd.DataFrame, works: bool) -> list[dict]:
+def _calm(figure: str, claim: str, points: pd.DataFrame, works: bool) -> list[dict[str, str]]:
     told = [calm(points, works)] if len(points) else []
     return [_row(figure, claim, each.ours, each.verdict) for each in told]
 
@@ -200,7 +201,7 @@ def figure_6(
     from crtlib.accounting import confidentiality, ledger
     from crtlib.accounting.events import SampledGaussian
 
-    batches = {"sampling_probability": 0.1, "steps": 100}
+    batches: dict[str, Any] = {"sampling_probability": 0.1, "steps": 100}
     ways = {
         "Renyi accountant (Opacus), a point added or removed": ("rdp", "add_or_remove"),
         "Renyi accountant (autodp), a point added or removed": ("autodp", "add_or_remove"),

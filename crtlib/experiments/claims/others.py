@@ -128,7 +128,7 @@ def extraction(*, metric: str, noise: str) -> list[Outcome]:
         return [rules.absent(f"no table {SECRETS} is recorded")]
     rows = table[table.metric == metric]
     wide = rows.pivot_table(index=["hidden", "seed"], columns="noise_multiplier", values="value")
-    levels = sorted(c for c in wide if c > 0)
+    levels = sorted(c for c in map(float, wide.columns.tolist()) if c > 0)
     at = levels[0] if noise == "least" else levels[-1]
     if metric == "loss":
         told = rules.lower((wide[at] - wide[0.0]).tolist(), 0.1, unit="nats")

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from html import escape
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +32,7 @@ def html(table: pd.DataFrame) -> str:
     return f'{STYLE}<table class="ledger"><tbody>{rows}</tbody></table>'
 
 
-def _row(row: dict[str, object]) -> str:
+def _row(row: dict[Hashable, Any]) -> str:
     said = {name: escape(str(value)) for name, value in row.items()}
     printed = f" ({said['number']})" if said["number"] else ""
     on = ", ".join(part for part in (said["corpus"], said["model"], said["edition"]) if part)
@@ -49,5 +51,5 @@ def _row(row: dict[str, object]) -> str:
 def text(table: pd.DataFrame) -> str:
     """A line a row for a terminal."""
     return "\n".join(
-        f"{row.verdict:19}  {row.id:22}  {row.ours or row.why}" for row in table.itertuples()
+        f"{row.verdict:19}  {row.id:22}  {row.ours or row.why!s}" for row in table.itertuples()
     )

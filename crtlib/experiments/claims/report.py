@@ -68,7 +68,7 @@ def compare(
     one, other = rows(left, metric, left_at), rows(right, metric, right_at)
     x, y = _values(one), _values(other)
     half = 0.5 if metric.startswith("unique") else 0.0
-    gap = (np.log((x + half) / (y + half)) if log else x - y).dropna()
+    gap = pd.Series(np.log((x + half) / (y + half)) if log else x - y).dropna()
     told = rules.higher(gap.tolist(), than, unit="log ratio" if log else "difference")
     words = f"{x.mean():.3g} against {y.mean():.3g}; {told.ours}"
     return _with(Outcome(**(vars(told) | {"ours": words})), metric, pd.concat([one, other]))

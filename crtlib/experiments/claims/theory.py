@@ -57,12 +57,11 @@ def amplification() -> list[Outcome]:
     for seed in range(200):
         p, q = _mechanism(seed)
         gamma, epsilon = 0.05 + 0.9 * (seed % 10) / 10, 0.5
-        delta = confidentiality.indistinguishability(p, q, epsilon=epsilon)
+        delta = confidentiality.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
         amplified, bound = confidentiality.bayes_amplify(epsilon, delta=delta, gamma=gamma)
-        mixed = (1 - gamma) * q + gamma * p
-        worst = max(
-            worst, confidentiality.indistinguishability(mixed, q, epsilon=amplified) - bound
-        )
+        mixed = ((1 - gamma) * q + gamma * p).tolist()
+        least = confidentiality.indistinguishability(mixed, q.tolist(), epsilon=amplified)
+        worst = max(worst, least - bound)
     return _one(
         rules.holds(
             worst < 1e-12,
@@ -179,8 +178,8 @@ def templates() -> list[Outcome]:
 
 def detects() -> list[Outcome]:
     """Theorem 8.2 as printed: with every secret detected, epsilon would be that of all of them."""
-    event, m = _event(1.0), 5
-    all_detected = confidentiality.crt_group([event], missed=0, delta=DELTA)[0]
+    m = 5
+    all_detected = confidentiality.crt_group(1.0, missed=0, delta=DELTA)[0]
     return _one(
         rules.holds(
             all_detected == m,
