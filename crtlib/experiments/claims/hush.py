@@ -17,8 +17,8 @@ from scipy import sparse, special
 
 from crtlib.accounting import ledger, mixtures, posteriors, secret_lp, secrets
 from crtlib.experiments.claims import rules
-from crtlib.experiments.claims.rules import Outcome
-from crtlib.experiments.claims.theory import DELTA, _one
+from crtlib.experiments.claims.rules import Outcome, calculated
+from crtlib.experiments.claims.theory import DELTA
 
 GROUP = mixtures.poisson_binomial([0.01] * 75)
 """A secret in 75 examples, each drawn with 1 %: the paper's are in 50 to 100."""
@@ -70,7 +70,7 @@ def linear_divergence() -> list[Outcome]:
         law = mixtures.counts([0.01] * k, [0, k])
         each[k] = float(mixtures.kl(law, 2.0)[0])
     power = math.log(each[75] / each[1]) / math.log(75)
-    return _one(
+    return calculated(
         rules.holds(
             power <= 1.1,
             f"it grows with the power {power:.2f} of the number",
@@ -83,7 +83,7 @@ def linear_divergence() -> list[Outcome]:
 def kl_is_loose() -> list[Outcome]:
     """That the KL bound is not tight."""
     b = _bounds()
-    return _one(
+    return calculated(
         rules.holds(
             b["tight"] < b["kl"] - 1e-6,
             f"tight {b['tight']:.3f}, KL {b['kl']:.3f}",
@@ -96,7 +96,7 @@ def kl_is_loose() -> list[Outcome]:
 def kl_beats_renyi() -> list[Outcome]:
     """That KL improves on Renyi divergences: both through Lemma 3.2, at a prior of 1 %."""
     b = _bounds()
-    return _one(
+    return calculated(
         rules.holds(
             b["kl"] <= b["renyi"],
             f"KL {b['kl']:.3f}, Renyi {b['renyi']:.3f}, tight {b['tight']:.3f}",
@@ -109,7 +109,7 @@ def kl_beats_renyi() -> list[Outcome]:
 def blow_up() -> list[Outcome]:
     """That the blow-up function cannot be had for secrets in 50 to 100 examples."""
     low, high = secrets.tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    return _one(
+    return calculated(
         rules.holds(
             high - low > 0.1 * low,
             f"between {low:.4f} and {high:.4f}",
@@ -133,7 +133,7 @@ def _incidence() -> sparse.csr_array:
 def large_c() -> list[Outcome]:
     """That with a large C every weight is 1."""
     weights = secret_lp.solve(_incidence(), np.full(200, 1e6)).weights
-    return _one(
+    return calculated(
         rules.holds(
             bool((weights == 1).all()), f"least weight {weights.min():g}", "every weight must be 1"
         )
@@ -144,7 +144,7 @@ def small_c() -> list[Outcome]:
     """That with a small C all but as many examples as there are secrets get the weight 0."""
     weights = secret_lp.solve(_incidence(), np.full(200, 0.01), solver="highs").weights
     some = int((weights > 1e-9).sum())
-    return _one(
+    return calculated(
         rules.holds(some <= 200, f"{some} of 600 are above 0", "at most 200, the secrets", some)
     )
 
@@ -163,7 +163,7 @@ def less_noise() -> list[Outcome]:
     """That the program needs less noise than no preprocessing."""
     some, every = _plans()
     factor = every.noise_multiplier / some.noise_multiplier
-    return _one(
+    return calculated(
         rules.holds(
             factor > 1.1,
             f"{factor:.2f} times less noise, {some.kept:.0%} kept, for 200 made-up secrets",
@@ -179,7 +179,7 @@ def binary_search() -> list[Outcome]:
     over = plan.steps * secrets.kl(plan.incidence, plan.probabilities, plan.noise_multiplier)
     allowed = posteriors.divergence(plan.prior, plan.promised)
     less = plan.steps * secrets.kl(plan.incidence, plan.probabilities, 0.99 * plan.noise_multiplier)
-    return _one(
+    return calculated(
         rules.holds(
             bool((over <= allowed * (1 + 1e-9)).all() and (less > allowed).any()),
             f"σ = {plan.noise_multiplier:.3f} keeps all, 1 % less does not",
@@ -199,7 +199,7 @@ def unequal_protection() -> list[Outcome]:
         law = mixtures.poisson_binomial([q])
         values.append(secrets.tight_posterior(law, sigma, steps, PRIOR)[1])
     gap = max(values) / min(values)
-    return _one(
+    return calculated(
         rules.holds(
             gap > 1.1,
             f"best guesses {values[0]:.3f} and {values[1]:.3f}",
@@ -215,7 +215,9 @@ def vacuous() -> list[Outcome]:
     from crtlib.experiments.secrets import ExtractionStudy
 
     bound = ExtractionStudy(seed=0, noise_multiplier=0.3, epochs=32).posterior(PRIOR)
-    return _one(rules.holds(bound < 0.99, f"at most {bound:.3g}", "must be below 0.99", bound))
+    return calculated(
+        rules.holds(bound < 0.99, f"at most {bound:.3g}", "must be below 0.99", bound)
+    )
 
 
 MEASURES: dict[str, Callable[..., list[Outcome]]] = {

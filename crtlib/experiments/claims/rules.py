@@ -14,7 +14,7 @@ three of them; Clopper and Pearson's for counts. Nothing is judged by a mean alo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
@@ -52,6 +52,11 @@ class Outcome:
     edition: str = ""
     corpus: str = ""
     model: str = ""
+
+
+def calculated(outcome: Outcome) -> list[Outcome]:
+    """The one outcome of a claim that a calculation decides."""
+    return [replace(outcome, source="calculated", edition="exact")]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

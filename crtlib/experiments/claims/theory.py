@@ -17,17 +17,12 @@ import numpy as np
 from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments.claims import rules
-from crtlib.experiments.claims.rules import Outcome
+from crtlib.experiments.claims.rules import Outcome, calculated
 from crtlib.intervals import clopper_pearson_upper, labels_needed
 from crtlib.screening.prepare import prepare
 from crtlib.text.records import MASK, Point, Secret
 
 DELTA = 8e-5
-CALCULATED = "calculated"
-
-
-def _one(outcome: Outcome) -> list[Outcome]:
-    return [Outcome(**(vars(outcome) | {"source": CALCULATED, "edition": "exact"}))]
 
 
 def _mechanism(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +57,7 @@ def amplification() -> list[Outcome]:
         mixed = ((1 - gamma) * q + gamma * p).tolist()
         least = confidentiality.indistinguishability(mixed, q.tolist(), epsilon=amplified)
         worst = max(worst, least - bound)
-    return _one(
+    return calculated(
         rules.holds(
             worst < 1e-12,
             f"largest excess of delta {max(worst, 0):.1g} in 200 mechanisms",
@@ -77,7 +72,7 @@ def amplification_number(*, printed: str, accountant: str = "autodp") -> list[Ou
     value = confidentiality.bayes_at_fixed_delta(
         event, gamma=0.1, delta=DELTA, accountant=accountant
     )
-    return _one(rules.printed(value, printed))
+    return calculated(rules.printed(value, printed))
 
 
 def improvement() -> list[Outcome]:
@@ -88,14 +83,14 @@ def improvement() -> list[Outcome]:
         for g in (0.0, 0.01, 0.1, 0.3, 0.5, 1.0)
     ]
     words = ", ".join(f"{v:.3f}" for v in values)
-    return _one(rules.holds(bool((np.diff(values) > 0).all()), words, "must rise with gamma"))
+    return calculated(rules.holds(bool((np.diff(values) > 0).all()), words, "must rise with gamma"))
 
 
 def dp_implies() -> list[Outcome]:
     """ "DP is stronger (and implies confidentiality!)": the same training, the secret replaced."""
     event = _event(1.0)
     replaced = ledger.epsilon(event, delta=DELTA, neighbouring_relation="replace")
-    return _one(
+    return calculated(
         rules.holds(
             replaced <= 1.0,
             f"ε = 1 for a point added or removed is {replaced:.2f} for a secret replaced",
@@ -111,14 +106,14 @@ def redacted() -> list[Outcome]:
         confidentiality.confidentiality_redacted(1.0, delta=DELTA, detected=d)[0]
         for d in (True, False)
     ]
-    return _one(rules.holds(values == [0.0, 1.0], "0 and ε", "must be 0 and ε"))
+    return calculated(rules.holds(values == [0.0, 1.0], "0 and ε", "must be 0 and ε"))
 
 
 def group_sum() -> list[Outcome]:
     """Proposition 5's delta of a group against the tight one."""
     total, bound = confidentiality.group_naive([1.0] * 5, delta=DELTA, tight=False)
     tight = confidentiality.group_delta(_event(1.0), group=5, epsilon=total)[1]
-    return _one(
+    return calculated(
         rules.holds(
             tight <= bound,
             f"δ is {tight:.2g}, at most {bound:.2g}",
@@ -134,7 +129,7 @@ def linear_groups() -> list[Outcome]:
     each = {k: _group_epsilon(k) for k in (1, 5)}
     worst = max(v / k for k, v in each.items()) / each[1]
     words = ", ".join(f"{k}: {v:.2f}" for k, v in each.items())
-    return _one(
+    return calculated(
         rules.holds(
             worst <= 1.1,
             f"ε of k points {words}; {worst:.2f} times linear",
@@ -148,7 +143,7 @@ def uniform() -> list[Outcome]:
     """That uniform confidentiality improves by a factor of gamma: by the printed sum exactly, and
     at a fixed delta at least by as much."""
     factor = _group_epsilon(1) / _group_epsilon(5)
-    return _one(
+    return calculated(
         rules.holds(
             factor <= 0.2, f"one of five missed: {factor:.3f} of ε", "at most gamma = 0.2", factor
         )
@@ -167,7 +162,7 @@ def templates() -> list[Outcome]:
         flags = [p.secrets for p in points]
         worlds.append(sorted(p.text for p in prepare(points, flags, flags).private))
     same = worlds[0] == worlds[1]
-    return _one(
+    return calculated(
         rules.holds(
             same,
             " and ".join(worlds[0]) + " against " + " and ".join(worlds[1]),
@@ -180,7 +175,7 @@ def detects() -> list[Outcome]:
     """Theorem 8.2 as printed: with every secret detected, epsilon would be that of all of them."""
     m = 5
     all_detected = confidentiality.crt_group(1.0, missed=0, delta=DELTA)[0]
-    return _one(
+    return calculated(
         rules.holds(
             all_detected == m,
             f"all of {m} detected: ε = {all_detected:g}, not {m}",
@@ -193,7 +188,7 @@ def detects() -> list[Outcome]:
 def labels(*, count: int, of: int, share: float) -> list[Outcome]:
     """What labels certify: the 95 % bound on the miss rate after so many misses."""
     bound = clopper_pearson_upper(count, of)
-    return _one(
+    return calculated(
         rules.holds(
             bound <= share,
             f"at most {bound:.2%} are missed, with 95 %",
@@ -206,7 +201,7 @@ def labels(*, count: int, of: int, share: float) -> list[Outcome]:
 def labels_for_delta() -> list[Outcome]:
     """How many labelled secrets without a miss make delta2 as small as delta."""
     n = labels_needed(DELTA)
-    return _one(rules.holds(n <= 200, f"{n:,} labels are needed", "200 must do", n))
+    return calculated(rules.holds(n <= 200, f"{n:,} labels are needed", "200 must do", n))
 
 
 def one_mask() -> list[Outcome]:
@@ -217,7 +212,7 @@ def one_mask() -> list[Outcome]:
         return {f"id: {MASK}", mark if repeated else MASK}
 
     apart, same = (world(True, m) != world(False, m) for m in ("<MASK_DEDUP>", MASK))
-    return _one(
+    return calculated(
         rules.holds(apart and not same, "told apart with two masks, not with one", "both must hold")
     )
 
@@ -226,7 +221,7 @@ def run_times() -> list[Outcome]:
     """GPU-days of the LSTM search: the printed grid, 2 hours an epoch, five trainings."""
     rates, epochs = 7, (5, 10, 30, 50, 100)
     days = rates * sum(epochs) * 2 / 24 + 5 * 100 * 2 / 24
-    return _one(
+    return calculated(
         rules.holds(
             days <= 100, f"{days:.0f} GPU-days for one batch size", "must be less than 100", days
         )
@@ -251,7 +246,7 @@ def tables_4_ratios() -> list[Outcome]:
         if not low - half <= float(ratio) <= high + half:
             off.append(ratio)
     plain = [r for a, b, r in TABLE_4 if f"{b / a:.2f}" != f"{float(r):.2f}"]
-    return _one(
+    return calculated(
         rules.holds(
             not plain,
             f"{len(TABLE_4) - len(plain)} of {len(TABLE_4)} as printed; "
@@ -263,7 +258,7 @@ def tables_4_ratios() -> list[Outcome]:
 
 def same_epsilon() -> list[Outcome]:
     """One model, two epsilons."""
-    return _one(
+    return calculated(
         rules.holds(
             26.8 == 26.4, "26.8 in the text, 26.4 in three tables", "must be one number", 26.4
         )
@@ -285,7 +280,7 @@ def table_1() -> list[Outcome]:
     runs = leakage.find_runs(corpus, leakage.Scores(logprobs, ranks), k=1)
     (row,) = leakage.features(runs, corpus).itertuples()
     counts = (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d)
-    return _one(
+    return calculated(
         rules.holds(counts == (2, 1, 10, 5), ", ".join(map(str, counts)), "must be 2, 1, 10, 5")
     )
 
@@ -297,7 +292,7 @@ def last_run() -> list[Outcome]:
     document = leakage.Document("u", "d", [1, 2, 3])
     scores = leakage.Scores([np.full(3, -1.0)], [np.array([9, 0, 0])])
     found = [len(leakage.find_runs([document], scores, k=1, flush=f)) for f in (True, False)]
-    return _one(
+    return calculated(
         rules.holds(
             found[0] == found[1],
             f"{found[1]} of {found[0]} found",
