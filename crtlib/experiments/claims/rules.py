@@ -22,8 +22,11 @@ from scipy import stats
 
 from crtlib.intervals import clopper_pearson
 
-AGREES, PART, DIFFERS = "agrees", "in part", "differs"
-UNTOLD, INCOMPARABLE = "cannot be told here", "not comparable"
+AGREES = "agrees"
+PART = "in part"
+DIFFERS = "differs"
+UNTOLD = "cannot be told here"
+INCOMPARABLE = "not comparable"
 VERDICTS = (AGREES, PART, DIFFERS, UNTOLD, INCOMPARABLE)
 
 CLOSE = 1.1
