@@ -79,7 +79,8 @@ def disk_faults(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or os.fspath(path)
+        if error.errno:  # without a number it would print as no more than a path
+            error.filename = error.filename or os.fspath(path)
         raise
     except Exception:
         with contextlib.suppress(FileNotFoundError), tempfile.TemporaryFile(dir=_home(path)) as f:

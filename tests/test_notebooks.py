@@ -49,7 +49,7 @@ def outputs(path, kind):
 def test_quick_profile_runs(name, tmp_path):
     done = papermill(name, tmp_path / "out.ipynb")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert outputs(tmp_path / "out.ipynb", "image/png")
+    assert outputs(tmp_path / "out.ipynb", "image/svg+xml")
 
 
 def test_canary_with_other_parameters_computes_only_what_is_missing(tmp_path):
@@ -60,7 +60,7 @@ def test_canary_with_other_parameters_computes_only_what_is_missing(tmp_path):
     assert len(cells) == 4  # sgd, crt and the two ablations
     gammas = {json.loads(p.read_text())["study"]["gamma"] for p in cells}
     assert gammas == {0.05}
-    assert len(outputs(out, "image/png")) >= 2  # the fresh figure and the recorded one
+    assert len(outputs(out, "image/svg+xml")) >= 2  # the fresh figure and the recorded one
     second = papermill("canary", out, gammas="[0.05, 0.3]", store=store, **SMALL)
     assert second.returncode == 0, second.stderr[-2000:]
     assert {p: p.stat().st_mtime_ns for p in cells} == cells
@@ -159,12 +159,15 @@ def test_device_workers_and_a_dotted_name_are_effective_or_refused(notebook):
 
 TAKES = {  # by chapter: one dotted name that it has, None where it has none
     "amplification": None,
+    "axis": None,
     "canary": "shapes.lstm.hidden",
     "claims": "shapes.gpt2.layers",
     "customersim": None,
     "dp_from_zero": None,
     "engine": "shapes.lstm.batch",
     "extraction": "training.epochs",
+    "lab_attack": None,
+    "lab_defence": None,
     "language_models": None,
     "leakage_report": "shapes.table.hidden",
     "leakage_training": "data.customersim.dialogues",

@@ -79,12 +79,12 @@ def tuned(
     return {name: best[name].item() for name in methods.by_name(method).searched}
 
 
-def of_profile(profile: str) -> list[str]:
+def of_profile(profile: str) -> tuple[str, ...]:
     """The recorded searches that a profile takes its hyperparameters from: its own, that of the
     profile whose name it begins with, and the one that all can use.
 
     >>> of_profile("laptop")
-    ['tuning']
+    ('tuning',)
     """
     own = [f"tuning_{profile}", f"tuning_{profile.partition('_')[0]}"]
-    return [*dict.fromkeys(n for n in own if tables.edition(n) is not None), "tuning"]
+    return (*dict.fromkeys(n for n in own if tables.edition(n) is not None), "tuning")

@@ -53,14 +53,14 @@ def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
 
             model = pretrained.load(folder)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+        if not (isinstance(tokenizer, Bpe) or tokenizer.is_fast):
+            raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
+        check_vocabulary(model, tokenizer)
     except Exception as error:
         known = isinstance(error, (OSError, KeyError, TypeError, RuntimeError, SafetensorError))
         if not known and type(error) is not Exception:  # as the library tokenizers raises it
             raise
         raise ValueError(f"{folder}: holds no model with its tokenizer that can be read") from error
-    if not (isinstance(tokenizer, Bpe) or tokenizer.is_fast):
-        raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
-    check_vocabulary(model, tokenizer)
     return model, tokenizer
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from crtlib import intervals
 from crtlib.accounting import confidentiality, posteriors
+from crtlib.attacks import audit
 from crtlib.screening.redact import redact
 from crtlib.text.records import MASK, Point, Secret
 
@@ -52,6 +53,11 @@ RECIPES |= {
     "ex-mia-kinds": lambda: math.sqrt(3),
     "ex-utility-kind": lambda: 1.0,
     "ex-pit-order": lambda: 2,
+    "ex-axis-audit": lambda: min(
+        m
+        for m in range(10, 500, 10)
+        if audit.one_run_lower_bound(m, guesses=m, correct=round(0.6 * m)) > 0
+    ),
     "ex-claims-seeds": lambda: (2 / 0.1) ** 2,
     "ex-claims-family": lambda: 20 * 0.05 / 2,
     "ex-engine-cross": lambda: math.sqrt(2),

@@ -88,7 +88,7 @@ def test_the_paper_profile_judges_on_test_sets_of_a_thousand():
 
 def test_a_profile_is_checked_whole(quick):
     for change, message in [
-        (lambda t: t.update(crtt={}), "profile mine: crtt: unknown; allowed are customersim"),
+        (lambda t: t.update(crtt={}), "profile mine: crtt: unknown; allowed are own_data"),
         (lambda t: t.pop("engine"), "profile mine: engine: is missing"),
         (lambda t: t.update(crt=3), "profile mine: crt: is missing, or no group of settings"),
         (lambda t: t["engine"].pop("seed"), "profile mine: engine.seed: is missing"),
@@ -235,7 +235,7 @@ def test_the_rules_of_other_sections_too(section, given, message):
 
 
 def test_an_unknown_section_is_refused_and_a_profile_cannot_be_changed_afterwards():
-    with pytest.raises(ParameterError, match="section='crtt': must be one of customersim"):
+    with pytest.raises(ParameterError, match="section='crtt': must be one of own_data"):
         load("crtt")
     with pytest.raises(ParameterError, match="profile='paper': is chosen when"):
         load("crt").but(profile="paper")

@@ -145,9 +145,9 @@ PHASES = rows(
      "std=0.9 * noise_multiplier * clip_norm", "training/test_noise_of_a_step.py::"
      "test_noise_of_every_number_is_the_accounted_one[selective-lstm]"),
     ("noise after every micro-batch", "private_step",
-     "        non_finite += int(",
+     "        non_finite += int((~",
      "        add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)\n"
-     "        non_finite += int(",
+     "        non_finite += int((~",
      "training/test_noise_of_a_step.py::test_noise_of_every_number_is_the_accounted_one"
      "[masked-lstm]"),
     ("divided by the batch that was drawn", "private_step", "_divide(parameters, normaliser)",
