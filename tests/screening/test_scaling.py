@@ -73,7 +73,7 @@ JOBS: dict[str, tuple[Callable, Callable, int]] = {
     "exact": (near_texts, lambda p: dedup.pattern(p, "exact"), 60_000),
     "bloom": (near_texts, lambda p: dedup.pattern(p, "bloom"), 60_000),
     "near": (near_texts, lambda p: dedup.pattern(p, "near"), 1_500),
-    "near, a long line": (long_line, lambda p: dedup.pattern(p, "near"), 2_000),
+    "near, a long line": (long_line, lambda p: dedup.pattern(p, "near"), 8_000),
     **{
         f"regex:{corpus}, a long line": (long_line, policies.regex(corpus), 2_500)
         for corpus in policies.SHAPES
