@@ -2,12 +2,13 @@
 FROM python:3.11-slim
 
 # PyTorch without CUDA: the other build takes several gigabytes more.
-COPY constraints.txt /tmp/constraints.txt
-RUN pip install --no-cache-dir -c /tmp/constraints.txt torch \
+WORKDIR /src
+COPY constraints.txt .
+RUN pip install --no-cache-dir -c constraints.txt torch \
     --index-url https://download.pytorch.org/whl/cpu
 
-COPY . /src
-RUN pip install --no-cache-dir -c /tmp/constraints.txt "/src[hub,peft,dedup]" && rm -rf /src
+COPY . .
+RUN pip install --no-cache-dir -c constraints.txt ".[hub,peft,dedup]"
 
 RUN useradd --create-home crtlib
 USER crtlib

@@ -3,28 +3,14 @@
 import errno
 import json
 import os
-import sys
 
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib import __main__ as cli
 from crtlib.experiments.crt import utility
 from crtlib.models import folder
 from crtlib.text import customersim, jsonl
 from crtlib.text.records import Point
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -24,18 +24,6 @@ from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code, out, err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A corpus and a tiny trained model."""

@@ -86,6 +86,8 @@ def moment(value: Any, column: str = "time") -> datetime | None:
     if value is None or value == "":
         return None
     try:
+        if isinstance(value, bool):  # a number to Python
+            raise TypeError
         time = _parsed(value)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, TypeError, OverflowError, OSError, IndexError):

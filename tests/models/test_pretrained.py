@@ -5,7 +5,6 @@ and LoRA, float32 and bfloat16) is in ``tests/training/test_architectures.py``.
 """
 
 import json
-import sys
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from crtlib import __main__ as cli
 from crtlib import outputs
 from crtlib.models import folder, pretrained, released
 from crtlib.text import customersim, jsonl
@@ -64,18 +62,6 @@ def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
     jsonl.write_jsonl(customersim.simulate(16, 0, "paper"), path)
     return path
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code, out, err
-
-    return call
 
 
 ARCHITECTURES = [name for name in CONFIGS if name not in ("llama-biases", "phi3")]
