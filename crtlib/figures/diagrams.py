@@ -153,8 +153,8 @@ def threat_model() -> str:
         Box("answer", "top-k next words,\nno probabilities", 180, 292, 170, "question"),
         Box("leak", "words that follow in Ann’s\ntext: her data leak", 180, 384, 200, "risk"),
     ]
-    pairs = [("D", "model"), ("curious", "model"), ("other", "model"), ("curious", "answer"),
-             ("other", "answer"), ("answer", "leak")]  # fmt: skip
+    pairs = [("D", "model"), ("curious", "model"), ("other", "model"), ("model", "answer"),
+             ("answer", "leak")]  # fmt: skip
     return diagram(boxes, [Arrow(a, b) for a, b in pairs], height=416, alt=DIAGRAMS["threat"])
 
 
