@@ -72,7 +72,7 @@ mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way
 kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills
 
-fuzz: .venv/.installed ## give every command and parameter what nobody should; 800 cases
+fuzz: .venv/.installed ## give every command and parameter what nobody should; 900 cases
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 lint: .venv/.installed ## check style, the arrows between the rooms, and types

@@ -21,10 +21,8 @@ True
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -148,8 +146,8 @@ def make(
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
     dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
-    folder, key = Path(folder), _key(Path(folder))
-    its = hmac.new(key, outputs.content(corpus).encode(), "sha256").hexdigest()
+    folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
+    its = outputs.keyed(outputs.content(corpus), key)
     recipe: dict = {"command": "report", "options": options | how,
                     "inputs": folders | {"corpus": its}}  # fmt: skip
     if outputs.up_to_date(folder, **recipe):
@@ -189,17 +187,9 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _key_file(folder: Path) -> Path:
+    """Where the key of the corpus' hash lies: a private file beside the report."""
     place = folder.absolute()
     return place.with_name(f".{place.name}.key")
-
-
-def _key(folder: Path) -> bytes:
-    """The key of the corpus' hash in the marker, a private file beside the report: against the
-    hash itself, whoever knows all other text could try candidates for the rest."""
-    try:
-        return _key_file(folder).read_bytes()
-    except FileNotFoundError:
-        return secrets.token_bytes(32)
 
 
 def _name(folder: str | Path) -> str:
