@@ -24,13 +24,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from crtlib import files, outputs
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage
+from crtlib.models import scoring
 from crtlib.models.folder import load
 from crtlib.reports import leakage_page
 from crtlib.reports.leakage_tables import (
@@ -45,6 +50,7 @@ from crtlib.reports.leakage_tables import (
     summary,
 )
 from crtlib.text import corpora, templates
+from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import CANDIDATES, Template
 from crtlib.text.tokenizer import Bpe, same_tokenizer
@@ -119,6 +125,7 @@ def make(
     prefix_scan: bool = False,
     device: str = "cpu",
     force: bool = False,
+    executor: Executor | None = None,
 ) -> tuple[Path, dict]:
     """From folders and files to the written report: its page and its summary.
 
@@ -126,7 +133,8 @@ def make(
     (``experiment.json``), else a turn. ``template`` says how turns became text
     (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
     template, else the one that the model reads most easily; the summary has ``warning`` where
-    another one fits better. ``prefix_scan`` reads each text after every beginning. A report of the
+    another one fits better. An ``executor`` scores several batches at a time, but for a
+    ``prefix_scan`` or a ``public`` model. ``prefix_scan`` reads each text after every beginning. A report of the
     same input and options is not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_folder`).
 
@@ -166,12 +174,37 @@ def make(
         report = leakage.leakage(
             *(network, tokenizer, points), **options, public=other,
             own_words=used.name != "speaker", reading=found, device=device,
+            scorer=executor and partial(_scored, Path(model).resolve(), executor),
         )  # fmt: skip
         decode = cast(Decode, tokenizer.decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
     with files.replacing(_key_file(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
+
+
+@lru_cache(maxsize=1)
+def _loaded(folder: Path) -> nn.Module:
+    """The model of a folder, read once by each worker."""
+    return load(folder)[0]
+
+
+def _score(folder: Path, texts: Sequence[Sequence[int]]) -> tuple[list[Any], list[Any]]:
+    return scoring.token_scores(_loaded(folder), texts)
+
+
+def _scored(
+    folder: Path, executor: Executor, texts: Sequence[Sequence[int]]
+) -> tuple[list[Any], list[Any]]:
+    """The scores of all texts, cut as one process would cut them, so that the bits are the same."""
+    lots = scoring.batches(texts)
+    found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.int64))] * len(texts)
+    parts = in_order(partial(_score, folder), ([texts[i] for i in lot] for lot in lots), executor)
+    for lot, part in zip(lots, parts, strict=True):
+        for i, *both in zip(lot, *part, strict=True):
+            found[i] = both
+    logprobs, ranks = zip(*found, strict=True)
+    return list(logprobs), list(ranks)
 
 
 def _one_of(**given: bool) -> None:

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import random
@@ -36,6 +35,7 @@ from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.screening.teaching import Shift, shift
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
+from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 
 TURNS = 10_000
@@ -253,22 +253,9 @@ def _flagged(
     """The points of each batch with the spans of both policies, in order."""
     lots = batches(corpora.dialogues(corpus), whole=how.dedup_by == "near")
     with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for found in _mapped(partial(_flag, how), lots, executor):
+        for found in in_order(partial(_flag, how), lots, executor):
             bar.update(len(found[0]))
             yield found
-
-
-def _mapped(
-    call: partial[Batch], lots: Iterator[list[Dialogue]], executor: Executor | None
-) -> Iterator[Batch]:
-    """``call`` on each batch in order, on an executor a few ahead: never all of them."""
-    if executor is None:
-        yield from map(call, lots)
-        return
-    ahead = [executor.submit(call, lot) for lot in itertools.islice(lots, 4)]
-    while ahead:
-        yield ahead.pop(0).result()
-        ahead += [executor.submit(call, lot) for lot in itertools.islice(lots, 1)]
 
 
 def _write(
