@@ -27,7 +27,7 @@ As = Annotated[
 Workers = Annotated[int, typer.Option(min=1, help="Processes, or threads.")]
 On = Annotated[
     str,
-    typer.Option("--executor", help="processes:, threads:, dask://HOST:PORT, entry:MODULE:NAME."),
+    typer.Option("--executor", help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME"),
 ]
 """Where a command that reads batch by batch runs them."""
 

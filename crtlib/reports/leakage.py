@@ -133,8 +133,8 @@ def make(
     (``experiment.json``), else a turn. ``template`` says how turns became text
     (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
     template, else the one that the model reads most easily; the summary has ``warning`` where
-    another one fits better. An ``executor`` scores several batches at a time, but for a
-    ``prefix_scan`` or a ``public`` model. ``prefix_scan`` reads each text after every beginning. A report of the
+    another one fits better. ``prefix_scan`` reads each text after every beginning. An ``executor``
+    scores several batches at a time, not for ``prefix_scan`` nor for ``public``. A report of the
     same input and options is not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_folder`).
 

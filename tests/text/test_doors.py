@@ -105,7 +105,7 @@ def made(run, home, corpus, *where):
     home.mkdir()
     source = home.parent / "in.csv"
     assert run("ingest", source, "--yes", "--out", home / "corpus", *where)[0] == 0
-    code, out, err = run(
+    code, _, err = run(
         "screen", corpus, "--policy", "cautious", "--keep-ids", *where, "--out", home / "s"
     )
     assert code == 0, err
