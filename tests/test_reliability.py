@@ -4,7 +4,9 @@ import contextlib
 import errno
 import json
 import os
+import re
 import resource
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,12 +16,14 @@ import pytest
 
 from crtlib import __main__ as cli
 from crtlib.checks import DamagedError, MachineError
+from crtlib.commands import COMMANDS
 from crtlib.experiments import crt, spine
 from crtlib.experiments.store import Store
 from crtlib.models import folder as model_folder
 from crtlib.screening import tagger
 from crtlib.text import customersim, jsonl
 from crtlib.training import kept
+from tests import modes
 from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
 
@@ -114,36 +118,26 @@ def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path,
 
 
 # --------------------------------------------------------------------------- modes
-MODES = {  # of what each command writes, before the umask; what is not named is public
-    "report in clear": (0o600, {"report.html", "report.json", "runs.parquet",
-                                "sequences.parquet", "crtlib.json", ".report in clear.key"}),
-    "report": (0o600, {".report.key"}),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_the_mode_of_every_file_that_is_written(run, home, tmp_path, mask):
-    said = [home / "model", "--corpus", home / "c.jsonl", "--out"]
-    commands = {
-        "simulate": ["simulate", "--dialogues", 3, "--out", tmp_path / "simulate" / "a.jsonl"],
-        "report": ["report", *said, tmp_path / "report"],
-        "report in clear": ["report", *said, tmp_path / "report in clear", "--reveal"],
-    }
-    before = os.umask(mask)
-    try:
-        for name, words in commands.items():
-            assert run(*words)[0] == 0, name
-            places = [tmp_path / name, *tmp_path.glob(f".{name}.*")]
-            paths = [p for place in places for p in [place, *place.rglob("*")]]
-            private, names = MODES.get(name, (0, set()))
-            for path in paths:
-                wide = 0o755 if path.is_dir() else 0o644
-                mode = private if path.name in names else wide
-                if path.is_dir() and name == "report in clear":
-                    mode = 0o700
-                assert stat.S_IMODE(path.stat().st_mode) == mode & ~mask, path
-    finally:
-        os.umask(before)
+def test_the_mode_of_every_file_that_is_written_is_that_of_the_table(home, tmp_path, mask):
+    shutil.copytree(home / "model", tmp_path / "model")
+    known = modes.recorded()
+    for name, files in modes.measure(tmp_path, mask, only=modes.QUICK).items():
+        assert files == {p: m[mask == 0o077] for p, m in known[name].items()}, name
+    assert set(known) == set(modes.STEPS)
+    assert {name.split()[0] for name in known} == set(COMMANDS) - {"run"}
+
+
+def test_what_is_private_is_private():
+    """The table itself: what holds text, exact counts or a key is its owner's alone."""
+    for name, files in modes.recorded().items():
+        for path, (wide, narrow) in files.items():
+            assert narrow == wide & 0o700
+            held = re.search(
+                r"\.work/|\.key$|/key$|/private/|labels/|tagger/|^corpus/|^open/|^clear/|odometer"
+                r"|names|holders|secrets\.parquet", path
+            )  # fmt: skip
+            assert not (held and wide & 0o077), (name, path)
 
 
 # --------------------------------------------------------------------------- a full disk

@@ -22,7 +22,7 @@ def screen(
     labels: Annotated[
         Path | None, typer.Option(help="Folder of crtlib label, for the three rates.")
     ] = None,
-    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
+    unit: Annotated[str, typer.Option(help="Data point: turn, dialogue or user.")] = "turn",
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
     dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",

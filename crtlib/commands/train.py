@@ -13,7 +13,8 @@ def train(
     corpus: Annotated[Path, typer.Argument(help="Corpus folder, JSONL, or a screened folder.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; OUT.work gets what is private.")],
     unit: Annotated[
-        str | None, typer.Option(help="Data point: turn or dialogue. [as screened, else turn]")
+        str | None,
+        typer.Option(help="Data point: turn, dialogue or user. [as screened, else turn]"),
     ] = None,
     plan: Annotated[
         Path | None, typer.Option(help="Of crtlib protect: weights and noise by secret.")

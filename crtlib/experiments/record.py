@@ -31,6 +31,7 @@ from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.odometer import UNITS
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
@@ -186,12 +187,14 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     if _unit(study) == "turn":
         return {}
     if before := _before(study):
-        if _unit(study) != "dialogue":  # duplicates are gone there: who said how much is unknown
+        if (
+            _unit(study) != before["unit"]
+        ):  # duplicates are gone there: who said how much is unknown
             raise ValueError(
                 f"corpus={study.corpus}: is screened; what counts {_unit(study)}s "
                 "needs the text that it was made from"
             )
-        return {"turn": before["about"]["longest"]}
+        return dict.fromkeys(UNITS[: UNITS.index(_unit(study))], before["about"]["longest"])
     every = corpora.load(study.corpus).dialogues
     if _unit(study) == "dialogue":
         return {"turn": max(len(d.turns) for d in every)}

@@ -172,7 +172,8 @@ def screen(
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
     judging part judges the policies; without it the labels that the corpus comes with do, if any.
     ``executor`` runs the policies on several batches at a time. ``near`` duplicates are compared
-    in memory, all others in batches. Raises ``ValueError`` for what does not fit.
+    in memory, as are people where they are the unit, all others in batches. Raises ``ValueError``
+    for what does not fit.
     """
     pi, pi_c = how.pair()
     tally = _Tally(reveal)
@@ -221,7 +222,7 @@ def _size(corpus: str | os.PathLike[str], how: How) -> int:
     if how.dedup_by != "bloom":
         return 0
     dialogues = corpora.dialogues(corpus)
-    return sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)
+    return sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)  # users: as many
 
 
 Batch = tuple[Sequence[Point], Labels, Labels]
@@ -251,7 +252,8 @@ def _flagged(
     corpus: str | os.PathLike[str], how: How, executor: Executor | None, progress: bool
 ) -> Iterator[Batch]:
     """The points of each batch with the spans of both policies, in order."""
-    lots = batches(corpora.dialogues(corpus), whole=how.dedup_by == "near")
+    whole = how.dedup_by == "near" or how.unit == "user"
+    lots = batches(corpora.dialogues(corpus), whole=whole)
     with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
         for found in in_order(partial(_flag, how), lots, executor):
             bar.update(len(found[0]))

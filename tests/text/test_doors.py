@@ -4,13 +4,15 @@ import csv
 import gzip
 import json
 import mailbox
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from crtlib.experiments import executors
-from crtlib.text import corpora, folder
+from crtlib.text import corpora, folder, jsonl
+from crtlib.text.customersim import simulate
 
 ROWS = [
     {"customer": "ann", "ticket": f"t{i // 2}", "sender": "SYS" if i % 2 else "USR",
@@ -150,3 +152,27 @@ def test_a_simulated_corpus_is_a_dataset_with_a_card(run, tmp_path):
     assert folder.facts(tmp_path / "e").threads == 3
     code, _, err = run(*words[:-1], "arrow", "--out", tmp_path / "f")
     assert code == 2 and "--as='arrow': must be one of jsonl, dataset" in err
+
+
+def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    people = [replace(d, user=f"u{i % 40}") for i, d in enumerate(simulate(120, 0).dialogues)]
+    jsonl.write_jsonl(people, corpus)
+    code, out, err = run(
+        "screen", corpus, "--unit", "user", "--policy", "regex:customersim", "--out", tmp_path / "s"
+    )
+    assert code == 0 and "users 40 · duplicates 0 · private 40" in out, err
+    longest = max(sum(len(d.turns) for d in people if d.user == f"u{k}") for k in range(40))
+    train = ["train", tmp_path / "s", "--epochs", 1, "--width", 8, "--out", tmp_path / "m"]
+    assert run(*train)[0] == 0
+    code, _, err = run("certify", tmp_path / "m", "--out", tmp_path / "c.html")
+    made = json.loads((tmp_path / "c.json").read_text())
+    assert (code, made["unit"], made["verdict"]) == (0, "user", "holds"), err
+    held = json.loads((tmp_path / "m.work" / "record.json").read_text())["holds"]
+    assert held == {"turn": longest, "dialogue": longest}
+    words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]
+    assert run(*words)[0] == 0
+    nobody = [replace(people[0], user="")]
+    jsonl.write_jsonl(nobody, tmp_path / "n.jsonl")
+    code, _, err = run("screen", tmp_path / "n.jsonl", "--unit", "user", "--out", tmp_path / "x")
+    assert code == 2 and err.count("\n") == 1
