@@ -13,6 +13,8 @@ import sys
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from crtlib import __main__ as cli
 from crtlib.checks import DamagedError, MachineError
@@ -215,6 +217,31 @@ def test_a_report_depends_on_the_day_in_one_line_of_its_page(home, run, tmp_path
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
     pages = [(tmp_path / day / "report.html").read_text() for day in ("1", "2")]
     assert pages[0] != pages[1] == pages[0].replace("2026-01-01", "2026-01-02")
+
+
+def test_any_number_of_threads_gives_the_same(home, run, tmp_path):
+    """Tagger and report bit for bit. Training does the same steps, and its weights differ by the
+    rounding of sums that are split. ``--workers`` of train is what OMP_NUM_THREADS is."""
+    before, found, weights = torch.get_num_threads(), [], []
+    train = ["train", home / "c.jsonl", "--epochs", 1, "--repeatable-noise", "--width", 16]
+    try:
+        for n in (1, 2, 4):
+            place = tmp_path / str(n)
+            assert run(*train, "--workers", n, "--out", place / "m")[0] == 0
+            assert torch.get_num_threads() == n
+            words = ["tagger", home / "c.jsonl", "--epochs", 1]
+            assert run(*words, "--out", place / "t")[0] == 0
+            words = ["report", home / "model", "--corpus", home / "c.jsonl", "--reveal"]
+            assert run(*words, "--out", place / "r")[0] == 0
+            made = [place / "t/tagger.safetensors", place / "r/sequences.parquet"]
+            phases = json.loads((place / "m.work/record.json").read_text())["phases"]
+            found.append([phases, *(path.read_bytes() for path in made)])
+            weights.append(load_file(place / "m/model.safetensors"))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+    for name, one in weights[0].items():
+        assert all(torch.allclose(one, other[name], rtol=0, atol=1e-5) for other in weights), name
 
 
 class _Day:
