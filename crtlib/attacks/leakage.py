@@ -372,6 +372,12 @@ class Leakage:
         """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
         return self.sequences[self.sequences.users_in_d == 1]
 
+    def fewer(self, p: int) -> pd.DataFrame:
+        """The sequences that the model completes for fewer than ``p`` users (Section 4's filter,
+        with an eye on k-anonymity): more than the unique ones where people share a secret."""
+        check("p", p, p >= 1, "at least 1")
+        return self.sequences[self.sequences.users_in_s < p]
+
     def owners(self) -> set[str]:
         """The users of the unique sequences."""
         unique = self.runs.tokens.isin(set(self.unique().tokens))

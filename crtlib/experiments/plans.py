@@ -103,7 +103,7 @@ def make(
     take: float | None = None,
     targets: str = "sqrt",
     accounting: str = "kl",
-    mode: str = "reference",
+    neighbouring_relation: str = "reference",
     force: bool = False,
 ) -> Made | None:
     """Who holds which secret in ``corpus``, and the plan under which each keeps its promise, in the
@@ -121,7 +121,7 @@ def make(
     options: dict[str, Any] = {**named, "by": by, "unit": unit, "prior": prior}
     options |= {"posterior": posterior, "steps": steps, "batch_size": batch_size}
     options |= {"scales": [str(s) for s in scales], "take": str(take), "targets": targets}
-    options |= {"accounting": accounting, "mode": mode}
+    options |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
     recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
                               "key": "key"}  # fmt: skip
     if outputs.up_to_date(out, **recipe):
@@ -133,7 +133,7 @@ def make(
     count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
     check("steps", count, count >= 1, "at least 1")
     how: dict[str, Any] = {"steps": count, "batch_size": batch, "targets": targets}
-    how |= {"accounting": accounting, "mode": mode}
+    how |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
     plans = [
         secrets.plan(matrix, np.array(found.prior), np.array(found.posterior), scale=s, **how)
         for s in scales
@@ -251,7 +251,8 @@ class Trained:
             f"(promised: {worst.promised:.4g}); this is the one nearest to its promise of "
             f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
-            f"accountant: KL divergence; mode: {self.plan.mode}; treated as public: {KNOWN}"
+            f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
+            f"treated as public: {KNOWN}"
         )
 
 
@@ -286,7 +287,7 @@ def read(folder: str | os.PathLike[str], points: Sequence[Point]) -> tuple[Plan,
         batch_size=summary["batch_size"],
         scale=float(summary["scale"]),
         targets=summary["targets"],
-        mode=summary["mode"],
+        neighbouring_relation=summary["neighbouring_relation"],
         accounting=summary["accounting"],
     ), summary
 
@@ -407,7 +408,7 @@ def _record(
         "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
         "kind": "secret_protection",
         "protects_all": True,
-        "relation": trained.plan.mode,
+        "relation": trained.plan.neighbouring_relation,
         "accountant": "KL divergence",
         "delta": 1.0,
         "randomness": "operating_system" if meter.secret else "seed",
@@ -439,7 +440,12 @@ def _meter(
     out: Path,
 ) -> Meter:
     facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
-    facts |= {"relation": summary["mode"], "screening": sha, "gamma": 1.0, "delta2": 1.0}
+    facts |= {
+        "relation": summary["neighbouring_relation"],
+        "screening": sha,
+        "gamma": 1.0,
+        "delta2": 1.0,
+    }
     home = Path(place) if place is not None else ledger.find(corpus, sha)
     return Meter(home, facts, secret=True, protects=False, mark=work(out) / "unfinished.run")
 
@@ -462,7 +468,9 @@ def _accounted(run: Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataF
     """What was promised of each secret, and what was done, from the events of the run."""
     names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
     events = [e for e in run.events if isinstance(e, WeightedGaussian)]
-    bound, _ = secrets.guarantees(events, plan.incidence, prior=plan.prior, mode=plan.mode)
+    bound, _ = secrets.guarantees(
+        events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
+    )
     # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
     held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
     table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}
