@@ -5,8 +5,8 @@
 >>> wide = by_gamma(rows, "bits")
 >>> wide.columns.tolist(), wide.loc["LSTM"].loc["DP-SGD"].tolist()
 (['γ = 0', 'γ = 0.1'], ['16.8', '″'])
->>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(0.25)
-(True, '1,291', '8·10⁻⁵', '0.25')
+>>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(5.5e20)
+(True, '1,291', '8·10⁻⁵', '5.5·10²⁰')
 >>> folded(wide, "all runs").startswith("<details><summary>all runs</summary>")
 True
 """
@@ -28,8 +28,9 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number as people write it: thousands with commas, tiny ones with a power of ten."""
-    if value and abs(value) < 10 ** -(digits + 1):
+    """A number as people write it: thousands with commas, very small and large ones with a
+    power of ten."""
+    if value and not 10 ** -(digits + 1) <= abs(value) < 1e9:
         head, power = f"{value:.{digits - 1}e}".split("e")
         return f"{float(head):g}·10{str(int(power)).translate(RAISED)}"
     if abs(value) >= 1000:
