@@ -74,7 +74,7 @@ def tidy(executed: Path) -> None:
 
 
 RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
-SHOWS = re.compile(r"""\b(?:recorded|edition)\(\s*["'](\w+)["']""")
+SHOWS = re.compile(r"""\b(?:(?:recorded|edition)\(\s*|recorded=)["'](\w+)["']""")
 LEDGER = re.compile(r"\bledger\.ledger\(")
 
 

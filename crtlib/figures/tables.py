@@ -5,13 +5,16 @@
 >>> wide = by_gamma(rows, "bits")
 >>> wide.columns.tolist(), wide.loc["LSTM"].loc["DP-SGD"].tolist()
 (['γ = 0', 'γ = 0.1'], ['16.8', '″'])
->>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(0.25)
-(True, '1,291', '8·10⁻⁵', '0.25')
+>>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(5.5e20)
+(True, '1,291', '8·10⁻⁵', '5.5·10²⁰')
+>>> folded(wide, "all runs").startswith("<details><summary>all runs</summary>")
+True
 """
 
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -25,8 +28,9 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number as people write it: thousands with commas, tiny ones with a power of ten."""
-    if value and abs(value) < 10 ** -(digits + 1):
+    """A number as people write it: thousands with commas, very small and large ones with a
+    power of ten."""
+    if value and not 10 ** -(digits + 1) <= abs(value) < 1e9:
         head, power = f"{value:.{digits - 1}e}".split("e")
         return f"{float(head):g}·10{str(int(power)).translate(RAISED)}"
     if abs(value) >= 1000:
@@ -46,15 +50,16 @@ def named(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**words)
 
 
-def by_gamma(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """One row for each model and method, one column for each gamma; a method whose text is the
-    same at every gamma says it once."""
+def by_gamma(
+    table: pd.DataFrame, value: str, rows: Sequence[str] = ("model", "method")
+) -> pd.DataFrame:
+    """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
+    whose text is the same at every gamma says it once."""
+    names = list(rows)
     order = list(method_looks(table))
-    rows = table.assign(order=table.method.map(order.index)).sort_values(["model", "order"])
-    rows = named(rows)
-    wide = rows.pivot_table(
-        index=["model", "method"], columns="gamma", values=value, aggfunc="first", sort=False
-    )
+    told = table.assign(order=table.method.map(order.index))
+    told = named(told.sort_values([n for n in names if n != "method"] + ["order"], kind="stable"))
+    wide = told.pivot_table(index=names, columns="gamma", values=value, aggfunc="first", sort=False)
     wide = wide.reindex(columns=sorted(wide.columns)).fillna("–").astype(str)
     for row in wide.index:
         texts = [text for text in wide.loc[row] if text != "–"]
@@ -65,6 +70,37 @@ def by_gamma(table: pd.DataFrame, value: str) -> pd.DataFrame:
     return wide
 
 
+def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
+    """One row for each model and method, one column for each of ``metrics`` (name: what people
+    read): at how many gammas the mean lies above the band of chance, and from where to where the
+    means go. ``summary`` has the columns metric, model, method, gamma, mean and verdict.
+
+    >>> rows = pd.DataFrame({"metric": "auc", "model": "lstm", "method": "sgd",
+    ...     "gamma": [0, 0.1], "mean": [0.5, 0.62], "verdict": ["inside", "above"]})
+    >>> verdicts(rows, {"auc": "area"}).iloc[0].tolist()
+    ['above at 1 of 2: 0.500 to 0.620']
+    """
+
+    def told(cell: pd.DataFrame) -> str:
+        ends = sorted({f"{x:.3f}" for x in (cell["mean"].min(), cell["mean"].max())})
+        out = {side: int((cell.verdict == side).sum()) for side in ("above", "below")}
+        words = [f"{side} at {n} of {len(cell)}" for side, n in out.items() if n]
+        return f"{', '.join(words) or 'inside'}: {' to '.join(ends)}"
+
+    rows = summary[summary.metric.isin(metrics) & summary["mean"].notna()]
+    keys = ["model", "method", "metric"]
+    cells = pd.DataFrame(
+        [(*key, told(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
+    )
+    order = list(method_looks(rows))
+    cells = named(cells.assign(order=cells.method.map(order.index)).sort_values(["model", "order"]))
+    wide = cells.pivot_table(
+        index=keys[:2], columns="metric", values="text", aggfunc="first", sort=False
+    )
+    wide = wide[[m for m in metrics if m in wide]].rename(columns=dict(metrics)).fillna("–")
+    return wide.rename_axis(columns=None)
+
+
 def show(table: pd.DataFrame, caption: str = "") -> Styler:
     """A table for a page: every text escaped, every number as :func:`number` writes it."""
     forms: dict[Any, Any] = {
@@ -73,3 +109,9 @@ def show(table: pd.DataFrame, caption: str = "") -> Styler:
     shown = table.style.format(forms, escape="html").format_index(escape="html")
     shown = shown.format_index(escape="html", axis="columns")
     return shown.set_caption(html.escape(caption)) if caption else shown
+
+
+def folded(table: pd.DataFrame, summary: str, caption: str = "") -> str:
+    """A table as HTML that stays closed until a reader opens it under the words ``summary``."""
+    inside = show(table, caption).to_html()
+    return f"<details><summary>{html.escape(summary)}</summary>{inside}</details>"
