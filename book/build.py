@@ -74,7 +74,7 @@ def tidy(executed: Path) -> None:
 
 
 RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
-SHOWS = re.compile(r"""\b(?:(?:recorded|edition)\(\s*|recorded=)["'](\w+)["']""")
+SHOWS = re.compile(r"""\b(?:recorded|edition)\(\s*["'](\w+)["']""")
 LEDGER = re.compile(r"\bledger\.ledger\(")
 
 

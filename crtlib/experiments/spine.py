@@ -28,11 +28,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from tqdm.auto import tqdm
@@ -174,44 +173,16 @@ def sweep(
     return store.table(list(todo.studies))
 
 
-def run(settings: Any, studies: Iterable[Study], *, recorded: str = "") -> pd.DataFrame:
+def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
     """The table of these studies with the store, profile, workers and device of a notebook's
-    settings (:mod:`crtlib.experiments.settings`). Runs of this profile that the recorded table of
-    the name ``recorded`` has, with the same settings throughout, are read from it, not done again.
-    """
-    ready = {study.key: study for study in (s if s.lacks() else s.ready() for s in studies)}
-    known = _known(ready, recorded, settings.profile) if recorded else {}
-    fresh = [study for key, study in ready.items() if key not in known]
-    options = {"workers": settings.workers, "device": settings.device}
-    table = sweep(fresh, Store(settings.store), profile=settings.profile, **options)
-    return pd.concat([*known.values(), *([table] if fresh else [])], ignore_index=True)
-
-
-def _known(studies: Mapping[str, Study], name: str, profile: str) -> dict[str, pd.DataFrame]:
-    """What a recorded table has of these studies, by their keys of today. A setting that the table
-    lacks came later: only its default is what ran."""
-    table = tables.recorded(name)
-    if "model" not in table:  # the leakage report's runs were recorded under its former name
-        table = table.rename(columns={"kind": "model"})
-    table = table[table.profile == profile]
-    here = [c for c in table if any(c in asdict(study) for study in studies.values())]
-    runs = {
-        _hashable(row): table[table.run == key]
-        for key, *row in table.drop_duplicates("run")[["run", *here]].itertuples(index=False)
-    }
-    found = {}
-    for key, study in studies.items():
-        values = asdict(study)
-        late = {f.name: f.default for f in fields(study) if f.name not in here}
-        part = runs.get(_hashable(values.get(c) for c in here))
-        if part is not None and all(values[n] == default for n, default in late.items()):
-            found[key] = part.assign(run=key)
-    return found
-
-
-def _hashable(values: Iterable[Any]) -> tuple[Any, ...]:
-    many = (list, tuple, np.ndarray)
-    return tuple(tuple(value) if isinstance(value, many) else value for value in values)
+    settings (:mod:`crtlib.experiments.settings`)."""
+    return sweep(
+        studies,
+        Store(settings.store),
+        profile=settings.profile,
+        workers=settings.workers,
+        device=settings.device,
+    )
 
 
 def _kinds(failed: Iterable[str], studies: Mapping[str, Study]) -> str:

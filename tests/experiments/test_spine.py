@@ -118,18 +118,6 @@ def test_a_second_result_is_compared_and_the_first_one_stays(tmp_path):
     assert [f["kind"] for f in failures(store, study)] == ["differs"]
 
 
-def test_recorded_runs_serve_the_same_settings_and_no_others(tmp_path, monkeypatch):
-    table = swept([Slow(seed=k) for k in range(3)], Store(tmp_path / "then"))
-    table = table.drop(columns="milliseconds")  # a setting that came later
-    table = table.assign(run="an old key " + table.run, profile="laptop", value=42.0)
-    monkeypatch.setattr(spine.tables, "recorded", lambda name: table)
-    asked = [Slow(seed=0), Slow(seed=1, milliseconds=7), Slow(seed=2, fails=1), Slow(seed=9)]
-    known = spine._known({s.key: s for s in asked}, "then", "laptop")
-    assert list(known) == [asked[0].key]
-    assert known[asked[0].key][["run", "value"]].values.tolist() == [[asked[0].key, 42.0]]
-    assert not spine._known({s.key: s for s in asked}, "then", "quick")
-
-
 class Elsewhere(Executor):
     """An executor that somebody else wrote."""
 
