@@ -167,18 +167,6 @@ def test_gate_finds_remote_scripts_and_styles(build, tmp_path, page, remote):
     assert bool(build.remote_files(tmp_path)) == remote
 
 
-def test_published_edition_builds_without_warnings_and_network(build, tmp_path):
-    """What ``jupyter-book build book/`` makes of a fresh checkout."""
-    program = Path(sys.executable).parent / "jupyter-book"
-    command = [program, "build", "--quiet", "-W", "--keep-going", "--path-output", tmp_path]
-    run = subprocess.run([*command, ROOT / "book"], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-2000:]
-    html = tmp_path / "_build" / "html"
-    assert build.remote_files(html) == []
-    for notebook in NOTEBOOKS:
-        assert (html / "chapters" / f"{notebook.stem}.html").is_file()
-
-
 def test_failing_cell_is_shown_in_a_few_lines(build, tmp_path):
     output = {"output_type": "error", "ename": "ValueError", "evalue": "gamma=7: must be in [0, 1]"}
     cell = {"cell_type": "code", "source": ["x = 1\n"] * 40, "outputs": [output]}
