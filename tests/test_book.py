@@ -6,7 +6,6 @@ import ast
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 

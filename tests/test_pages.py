@@ -63,8 +63,8 @@ class Browser:
 
     def __init__(self, profile: Path) -> None:
         (theirs_in, self.out), (self.into, theirs_out) = os.pipe(), os.pipe()
-        flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
-        given = [*flags.split(), "--remote-debugging-pipe", f"--user-data-dir={profile}"]
+        flags = "--headless --no-sandbox --disable-gpu --no-first-run --remote-debugging-pipe"
+        given = [*flags.split(), "--disable-background-networking", f"--user-data-dir={profile}"]
         script = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'  # the two that it listens at
         self.process = subprocess.Popen(
             ["bash", "-c", script, str(CHROMIUM), *given],
