@@ -73,7 +73,9 @@ class CrtStudy(Study):
     """
 
     kind: ClassVar[str] = "crt"
-    LATER: ClassVar[frozenset[str]] = frozenset({"optimizer"})
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"optimizer", "long", "lora", "lora_alpha", "lora_targets", "precision"}
+    )
 
     method: Word
     model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
