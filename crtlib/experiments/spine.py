@@ -394,11 +394,11 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["crtlib.experiments.crt"])
         ours = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # so it finds what we have found
-        try:
+        try:  # it shall find what we have found
+            os.environ["PYTHONPATH"] = os.pathsep.join(map(str, sys.path))
             forkserver.ensure_running()
         finally:
-            del os.environ["PYTHONPATH"]
+            os.environ.pop("PYTHONPATH", None)
             os.environ |= {} if ours is None else {"PYTHONPATH": ours}
     return ProcessPoolExecutor(workers, context, _begin, (dict(os.environ),))
 
