@@ -151,9 +151,8 @@ def train(
         options = {"model": model, "init": init, "seed": seed, "device": device}
         options |= {"epochs": epochs} if epochs else {}
         options |= {"repeatable_noise": repeatable_noise, "odometer": odometer, "progress": True}
-        print(
-            plans.train_with(corpus, plan, out=out, **options).promise, NEXT.format(out), sep="\n"
-        )
+        planned = plans.train_with(corpus, plan, out=out, **options)
+        print(planned.promise, NEXT.format(out), sep="\n")
         return
     trained = own.train_on(card=model_card.of_training, progress=not quiet, **settings)
     if as_json:

@@ -174,7 +174,7 @@ def make(
         report = leakage.leakage(
             *(network, tokenizer, points), **options, public=other,
             own_words=used.name != "speaker", reading=found, device=device,
-            scorer=executor and partial(_scored, Path(model).resolve(), executor),
+            scorer=partial(_scored, Path(model).resolve(), executor) if executor else None,
         )  # fmt: skip
         decode = cast(Decode, tokenizer.decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import TypeVar
 
-In, Out = TypeVar("In"), TypeVar("Out")
+In = TypeVar("In")
+Out = TypeVar("Out")
 AHEAD = 8
 """Batches that are handed out before the first is back: memory holds no more of them."""
 
