@@ -24,6 +24,15 @@ SMALL = {
     "models": '["lstm"]',
     "methods": '["sgd", "crt"]',
     "ablation_gammas": "[0.05]",
+    "shapes.lstm.embedding": "8",
+    "shapes.lstm.hidden": "8",
+    "data.customersim.heldout": "30",
+}
+QUICK = {  # what "make book" runs whole
+    "dp_from_zero": {},
+    "language_models": {"dialogues": "30", "epochs": "4"},
+    "customersim": {"dialogues": "300"},
+    "amplification": {"gammas": "[0.0, 0.1, 0.5]", "epsilons": "[1.0, 4.0]"},
 }
 
 
@@ -43,11 +52,9 @@ def outputs(path, kind):
     return [o["data"][kind] for o in made if kind in o.get("data", {})]
 
 
-@pytest.mark.parametrize(
-    "name", ["dp_from_zero", "language_models", "customersim", "amplification"]
-)
-def test_quick_profile_runs(name, tmp_path):
-    done = papermill(name, tmp_path / "out.ipynb")
+@pytest.mark.parametrize("name", QUICK)
+def test_a_chapter_runs_with_other_parameters(name, tmp_path):
+    done = papermill(name, tmp_path / "out.ipynb", **QUICK[name])
     assert done.returncode == 0, done.stderr[-2000:]
     assert outputs(tmp_path / "out.ipynb", "image/svg+xml")
 
@@ -67,16 +74,16 @@ def test_canary_with_other_parameters_computes_only_what_is_missing(tmp_path):
     assert len(list(store.glob("*.json"))) == 6
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"gamas": "[0.1]"}, "gamas: unknown; allowed are profile"),
-        ({"gammas": "[7]"}, "gammas=[7]: must be a list of numbers in [0, 1]"),
-        ({"profile": "huge"}, "profile='huge': must be one of quick, laptop, paper"),
-        ({"shapes.lstm.hiden": "3"}, "shapes.lstm.hiden: unknown; allowed are embedding, hidden"),
-    ],
-)
-def test_bad_parameters_are_refused_in_one_line(parameters, message, tmp_path):
+BAD = [
+    ({"gamas": "[0.1]"}, "gamas: unknown; allowed are profile"),
+    ({"gammas": "[7]"}, "gammas=[7]: must be a list of numbers in [0, 1]"),
+    ({"profile": "huge"}, "profile='huge': must be one of quick, laptop, paper"),
+    ({"shapes.lstm.hiden": "3"}, "shapes.lstm.hiden: unknown; allowed are embedding, hidden"),
+]
+
+
+def test_a_bad_parameter_ends_a_chapter_in_one_line(tmp_path):
+    (parameters, message), *_ = BAD
     store = tmp_path / "store"
     done = papermill("canary", tmp_path / "out.ipynb", store=store, **parameters)
     assert done.returncode != 0
@@ -86,6 +93,14 @@ def test_bad_parameters_are_refused_in_one_line(parameters, message, tmp_path):
     assert errors[0]["traceback"] == [f"parameter refused: {errors[0]['evalue']}"]
     assert message in errors[0]["evalue"]
     assert not store.exists()
+
+
+@pytest.mark.parametrize(("parameters", "message"), BAD)
+def test_bad_parameters_are_refused_in_one_line(parameters, message):
+    canary = json.loads((ROOT / "notebooks" / "canary.ipynb").read_text())
+    with pytest.raises(settings.ParameterError) as refused:
+        given(canary, **parameters)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 # --------------------------------------------------------------------------- parameters cells

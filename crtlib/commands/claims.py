@@ -24,10 +24,10 @@ def claims(
     from crtlib.checks import check_choice
     from crtlib.experiments.claims import ledger, page
 
-    if paper is not None:
+    if paper:
         check_choice("paper", paper, tuple(ledger.PAPERS))
     table = ledger.errata() if errata else ledger.ledger()
-    if paper is not None:
+    if paper:
         name = ledger.PAPERS[paper] if errata else paper
         table = table[table.paper == name]
     if as_json:

@@ -36,6 +36,7 @@ from crtlib.training.bookkeeping import (
     Outer,
     UnknownLayer,
     Whole,
+    backward,
     clip_factors,
     gradient,
     trainable,
@@ -129,7 +130,7 @@ def plain_sum(
             interface.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
         )
         if h.requires_grad:
-            torch.autograd.backward([h], [d_h])
+            backward(h, d_h)
     return batch.restored(losses)[0]
 
 

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from crtlib import files
+from crtlib.optimizers import Adam, Optimizer, Sgd
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.noise import SECURE, Random
 from crtlib.training.phases import Event, Flags, Order, Phase, Points
@@ -35,7 +36,6 @@ CONTENT = (
     "seconds", "non_finite",
 )  # fmt: skip
 STREAMS: tuple[Stream, ...] = ("public order", "poisson", "noise")
-OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 @dataclass
@@ -61,7 +61,7 @@ class State:
     """All that the next phase depends on: the run so far, optimizers and generators."""
 
     run: Run
-    optimizers: dict[Kind, torch.optim.Optimizer]
+    optimizers: dict[Kind, Optimizer]
     generators: dict[Stream, Random]
 
     @classmethod
@@ -71,18 +71,19 @@ class State:
         """Before the first phase; the options are those of :func:`crtlib.training.loop.train`."""
         learning = list(trainable(model).values())
         kinds: tuple[Kind, ...] = ("public", "private")
+        device = device_of(model)
         # One kernel for all parameters; on a CPU it would round otherwise than stored runs did.
-        one = {"fused": True} if optimizer == "adam" and device_of(model).type == "cuda" else {}
-        optimizers: dict[Kind, torch.optim.Optimizer] = {
-            kind: OPTIMIZERS[optimizer](learning, lr=1.0, **one) for kind in kinds
+        fused = device.type == "cuda"
+        optimizers: dict[Kind, Optimizer] = {
+            kind: Adam(learning, fused=fused) if optimizer == "adam" else Sgd(learning)
+            for kind in kinds
         }
-        return cls(Run(model), optimizers, streams(seed, device_of(model), secure=secure))
+        return cls(Run(model), optimizers, streams(seed, device, secure=secure))
 
     def set_rates(self, rates: Mapping[Kind, float]) -> None:
         """The learning rate of each kind of update."""
         for kind, rate in rates.items():
-            for group in self.optimizers[kind].param_groups:
-                group["lr"] = rate
+            self.optimizers[kind].rate = rate
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -105,3 +105,12 @@ def test_the_page_escapes_and_the_terminal_has_a_line_a_row():
     assert "&lt;MASK&gt;" in page.html(table) and "<MASK>" not in page.html(table)
     assert page.text(table).startswith("agrees")
     assert json.loads(table.to_json(orient="records"))[0]["id"] == "crt-regex"
+
+
+def test_the_command_prints_every_paper_or_one(run):
+    code, out, _ = run("claims", "--json")
+    assert code == 0
+    assert len({row["paper"] for row in json.loads(out)}) == len(ledger.PAPERS)
+    code, out, _ = run("claims", "--json", "--paper", "hush")
+    assert {row["paper"] for row in json.loads(out)} == {"hush"}
+    assert run("claims", "--paper", "bible")[0] == 2

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -45,6 +46,16 @@ def swept(studies, store, **options):
 
 def failures(store, study):
     return [json.loads(line) for line in store.failures(study.key).read_text().splitlines()]
+
+
+def test_workers_have_the_environment_of_now_and_their_own_processes(monkeypatch):
+    """They are forks of one process, which began with another environment."""
+    for word in ("first", "second"):
+        monkeypatch.setenv("CRTLIB_TRIED", word)
+        with spine.process_pool(1) as pool:
+            assert pool.submit(os.getenv, "CRTLIB_TRIED").result() == word
+            assert pool.submit(os.getpid).result() != os.getpid()
+    assert os.getenv("PYTHONPATH") != os.pathsep.join(sys.path)
 
 
 def test_two_sweeps_of_one_store_share_the_work(tmp_path):

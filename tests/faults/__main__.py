@@ -107,17 +107,19 @@ HEAVY = ("hypothesis", "scipy.stats", "torch._dynamo", "transformers.models.gpt2
 CAUGHT = ("fails: AssertionError", "fails: Failed")  # the second: an error that did not come
 
 
-def plant_all(faults, jobs):
-    """Print a line a fault; the number of faults that were not caught."""
+def plant_all(faults, jobs, *, honest=True):
+    """Print a line a fault; the number of faults that were not caught. ``honest``: see the guards
+    pass first, which a run of the whole suite does beside us."""
     for module in {*HEAVY, *(fault.target.partition(":")[0] for fault in faults)}:
         importlib.import_module(module)  # once, before processes are forked
     guards = list(dict.fromkeys(fault.guard for fault in faults))
     # A process for each, forked: what is planted, and what a test leaves behind, dies with it.
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        honest = dict(zip(guards, pool.imap(verdict, guards), strict=True))
+        seen = pool.imap(verdict, guards) if honest else ["passes"] * len(guards)
+        passed = dict(zip(guards, seen, strict=True))
         survivors = 0
         for fault, said in zip(faults, pool.imap(planted, faults), strict=True):
-            before = honest[fault.guard]
+            before = passed[fault.guard]
             caught = before == "passes" and said in CAUGHT
             survivors += not caught
             why = "" if caught else f"  (without it: {before}; with it: {said}; {fault.guard})"
@@ -141,7 +143,7 @@ def main():
     if not faults:
         parser.error("no fault has that name")
     os.chdir(ROOT)
-    sys.exit(min(plant_all(faults, options.jobs), 1))
+    sys.exit(min(plant_all(faults, options.jobs, honest=not options.quick), 1))
 
 
 if __name__ == "__main__":
