@@ -31,8 +31,7 @@ def test_there_are_ten_rooms_and_the_commands(ours):
 
 def test_the_layers_are_those_of_the_contract():
     assert house.layers(ROOT / ".importlinter")[0] == {"__main__"}
-    ground = {"outputs", "intervals", "files", "checks", "optimizers"}
-    assert house.layers(ROOT / ".importlinter")[-1] == ground
+    assert house.layers(ROOT / ".importlinter")[-1] == {"outputs", "intervals", "files", "checks"}
 
 
 def planted(tmp_path, **modules):

@@ -382,6 +382,10 @@ MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
 pages from the system cost a GPT-2 a tenth of its time."""
 
 
+PRELOADED = ["crtlib.experiments.crt", "torch._dynamo"]
+"""What every worker needs; the second is what torch imports when the first optimizer is made."""
+
+
 def process_pool(workers: int) -> ProcessPoolExecutor:
     """Fresh processes that end with this one.
 
@@ -392,7 +396,7 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
         os.environ.setdefault(name, setting)
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["crtlib.experiments.crt"])
+        context.set_forkserver_preload(PRELOADED)
         ours = os.environ.get("PYTHONPATH")
         try:  # it shall find what we have found
             os.environ["PYTHONPATH"] = os.pathsep.join(map(str, sys.path))

@@ -19,7 +19,6 @@ for a learned policy it holds but for the traces that :func:`crtlib.screening.ra
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import os
 import re
@@ -39,7 +38,6 @@ from tqdm import tqdm
 
 from crtlib import files
 from crtlib.checks import check
-from crtlib.optimizers import Adam
 from crtlib.screening.policy import Floats, Labels, Policy, register, runs, words
 from crtlib.screening.teaching import Teaching, teaching
 from crtlib.text.records import Point
@@ -189,15 +187,15 @@ def fit(
         torch.manual_seed(seed)
         net = Net(1 + 2 * len(kinds))
         nn.init.normal_(net.embed.weight, std=0.1)
-        optimizer, steps = Adam(net.parameters(), rate=6e-3, fused=True), itertools.count()
+        optimizer = torch.optim.Adam(net.parameters(), lr=6e-3, fused=True)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
         for _ in tqdm(range(epochs), desc="tagger", unit="epoch", disable=not progress):
             rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
             for batch in _batches(rows, data):
-                net.zero_grad()
+                optimizer.zero_grad()
                 _loss(net, [data[i] for i in batch]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-                # Down to 5 % of the first rate, in a line.
-                optimizer.rate *= 1 - 0.95 / (epochs * batches - 0.95 * next(steps))
+                schedule.step()
     return Tagger(kinds, net.eval(), teaching(points))
 
 

@@ -20,7 +20,7 @@ import random
 import re
 import statistics as st
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -193,20 +193,6 @@ class Identity:
     address: str
 
 
-def _digits(bits: Callable[[int], int], pattern: str) -> str:
-    """``pattern`` with a random digit for each ``#``: those of ``random.choice``, which draws the
-    same bits, in a third of its time."""
-    out = []
-    for c in pattern:
-        if c == "#":
-            digit = bits(4)
-            while digit >= 10:
-                digit = bits(4)
-            c = str(digit)
-        out.append(c)
-    return "".join(out)
-
-
 @functools.cache
 def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
     """A database of ``size`` invented customers, a function of ``seed`` alone.
@@ -224,10 +210,12 @@ def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
 
     rng = random.Random(f"identities/{seed}")
     people = (Person, en_GB.Provider, en_IE.Provider, en_NZ.Provider)
-    pick, digits = rng.choice, functools.partial(_digits, rng.getrandbits)
-    lists = [set(person.last_names) for person in people]
+    pick, lists = rng.choice, [set(person.last_names) for person in people]
     last_names = sorted(name for name in set.union(*lists) if " " not in name)
     first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * size)
+
+    def digits(pattern: str) -> str:
+        return "".join(pick("0123456789") if c == "#" else c for c in pattern)
 
     def address(first: str, other: str) -> str:
         last = pick(last_names)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,28 +80,6 @@ def gradient(parameter: nn.Parameter) -> Tensor:
     """The ``.grad`` that sums are added to: :mod:`crtlib.training.examples` has made it."""
     assert parameter.grad is not None
     return parameter.grad
-
-
-class _From(torch.autograd.Function):
-    """Zero, whose gradient by ``h`` is said to be ``d_h``."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, d_h: Tensor) -> Tensor:
-        ctx.d_h = d_h
-        return h.new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return ctx.d_h, None
-
-
-def backward(h: Tensor, d_h: Tensor) -> None:
-    """Go back from ``h``, whose gradient is ``d_h``.
-
-    As ``h.backward(d_h)``, for which torch would load SymPy, 0.6 seconds, to compare two shapes.
-    """
-    with torch.enable_grad():
-        _From.apply(h, d_h).backward()  # type: ignore[no-untyped-call]
 
 
 # --------------------------------------------------------------------------- entries

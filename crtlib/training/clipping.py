@@ -36,7 +36,6 @@ from crtlib.training.bookkeeping import (
     Outer,
     UnknownLayer,
     Whole,
-    backward,
     clip_factors,
     gradient,
     trainable,
@@ -130,7 +129,7 @@ def plain_sum(
             interface.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
         )
         if h.requires_grad:
-            backward(h, d_h)
+            torch.autograd.backward([h], [d_h])
     return batch.restored(losses)[0]
 
 

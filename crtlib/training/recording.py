@@ -28,7 +28,6 @@ from crtlib.training.bookkeeping import (
     Outer,
     UnknownLayer,
     Whole,
-    backward,
     cross,
     outer,
     trainable,
@@ -160,7 +159,7 @@ class Book:
         for p in self.parameters.values():
             p.grad = None
         try:
-            backward(h, d_h)
+            torch.autograd.backward([h], [d_h])
             for name, p in self.parameters.items():
                 if p.grad is not None:
                     raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")

@@ -24,7 +24,6 @@ import torch
 from torch import nn
 
 from crtlib import files
-from crtlib.optimizers import Adam, Optimizer, Sgd
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.noise import SECURE, Random
 from crtlib.training.phases import Event, Flags, Order, Phase, Points
@@ -36,6 +35,7 @@ CONTENT = (
     "seconds", "non_finite",
 )  # fmt: skip
 STREAMS: tuple[Stream, ...] = ("public order", "poisson", "noise")
+OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 @dataclass
@@ -61,7 +61,7 @@ class State:
     """All that the next phase depends on: the run so far, optimizers and generators."""
 
     run: Run
-    optimizers: dict[Kind, Optimizer]
+    optimizers: dict[Kind, torch.optim.Optimizer]
     generators: dict[Stream, Random]
 
     @classmethod
@@ -71,19 +71,18 @@ class State:
         """Before the first phase; the options are those of :func:`crtlib.training.loop.train`."""
         learning = list(trainable(model).values())
         kinds: tuple[Kind, ...] = ("public", "private")
-        device = device_of(model)
         # One kernel for all parameters; on a CPU it would round otherwise than stored runs did.
-        fused = device.type == "cuda"
-        optimizers: dict[Kind, Optimizer] = {
-            kind: Adam(learning, fused=fused) if optimizer == "adam" else Sgd(learning)
-            for kind in kinds
+        one = {"fused": True} if optimizer == "adam" and device_of(model).type == "cuda" else {}
+        optimizers: dict[Kind, torch.optim.Optimizer] = {
+            kind: OPTIMIZERS[optimizer](learning, lr=1.0, **one) for kind in kinds
         }
-        return cls(Run(model), optimizers, streams(seed, device, secure=secure))
+        return cls(Run(model), optimizers, streams(seed, device_of(model), secure=secure))
 
     def set_rates(self, rates: Mapping[Kind, float]) -> None:
         """The learning rate of each kind of update."""
         for kind, rate in rates.items():
-            self.optimizers[kind].rate = rate
+            for group in self.optimizers[kind].param_groups:
+                group["lr"] = rate
 
 
 def device_of(model: nn.Module) -> torch.device:
