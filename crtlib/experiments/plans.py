@@ -343,26 +343,23 @@ def train_with(
         progress=progress,
     )
     trained = Trained(run, made, summary, _accounted(run, made, plan))
-    options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
     secret = operating_system.token_bytes(32)
-    recipe: dict[str, Any] = {
-        "command": "train",
-        "options": options,
-        "inputs": {name: outputs.keyed(outputs.content(path), secret)
-                   for name, path in (("corpus", corpus), ("plan", plan))},
-    }  # fmt: skip
-    base = pretrained.base(init)
+    read_from = {"corpus": outputs.content(corpus), "plan": outputs.content(plan)}
+    options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
     recurrent = spec if spec is not None and spec.recurrent else None
+    public = ("*",) if trained.holds and not repeatable_noise else ()
+    inputs = outputs.keyed(read_from, secret)
     with outputs.staged(
-        out, public=("*",) if trained.holds and not repeatable_noise else (), **recipe
+        out, command="train", options=options, inputs=inputs, public=public
     ) as part:
-        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json", base=base)
+        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json",
+                  base=pretrained.base(init))  # fmt: skip
         files.write_text(part / "guarantee.txt", trained.promise + "\n")
         weights = outputs.sha256(part / "model.safetensors")
         meter.finish(weights)
         head = record.head(secret, run.model, weights, init)
-        facts = record.about(corpus, text, sha)
-        record.save(head | {"corpus": facts} | _record(trained, meter, plan, clip_norm), work(out))
+        head |= {"corpus": record.about(corpus, text, sha)}
+        record.save(head | _record(trained, meter, plan, clip_norm), work(out))
     _write_secrets(trained, work(out))
     return trained
 
