@@ -131,18 +131,13 @@ def noise_multiplier(
     floor, _ = _least(others, probabilities, counts, allowed[rest], neighbouring_relation)
     laws = [mixtures.poisson_binomial(_of(incidence, probabilities, j)) for j in worst]
 
-    def broken(
-        s: float,
-    ) -> (
-        tuple[Array, float, float] | None
-    ):  # the first promise that noise s does not keep: worst first
+    def reached(law: Array, s: float, prior: float) -> float:
+        how = {"neighbouring_relation": neighbouring_relation}
+        return tight_posterior(law, s, steps, prior, **how)[1]
+
+    def broken(s: float) -> tuple[Array, float, float] | None:  # worst first
         for j, law in zip(worst, laws, strict=True):
-            if (
-                tight_posterior(
-                    law, s, steps, float(p[j]), neighbouring_relation=neighbouring_relation
-                )[1]
-                > r[j]
-            ):
+            if reached(law, s, float(p[j])) > r[j]:
                 return law, float(p[j]), r[j]
         return None
 
@@ -151,12 +146,7 @@ def noise_multiplier(
         low, high = floor, sigma
         while high > low * (1 + 1e-4):
             middle = math.sqrt(low * high)
-            kept = (
-                tight_posterior(
-                    law, middle, steps, prior_j, neighbouring_relation=neighbouring_relation
-                )[1]
-                <= posterior_j
-            )
+            kept = reached(law, middle, prior_j) <= posterior_j
             low, high = (low, middle) if kept else (middle, high)
         floor = high
     return min(floor, sigma)
@@ -411,18 +401,9 @@ def plan(
     budgets = np.minimum(scale * divergence(p, r) ** TARGETS[targets], sizes)
     optimum = secret_lp.solve(held, budgets, solver=solver)
     q, certain = sampling_probabilities(optimum.weights, batch_size)
-    sigma = noise_multiplier(
-        held,
-        q,
-        p,
-        r,
-        steps=steps,
-        neighbouring_relation=neighbouring_relation,
-        accounting=accounting,
-    )
-    ratios = (
-        steps * kl(held, q, sigma, neighbouring_relation=neighbouring_relation) / divergence(p, r)
-    )
+    how: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
+    sigma = noise_multiplier(held, q, p, r, steps=steps, accounting=accounting, **how)
+    ratios = steps * kl(held, q, sigma, **how) / divergence(p, r)
     binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
     return Plan(
         incidence=held,

@@ -91,8 +91,7 @@ def documents(
     if any(not p.user for p in points):
         raise ValueError(NO_USER)
     out = []
-    texts = [p.text for p in points]
-    coded = backend(tokenizer).encode_batch(texts, add_special_tokens=False)
+    coded = backend(tokenizer).encode_batch([p.text for p in points], add_special_tokens=False)
     for point, e in zip(points, coded, strict=True):
         spans = []
         for s in point.secrets:
@@ -363,9 +362,7 @@ class Leakage:
         return self.sequences[self.sequences.users_in_d == 1]
 
     def fewer(self, p: int) -> pd.DataFrame:
-        """The sequences that the model completes for fewer than ``p`` users (Section 4's filter,
-        with an eye on k-anonymity): more than the unique ones where people share a secret."""
-        check("p", p, p >= 1, "at least 1")
+        """The sequences that the model completes for fewer than ``p`` users (Section 4)."""
         return self.sequences[self.sequences.users_in_s < p]
 
     def owners(self) -> set[str]:
@@ -391,7 +388,7 @@ def leakage(
 
     ``own_words``: what a template puts around the texts is context, and never counted.
     ``reading``: the points read already (:func:`read`, :func:`crtlib.attacks.reading.scan`).
-    ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.public_models` for two ways to
+    ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.leakage` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
     """
     rows = len(interface.head(model).weight)

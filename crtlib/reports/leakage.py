@@ -165,7 +165,7 @@ def make(
             template, Path(model), dialogues, network, tokenizer, cover.unit, device
         )
         points = templates.points(dialogues, cover.unit, used)
-        found = executor and _elsewhere(executor, Path(model), network, tokenizer, points, used)
+        found = _elsewhere(executor, Path(model), network, tokenizer, points, used)
         if prefix_scan:
             found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
                                        k=top_k, device=device)  # fmt: skip
@@ -183,14 +183,17 @@ def make(
 
 
 def _elsewhere(
-    executor: Executor,
+    executor: Executor | None,
     folder: Path,
     network: nn.Module,
     tokenizer: Bpe | PreTrainedTokenizerBase,
     points: Sequence[Point],
     used: Template,
-) -> leakage.Reading:
-    """The points as the model of ``folder`` reads them, on an executor."""
+) -> leakage.Reading | None:
+    """The points as the model of ``folder`` reads them, on an executor; None where there is none:
+    they are read here then."""
+    if executor is None:
+        return None
     scorer = partial(_scored, folder.resolve(), executor)
     own = used.name != "speaker"
     return leakage.read(network, tokenizer, points, own_words=own, scorer=scorer)
