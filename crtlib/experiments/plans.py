@@ -322,8 +322,8 @@ def train_with(
     text, sha = corpora.load(corpus), corpora.corpus_hash(corpus)
     points = units.points(text, _unit(plan, sha))
     made, summary = read(plan, points)
-    outputs.check_folder(out, inputs=[corpus, plan])
-    files.check_writable(out)
+    if outputs.check_folder(out, inputs=[corpus, plan]).exists():
+        files.check_writable(out)
     shape = {"embedding": hidden, "hidden": hidden, "context": context}
     net, tokenizer, spec = _model(model, init, _free(points, made), vocab_size, shape, seed)
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
