@@ -26,6 +26,7 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -223,8 +224,11 @@ def _has_place(path: Path) -> None:
     above = next((p for p in path.absolute().parents if os.path.lexists(p)), Path("/"))
     if not above.is_dir():
         raise ValueError(f"--out: {path} lies in {above}, which is no folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"--out: {path} lies in {above}, where nothing can be written")
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError:
+        raise ValueError(f"--out: {path} lies in {above}, which cannot be written") from None
 
 
 def check_folder(

@@ -242,7 +242,6 @@ def test_any_number_of_threads_gives_the_same(home, run, tmp_path):
     assert found[0] == found[1] == found[2]
     for name, one in weights[0].items():
         far = max(float((one - other[name]).abs().max()) for other in weights)
-        print(name, far)
         assert far < 1e-4, (name, far)
 
 

@@ -74,6 +74,8 @@ def test_save_and_load(tmp_path):
 def test_a_small_vocabulary_is_refused():
     with pytest.raises(ValueError, match="vocab_size=100: must be at least 259"):
         tokenizer.train_bpe(["a"], vocab_size=100)
+    with pytest.raises(ValueError, match="must be at most 1,048,576"):
+        tokenizer.train_bpe(["a"], vocab_size=2**63)
 
 
 def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():

@@ -34,7 +34,7 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,10 +53,6 @@ from crtlib.text.tokenizer import Bpe, backend, bos
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-Scorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.ndarray]]]
-"""What scores texts: see :func:`crtlib.models.scoring.token_scores`."""
 
 
 # --------------------------------------------------------------------------- text and scores
@@ -121,14 +117,13 @@ def score(
     *,
     bos: int | None,
     device: torch.device | str | None = None,
-    scorer: Scorer | None = None,
+    scorer: scoring.Scorer | None = None,
 ) -> Scores:
     """Score every token of the documents, each distinct text once (in dialogues most repeat).
     ``scorer`` does it in another place, as :func:`crtlib.models.scoring.token_scores` does here."""
     texts, place = distinct(documents, bos)
     lead = [] if bos is not None else [0]
-    scorer = scorer or partial(scoring.token_scores, model, device=device)
-    logprobs, ranks = scorer(texts)
+    logprobs, ranks = (scorer or partial(scoring.token_scores, model, device=device))(texts)
     logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in logprobs]
     ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in ranks]
     return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
@@ -151,15 +146,10 @@ class Reading(NamedTuple):
 
 
 def read(
-    model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
-    points: Sequence[Point],
-    *,
-    own_words: bool = False,
-    start: bool = True,
-    device: torch.device | str | None = None,
-    scorer: Scorer | None = None,
-) -> Reading:
+    model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase, points: Sequence[Point], *,
+    own_words: bool = False, start: bool = True, device: torch.device | str | None = None,
+    scorer: scoring.Scorer | None = None,
+) -> Reading:  # fmt: skip
     """Score the points; ``own_words`` counts no token of the template around them, ``start``
     reads each after the token that begins a text, where there is one."""
     texts = documents(points, tokenizer)
@@ -393,12 +383,11 @@ def leakage(
     own_words: bool = False,
     reading: Reading | None = None,
     device: torch.device | str | None = None,
-    scorer: Scorer | None = None,
 ) -> Leakage:
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
 
     ``own_words``: what a template puts around the texts is context, and never counted.
-    ``reading``: the points read already (:func:`crtlib.attacks.reading.scan`).
+    ``reading``: the points read already (:func:`read`, :func:`crtlib.attacks.reading.scan`).
     ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.leakage` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
     """
@@ -409,7 +398,7 @@ def leakage(
     if public is not None and len(interface.head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
     if reading is None:
-        reading = read(model, tokenizer, points, own_words=own_words, device=device, scorer=scorer)
+        reading = read(model, tokenizer, points, own_words=own_words, device=device)
     texts, scores, answered = reading
     start = bos(tokenizer)
     other = score(public, texts, bos=start, device=device) if public is not None else None
@@ -461,11 +450,7 @@ class Recall:
 
 
 def report_recall(
-    model: nn.Module,
-    report: Leakage,
-    *,
-    bos: int | None,
-    users: set[str] | None = None,
+    model: nn.Module, report: Leakage, *, bos: int | None, users: set[str] | None = None
 ) -> Recall:
     """Recall of the report itself on the labelled secrets of these users (all by default).
 

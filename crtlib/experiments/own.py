@@ -276,8 +276,8 @@ def _check(out: str | os.PathLike[str], corpus: str | os.PathLike[str]) -> None:
     if outputs.marker(out) is not None:
         (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
-    outputs.check_folder(out, inputs=[corpus])
-    files.check_writable(out)
+    if outputs.check_folder(out, inputs=[corpus]).exists():
+        files.check_writable(out)
 
 
 def work(out: str | os.PathLike[str]) -> Path:

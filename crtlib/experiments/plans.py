@@ -322,16 +322,14 @@ def train_with(
     text, sha = corpora.load(corpus), corpora.corpus_hash(corpus)
     points = units.points(text, _unit(plan, sha))
     made, summary = read(plan, points)
-    outputs.check_folder(out, inputs=[corpus, plan])
-    files.check_writable(out)
-    free = _free(points, made)
+    if outputs.check_folder(out, inputs=[corpus, plan]).exists():
+        files.check_writable(out)
     shape = {"embedding": hidden, "hidden": hidden, "context": context}
-    net, tokenizer, spec = _model(model, init, free, vocab_size, shape, seed)
+    net, tokenizer, spec = _model(model, init, _free(points, made), vocab_size, shape, seed)
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
-    meter = _meter(corpus, sha, summary, odometer, Path(out))
-    meter.secret = not repeatable_noise
+    meter = _meter(corpus, sha, summary, odometer, Path(out), not repeatable_noise)
     run = train(
         net.to(device_by_name(device)),
         methods.by_name("lp_weighted").phases(constants),
@@ -343,26 +341,22 @@ def train_with(
         progress=progress,
     )
     trained = Trained(run, made, summary, _accounted(run, made, plan))
-    options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
     secret = operating_system.token_bytes(32)
-    recipe: dict[str, Any] = {
-        "command": "train",
-        "options": options,
-        "inputs": {name: outputs.keyed(outputs.content(path), secret)
-                   for name, path in (("corpus", corpus), ("plan", plan))},
-    }  # fmt: skip
-    base = pretrained.base(init)
+    options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
     recurrent = spec if spec is not None and spec.recurrent else None
+    public = ("*",) if trained.holds and not repeatable_noise else ()
+    inputs = outputs.keyed(outputs.hashed({"corpus": corpus, "plan": plan}), secret)
     with outputs.staged(
-        out, public=("*",) if trained.holds and not repeatable_noise else (), **recipe
+        out, command="train", options=options, inputs=inputs, public=public
     ) as part:
-        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json", base=base)
+        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json",
+                  base=pretrained.base(init))  # fmt: skip
         files.write_text(part / "guarantee.txt", trained.promise + "\n")
         weights = outputs.sha256(part / "model.safetensors")
         meter.finish(weights)
         head = record.head(secret, run.model, weights, init)
-        facts = record.about(corpus, text, sha)
-        record.save(head | {"corpus": facts} | _record(trained, meter, plan, clip_norm), work(out))
+        head |= {"corpus": record.about(corpus, text, sha)}
+        record.save(head | _record(trained, meter, plan, clip_norm), work(out))
     _write_secrets(trained, work(out))
     return trained
 
@@ -438,6 +432,7 @@ def _meter(
     summary: dict[str, Any],
     place: str | os.PathLike[str] | None,
     out: Path,
+    secret: bool,
 ) -> Meter:
     facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
     facts |= {
@@ -447,7 +442,7 @@ def _meter(
         "delta2": 1.0,
     }
     home = Path(place) if place is not None else ledger.find(corpus, sha)
-    return Meter(home, facts, secret=True, protects=False, mark=work(out) / "unfinished.run")
+    return Meter(home, facts, secret=secret, protects=False, mark=work(out) / "unfinished.run")
 
 
 def _unit(folder: str | os.PathLike[str], corpus: str) -> str:

@@ -123,6 +123,10 @@ def over_tokens(
     return out
 
 
+Scorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.ndarray]]]
+"""What scores texts as :func:`token_scores` does, here or elsewhere."""
+
+
 def batches(sequences: Sequence[Sequence[int]], batch_tokens: int = 16_384) -> list[list[int]]:
     """Which sequences are read together, by their places: the longest first, those of one token,
     which predict nothing, nowhere."""

@@ -155,9 +155,8 @@ def make(
     folders = {"model": model} | ({} if public is None else {"public": public})
     dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
     folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
-    its = outputs.keyed(outputs.content(corpus), key)
-    recipe: dict = {"command": "report", "options": options | how,
-                    "inputs": folders | {"corpus": its}}  # fmt: skip
+    its = folders | {"corpus": outputs.keyed(outputs.content(corpus), key)}
+    recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
         return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
@@ -165,7 +164,8 @@ def make(
         used, fit = _template(
             template, Path(model), dialogues, network, tokenizer, cover.unit, device
         )
-        points, found = templates.points(dialogues, cover.unit, used), None
+        points = templates.points(dialogues, cover.unit, used)
+        found = _elsewhere(executor, Path(model), network, tokenizer, points, used)
         if prefix_scan:
             found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
                                        k=top_k, device=device)  # fmt: skip
@@ -174,13 +174,29 @@ def make(
         report = leakage.leakage(
             *(network, tokenizer, points), **options, public=other,
             own_words=used.name != "speaker", reading=found, device=device,
-            scorer=partial(_scored, Path(model).resolve(), executor) if executor else None,
         )  # fmt: skip
         decode = cast(Decode, tokenizer.decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
     with files.replacing(_key_file(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
+
+
+def _elsewhere(
+    executor: Executor | None,
+    folder: Path,
+    network: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    points: Sequence[Point],
+    used: Template,
+) -> leakage.Reading | None:
+    """The points as the model of ``folder`` reads them, on an executor; None where there is none:
+    they are read here then."""
+    if executor is None:
+        return None
+    scorer = partial(_scored, folder.resolve(), executor)
+    own = used.name != "speaker"
+    return leakage.read(network, tokenizer, points, own_words=own, scorer=scorer)
 
 
 @lru_cache(maxsize=1)

@@ -188,6 +188,10 @@ def plain(tokenizer: Tokenizer, bos_token: str = BOS, eos_token: str = EOS) -> B
     return Bpe(Tokenizer.from_str(json.dumps(content)).to_str(), bos_token, eos_token)
 
 
+MOST = 1 << 20
+"""Tokens of the largest vocabulary: room for it is made before the text is read."""
+
+
 def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
     """Train on ``texts``, which must be PUBLIC: merges are learned from them and are released.
 
@@ -195,12 +199,15 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
     one token). The 256 bytes are always present, so any text can be encoded. The vocabulary may
     be smaller than ``vocab_size`` where the public text offers no more merges.
 
-    Raises ``ValueError`` where ``vocab_size`` does not leave room for bytes and special tokens.
+    Raises ``ValueError`` where ``vocab_size`` does not leave room for bytes and special tokens, or
+    is above ``MOST``.
     """
     special = [BOS, EOS, MASK]
     floor = 256 + len(special)
     if vocab_size < floor:
         raise ValueError(f"vocab_size={vocab_size}: must be at least {floor} (bytes and specials)")
+    if vocab_size > MOST:
+        raise ValueError(f"vocab_size={vocab_size}: must be at most {MOST:,}")
     tokenizer = Tokenizer(models.BPE())
     # ByteLevel puts a space in front of words; Digits comes first so that " 4" is " " and "4".
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
