@@ -115,17 +115,27 @@ def ranks(
     return np.array(out)
 
 
-def canary_exposure(model: nn.Module, tokenizer: Bpe, secrets: Sequence[str]) -> np.ndarray:
-    """Exposure in bits of each six-digit canary of :mod:`crtlib.text.canaries`, ``(n,)``."""
+def canary_exposure(
+    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, carrier: str | None = None
+) -> np.ndarray:
+    """Exposure in bits of each six-digit canary, ``(n,)``; ``carrier`` is the text before its
+    digits, by default that of :mod:`crtlib.text.canaries`."""
     digits = np.array([[int(c) for c in s] for s in secrets])
-    before = tokenizer.encode_prefix(planted.prefix())
+    before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
     return exposure(ranks(model, before, tokenizer.digits, digits), SPACE)
 
 
 def sampled_exposure(
-    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, seed: int, samples: int = SAMPLES
+    model: nn.Module,
+    tokenizer: Bpe,
+    secrets: Sequence[str],
+    *,
+    seed: int,
+    samples: int = SAMPLES,
+    carrier: str | None = None,
 ) -> np.ndarray:
-    """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``.
+    """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``;
+    ``carrier`` as of :func:`canary_exposure`.
 
     At most log2(samples + 1): who stands first among a thousand has 10 bits or more. The exact one
     asks a model 111,111 times, which takes a large one hours on a CPU.
@@ -133,7 +143,8 @@ def sampled_exposure(
     others = [s for s in planted.make(samples + len(secrets), seed=seed) if s not in set(secrets)]
     texts = [*secrets, *others[:samples]]
     digits = np.array([[int(c) for c in text] for text in texts])
-    before, scores = tokenizer.encode_prefix(planted.prefix()), np.empty(len(texts))
+    before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
+    scores = np.empty(len(texts))
     alike = np.lexsort(digits.T[::-1])  # what begins alike is read together
     for rows in np.split(alike, range(STATES_AT_ONCE, len(texts), STATES_AT_ONCE)):
         scores[rows] = _scores(model.eval(), before, tokenizer.digits, digits[rows])
@@ -226,10 +237,13 @@ def _measured(subject: Subject) -> list[Row]:
         return []
     if sum(p.numel() for p in subject.model.parameters()) > LARGE and not _on_gpu(subject.model):
         bits = sampled_exposure(
-            subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed
-        )
+            subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed,
+            carrier=subject.carrier,
+        )  # fmt: skip
         return [("exposure_sampled", k, float(x)) for k, x in enumerate(bits)]
-    bits = canary_exposure(subject.model, subject.tokenizer, subject.canaries)
+    bits = canary_exposure(
+        subject.model, subject.tokenizer, subject.canaries, carrier=subject.carrier
+    )
     return [("exposure", k, float(x)) for k, x in enumerate(bits)]
 
 

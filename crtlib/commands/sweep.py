@@ -18,7 +18,9 @@ def sweep(
             help="crt, tuning, authors, start, axis, leakage, secrets, games, screening."
         ),
     ],
-    profile: Annotated[str, typer.Option(help="quick, laptop, paper, paper_lstm or smollm2.")] = "quick",
+    profile: Annotated[
+        str, typer.Option(help="quick, laptop, paper, paper_lstm or smollm2.")
+    ] = "quick",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
