@@ -15,7 +15,7 @@ def sweep(
     name: Annotated[
         str,
         typer.Argument(
-            help="crt, tuning, authors, start, axis, leakage, secrets, games, screening."
+            help="crt, tuning, authors, start, carriers, axis, leakage, secrets, games, screening."
         ),
     ],
     profile: Annotated[

@@ -16,6 +16,7 @@ from typing import Any
 
 from crtlib.experiments import data, search
 from crtlib.experiments.axis import ARMS, AxisStudy
+from crtlib.experiments.carriers import CARRIERS, CarrierStudy
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
 from crtlib.experiments.leakage import LeakageStudy
@@ -219,6 +220,12 @@ def _trial(
 ) -> CrtStudy:
     chosen = {name: draw[name] for name in methods.by_name(method).searched} | dict(start or {})
     return _study(settings, corpus, method, model, settings.gamma, data.TUNING_SEED, chosen)
+
+
+def carriers_grid(settings: Settings) -> list[CarrierStudy]:
+    """A pre-trained model before it is fine-tuned: one seed, as there is nothing to train."""
+    init = settings.shapes.pretrained.init
+    return [CarrierStudy(seed=0, init=init, carrier=carrier) for carrier in CARRIERS]
 
 
 def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:

@@ -39,11 +39,11 @@ def base(name: str | Path) -> str:
     return Path(name).name if Path(name).is_dir() else str(name)
 
 
-def config_of(name: str | Path) -> Any:
-    """The configuration of a causal model, without dropout: its randomness would be no stream of
-    the run (:func:`crtlib.training.layers.refuse_unfit`).
+def config_of(name: str | Path, *, masked: bool = False) -> Any:
+    """The configuration of a causal model, or of a ``masked`` one (BERT), without dropout: its
+    randomness would be no stream of the run (:func:`crtlib.training.layers.refuse_unfit`).
 
-    Raises ``ValueError`` for a model that is not causal, for pickled weights and for an adapter.
+    Raises ``ValueError`` for a model of another kind, for pickled weights and for an adapter.
     """
     from transformers import AutoConfig
 
@@ -61,7 +61,9 @@ def config_of(name: str | Path) -> Any:
         first = (str(error).splitlines() or [""])[0]
         raise ValueError(f"{said}: no model of transformers found ({first})") from None
     kinds = config.architectures or [""]
-    if config.is_encoder_decoder or any("MaskedLM" in kind for kind in kinds):
+    if masked and (config.model_type != "bert" or not any("ForMaskedLM" in k for k in kinds)):
+        raise ValueError(f"{said}: is a {kinds[0]}; a BertForMaskedLM is needed")
+    if config.is_encoder_decoder or (any("MaskedLM" in kind for kind in kinds) and not masked):
         raise ValueError(f"{said}: is a {kinds[0]}; a causal model is needed")
     for key, value in config.to_dict().items():
         if "drop" in key and isinstance(value, float):
@@ -83,20 +85,22 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load(name_or_folder: str | Path) -> nn.Module:
-    """A causal model of the hub, or of a local folder, in float32; safetensors files only.
+def load(name_or_folder: str | Path, *, masked: bool = False) -> nn.Module:
+    """A causal (or ``masked``) model of the hub, or of a local folder, in float32; safetensors
+    files only.
 
     Raises ``ValueError`` if its logits are not a linear map of its last hidden state (with an
     optional soft cap): the fused loss and the scores would not be those of the model.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    config = config_of(name_or_folder)
+    config = config_of(name_or_folder, masked=masked)
     options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
     if getattr(config, "attn_logit_softcapping", None):
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out
     with quiet():
-        model = AutoModelForCausalLM.from_pretrained(
+        kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+        model: nn.Module = kind.from_pretrained(
             str(name_or_folder), config=config, dtype=torch.float32, **options
         ).eval()
     probe = torch.arange(4)[None]
