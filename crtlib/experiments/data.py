@@ -55,7 +55,7 @@ class Recipe(Protocol):
     @property
     def seed(self) -> int: ...
     @property
-    def unit(self) -> Literal["turn", "dialogue"]: ...
+    def unit(self) -> Literal["turn", "dialogue", "user"]: ...
     @property
     def policy(self) -> str: ...
     @property
@@ -316,7 +316,7 @@ def policies(study: Recipe) -> tuple[Policy, Policy]:
 
 @functools.lru_cache(maxsize=2)
 def _tagger(
-    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue"]
+    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue", "user"]
 ) -> tuple[Policy, Policy]:
     """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
 
@@ -340,6 +340,7 @@ def _tokenizer(
     ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
     silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
     by_turn = study.unit == "turn"
+    corpus = units.people(corpus) if study.unit == "user" else corpus
     turns = points if by_turn else templates.points(corpus, "turn", form)
     speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
     if not by_turn:
