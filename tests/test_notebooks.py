@@ -189,6 +189,7 @@ TAKES = {  # by chapter: one dotted name that it has, None where it has none
     "membership": "data.customersim.vocab_size",
     "own_data": None,
     "pitfalls": None,
+    "pretrained": None,
     "reconstruction_bounds": None,
     "screening": "data.schema_guided.labelled",
     "secret_protection": "model.hidden",

@@ -27,6 +27,7 @@ import pandas as pd
 from torch import nn
 
 from crtlib.intervals import Band
+from crtlib.text import canaries as canaries_text
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 
@@ -42,7 +43,8 @@ class Subject:
     read them, ``others`` points of the same source, of people whom no run has read. ``canaries``
     are the planted secrets, ``seed`` is that of the run. ``reference`` is a model of the same
     tokenizer, where there is one: it has read neither ``points`` nor ``others``, but best text of
-    their kind, so that it knows what such secrets look like.
+    their kind, so that it knows what such secrets look like. ``carrier`` is the text before the
+    digits of a canary.
     """
 
     model: nn.Module = field(repr=False)
@@ -52,6 +54,7 @@ class Subject:
     others: tuple[Point, ...] = field(repr=False)
     canaries: tuple[str, ...] = field(repr=False)
     seed: int
+    carrier: str = field(default_factory=canaries_text.prefix, repr=False)
     reference: nn.Module | None = field(default=None, repr=False)
 
 

@@ -115,38 +115,62 @@ def ranks(
     return np.array(out)
 
 
-def canary_exposure(model: nn.Module, tokenizer: Bpe, secrets: Sequence[str]) -> np.ndarray:
-    """Exposure in bits of each six-digit canary of :mod:`crtlib.text.canaries`, ``(n,)``."""
+def canary_exposure(
+    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, carrier: str | None = None
+) -> np.ndarray:
+    """Exposure in bits of each six-digit canary, ``(n,)``; ``carrier`` is the text before its
+    digits, by default that of :mod:`crtlib.text.canaries`."""
     digits = np.array([[int(c) for c in s] for s in secrets])
-    before = tokenizer.encode_prefix(planted.prefix())
+    before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
     return exposure(ranks(model, before, tokenizer.digits, digits), SPACE)
 
 
 def sampled_exposure(
-    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, seed: int, samples: int = SAMPLES
+    model: nn.Module,
+    tokenizer: Bpe,
+    secrets: Sequence[str],
+    *,
+    seed: int,
+    samples: int = SAMPLES,
+    carrier: str | None = None,
 ) -> np.ndarray:
-    """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``.
+    """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``;
+    ``carrier`` as of :func:`canary_exposure`.
 
     At most log2(samples + 1): who stands first among a thousand has 10 bits or more. The exact one
     asks a model 111,111 times, which takes a large one hours on a CPU.
     """
     others = [s for s in planted.make(samples + len(secrets), seed=seed) if s not in set(secrets)]
     texts = [*secrets, *others[:samples]]
-    letters = torch.tensor([[tokenizer.digits[int(c)] for c in text] for text in texts])
-    state, logprobs = scoring.start(model.eval(), tokenizer.encode_prefix(planted.prefix()))
-    totals = []
-    for block in letters.to(logprobs.device).split(STATES_AT_ONCE):
-        here, now = state.select(torch.zeros(len(block), dtype=torch.long)), logprobs
-        now = now.expand(len(block), -1)
-        total = now.gather(1, block[:, :1])[:, 0]
-        for t in range(1, block.shape[1]):
-            here, now = scoring.step(model, here, block[:, t - 1])
-            total = total + now.gather(1, block[:, t : t + 1])[:, 0]
-        totals.append(total)
-    scores = torch.cat(totals).double().cpu().numpy()
+    digits = np.array([[int(c) for c in text] for text in texts])
+    before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
+    scores = np.empty(len(texts))
+    alike = np.lexsort(digits.T[::-1])  # what begins alike is read together
+    for rows in np.split(alike, range(STATES_AT_ONCE, len(texts), STATES_AT_ONCE)):
+        scores[rows] = _scores(model.eval(), before, tokenizer.digits, digits[rows])
     own, rest = scores[: len(secrets), None], scores[len(secrets) :]
     share = (1 + (rest > own).sum(1)) / (1 + len(rest))
     return np.asarray(-np.log2(share))
+
+
+def _scores(
+    model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], texts: np.ndarray
+) -> np.ndarray:
+    """Log-probability after ``prefix`` of each text, rows of letter indices ``(n, length)``; what
+    several begin with is read once."""
+    letters = torch.as_tensor(list(alphabet), device=next(model.parameters()).device)
+    state, logprobs = scoring.start(model, prefix)
+    at, total = np.zeros(len(texts), dtype=int), torch.zeros(len(texts), device=letters.device)
+    for t in range(texts.shape[1]):
+        total += logprobs[torch.as_tensor(at), letters[torch.as_tensor(texts[:, t])]]
+        if t + 1 < texts.shape[1]:
+            heads, first, now = np.unique(
+                texts[:, : t + 1], axis=0, return_index=True, return_inverse=True
+            )
+            state = state.select(torch.as_tensor(at[first], device=letters.device))
+            state, logprobs = scoring.step(model, state, letters[torch.as_tensor(heads[:, t])])
+            at = now
+    return np.asarray(total.double().cpu())
 
 
 def chance_band(
@@ -213,10 +237,13 @@ def _measured(subject: Subject) -> list[Row]:
         return []
     if sum(p.numel() for p in subject.model.parameters()) > LARGE and not _on_gpu(subject.model):
         bits = sampled_exposure(
-            subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed
-        )
+            subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed,
+            carrier=subject.carrier,
+        )  # fmt: skip
         return [("exposure_sampled", k, float(x)) for k, x in enumerate(bits)]
-    bits = canary_exposure(subject.model, subject.tokenizer, subject.canaries)
+    bits = canary_exposure(
+        subject.model, subject.tokenizer, subject.canaries, carrier=subject.carrier
+    )
     return [("exposure", k, float(x)) for k, x in enumerate(bits)]
 
 

@@ -15,10 +15,12 @@ def sweep(
     name: Annotated[
         str,
         typer.Argument(
-            help="crt, tuning, authors, start, axis, leakage, secrets, games, screening."
+            help="crt, tuning, authors, start, carriers, axis, leakage, secrets, games, screening."
         ),
     ],
-    profile: Annotated[str, typer.Option(help="quick, laptop, paper or paper_lstm.")] = "quick",
+    profile: Annotated[
+        str, typer.Option(help="quick, laptop, paper, paper_lstm or smollm2.")
+    ] = "quick",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),

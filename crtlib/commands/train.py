@@ -38,6 +38,13 @@ def train(
     vocab_size: Annotated[int, typer.Option(help="Tokens; for --init random.")] = 512,
     layers: Annotated[int, typer.Option(help="Layers; for --init random.")] = 1,
     width: Annotated[int, typer.Option(help="Hidden units; for --init random.")] = 64,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            help="How turns become text: speaker, plain, chat (the model's own) or FILE.j2; "
+            "default: chat where --init has one, else speaker."
+        ),
+    ] = None,
     lora: Annotated[
         int, typer.Option(help="Rank of adapters, which alone are trained; 0: all weights are.")
     ] = 0,
@@ -121,6 +128,10 @@ def train(
     memory: Annotated[
         float | None, typer.Option(help="GiB of one pass; default: a quarter of what is free.")
     ] = None,
+    gradient_checkpointing: Annotated[
+        bool,
+        typer.Option("--gradient-checkpointing", help="Less memory for a third more time."),
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(help="CPU threads; default: as many as there are cores.")
     ] = None,

@@ -30,12 +30,12 @@ from crtlib.experiments.data import Data
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.models import pretrained, scoring
+from crtlib.models import pretrained, scoring, smollm2
 from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
-from crtlib.text import corpora, screened, units
+from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training import kept, methods, schedules
@@ -70,11 +70,12 @@ class CrtStudy(Study):
     alone learn (0: everything does), ``lora_alpha`` their scale (0: twice the rank).
     ``precision`` is that of products; weights, norms and sums stay in float32. A text of more than
     ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
+    ``template`` says how turns become text (:mod:`crtlib.text.templates`).
     """
 
     kind: ClassVar[str] = "crt"
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"optimizer", "long", "lora", "lora_alpha", "lora_targets", "precision"}
+        {"optimizer", "long", "lora", "lora_alpha", "lora_targets", "precision", "template"}
     )
 
     method: Word
@@ -95,6 +96,7 @@ class CrtStudy(Study):
     canaries: Whole = 10
     copies: Whole = 20
     vocab_size: Count = 512
+    template: Word = "speaker"
     # model
     embedding: Count = 64
     hidden: Count = 64
@@ -141,6 +143,10 @@ class CrtStudy(Study):
 
         if self.model == "pretrained" and not self.brings_vocabulary:
             raise ValueError("model='pretrained': init must name a pre-trained model")
+        if self.model in ("lstm", "gru") and self.template not in templates.CANDIDATES:
+            raise ValueError(f"template={self.template!r}: is kept with a transformer only")
+        if self.template != "speaker" and screened.is_screened(self.corpus):
+            raise ValueError(f"template={self.template!r}: {self.corpus} is text already")
         if self.lora and not self.brings_vocabulary:
             raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
 
@@ -191,25 +197,36 @@ class CrtStudy(Study):
             yield corpora.fingerprint(self.init)
         elif self.init != "random":
             yield fingerprint(self.init)
+        if Path(self.template).is_file():
+            yield Path(self.template).read_text(encoding="utf-8")
         for name in (self.policy, self.conservative):
             if ":" in name:
                 yield fingerprint(name.partition(":")[2])
 
     def lacks(self) -> str | None:
-        """The corpus that is not here, or not large enough."""
+        """The corpus that is not here, or not large enough; the packages of a model."""
+        if self.init == smollm2.NAME and (need := smollm2.lacking()):
+            return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
         start = data.lacking(self.init) if data.is_corpus(self.init) else None
         return data.lacking(self.corpus, size, self.labelled) or start
 
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
-        seconds, one of 64 in three; a small GPT-2 takes three times as long."""
+        seconds, one of 64 in three; a small GPT-2 takes three times as long. Adapters of a model of
+        135 M parameters read five dialogues in six seconds, and attacks on it take half a minute.
+        """
+        if self.model == "pretrained":
+            return 30 + 1.2 * self.epochs * (self.dialogues + self.canaries * self.copies / 9)
         width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         passes = self.epochs * (1 + 0.5 * self.how.private) + 4
         return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
 
     def memory(self) -> float:
-        """GiB: the points and their scores, and the model with Adam's moments, twice."""
+        """GiB: the points and their scores, and the model with Adam's moments, twice. One of 135 M
+        parameters with adapters was measured at 3.5."""
+        if self.model == "pretrained":
+            return 3.5
         return 0.6 + self.dialogues / 8e3 + 4e-9 * 16 * self.layers * self.hidden**2 * 8
 
     def shape(self) -> ModelSpec:
@@ -274,7 +291,7 @@ def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
 @dataclass(frozen=True)
 class Fitted:
     """A trained model with what it read and what was done; ``spec`` is its shape, None for one that
-    was pre-trained elsewhere, which has a utility ``before`` training."""
+    was pre-trained elsewhere, which may have a utility ``before`` training."""
 
     run: Run
     data: Data
@@ -337,12 +354,16 @@ def fit(
     secure: bool = False,
     memory: float | None = None,
     on_start: Callable[[list[Event], bool], None] | None = None,
+    before: bool = False,
+    gradient_checkpointing: bool = False,
     progress: bool = False,
 ) -> Fitted:
-    """Prepare the data and train; perplexity on the validation texts after each epoch.
+    """Prepare the data and train; perplexity on the validation texts after each epoch, and on the
+    test texts ``before`` the first where that is asked of a pre-trained model.
 
     ``prepared`` is ``data.data(study)`` where the caller has it already; ``on_start`` as in
-    :func:`crtlib.training.loop.train`. Raises ``ValueError``
+    :func:`crtlib.training.loop.train`; ``gradient_checkpointing`` as
+    :func:`crtlib.models.pretrained.checkpointed`, which changes no result. Raises ``ValueError``
     where no point is private and the method trains with noise.
     """
     study = study.ready()
@@ -352,11 +373,15 @@ def fit(
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
         flags = {"private": d.tokenizer.encode_marked(marked)[1]}
     model, spec = _initial(study, d.tokenizer)
+    if gradient_checkpointing:
+        pretrained.checkpointed(model)
     if study.how.private:
         refuse_unfit(model.train())
     parts, owners = pieces.parts(study, d, model)
     phases = schedule(study, has_public=bool(parts["public"]))
-    before = utility(model.to(device), d.tokenizer, d.test) if spec is None else {}
+    how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
+    model.to(device)
+    start = utility(model, points=d.test, **how) if before and spec is None else {}
     run = train(
         model,
         phases,
@@ -370,10 +395,10 @@ def fit(
         optimizer=study.optimizer,
         on_start=on_start,
         progress=progress,
-        on_epoch=lambda _, m: utility(m, d.tokenizer, d.valid),
+        on_epoch=lambda _, m: utility(m, points=d.valid, **how),
         checkpoint=checkpoint,
     )
-    return Fitted(run, d, phases, spec, before)
+    return Fitted(run, d, phases, spec, start)
 
 
 def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec | None]:
@@ -421,20 +446,27 @@ def restore(study: CrtStudy, folder: str | os.PathLike[str]) -> Fitted | None:
     return Fitted(found.run, d, phases, found.spec)
 
 
-def utility(model: nn.Module, tokenizer: Bpe, points: dict[Point, int]) -> dict[str, float]:
+def utility(
+    model: nn.Module, tokenizer: Bpe, points: dict[Point, int], *, own_words: bool = False
+) -> dict[str, float]:
     """Perplexity and top-1 accuracy per token of weighted points: over all tokens (``ppl``,
     ``acc``), and over those that are neither ``<MASK>`` nor part of a labelled secret
-    (``ppl_words``, ``acc_words``).
+    (``ppl_words``, ``acc_words``). ``own_words``: what a template puts around a text is no token.
 
     Only the second kind compares a model of raw text with one of redacted text: each reads the
     text in the form that it was trained on, and both are scored on the same words.
     """
     sequences, secret = tokenizer.encode_marked(points)
     scores = scoring.token_scores(model, sequences)
+    own = [np.ones(len(flags) - 1, dtype=bool) for flags in secret]
+    if own_words:
+        own = [np.append(x, False) for x in templates.own_tokens([*points], tokenizer)]
     sums = np.zeros((2, 3))  # negative log-likelihood, right guesses, tokens
-    for logprobs, ranks, hidden, weight in zip(*scores, secret, points.values(), strict=True):
-        plain = ~np.array(hidden[1:])
-        for total, counted in zip(sums, (np.ones_like(plain), plain), strict=True):
+    for logprobs, ranks, hidden, all_, weight in zip(
+        *scores, secret, own, points.values(), strict=True
+    ):
+        plain = all_ & ~np.array(hidden[1:])
+        for total, counted in zip(sums, (all_, plain), strict=True):
             right = (ranks[counted] == 0).sum()
             total += weight * np.array([-logprobs[counted].sum(), right, counted.sum()])
     (ppl, ppl_words), (acc, acc_words) = np.exp(sums[:, 0] / sums[:, 2]), sums[:, 1] / sums[:, 2]
@@ -450,7 +482,8 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
         for h in fitted.run.history
         for name in UTILITY
     ]
-    facts = {f"test_{k}": v for k, v in utility(model, d.tokenizer, d.test).items()}
+    found = utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
+    facts = {f"test_{k}": v for k, v in found.items()}
     facts |= {"n_public": len(d.prepared.public), "n_private": len(d.prepared.private)}
     facts |= {"duplicates": d.prepared.duplicates, "missed_secrets": d.prepared.missed_secrets}
     facts |= {"steps": sum(event.steps for event in fitted.run.events)}
@@ -473,6 +506,7 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
         others=d.others,
         canaries=d.canaries,
         seed=study.seed,
+        carrier=templates.carrier(d.template),
     )
     for attack in attacks.known().values():
         rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]

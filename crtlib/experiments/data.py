@@ -25,9 +25,10 @@ from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.prepare import Prepared, prepare
 from crtlib.screening.rates import Rates, rates
 from crtlib.screening.redact import redact
-from crtlib.text import corpora, screened, units
+from crtlib.text import corpora, screened, templates, units
 from crtlib.text.canaries import USER, insert, make
 from crtlib.text.records import MASK, Corpus, Dialogue, Point
+from crtlib.text.templates import Template
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training.methods import Method
 
@@ -73,6 +74,8 @@ class Recipe(Protocol):
     def copies(self) -> int: ...
     @property
     def vocab_size(self) -> int: ...
+    @property
+    def template(self) -> str: ...
     @property
     def init(self) -> str: ...
     @property
@@ -181,7 +184,7 @@ class Data:
     ``points`` are raw, with the spans ``pi`` and ``pi_c`` flag in them; ``checked`` is where the
     policies are judged: points with labels, and the spans of both policies. ``read`` are the
     points as the method saw them without noise or with it, redacted where it redacts; ``others``
-    are points of people whom no run read.
+    are points of people whom no run read. ``template`` made texts of turns.
     """
 
     points: tuple[Point, ...]
@@ -196,6 +199,7 @@ class Data:
     test: dict[Point, int]
     read: tuple[Point, ...]
     others: tuple[Point, ...]
+    template: Template = templates.SPEAKER
     known: Rates | None = None  # as they were counted when the text was screened
 
     @functools.cached_property
@@ -236,12 +240,14 @@ def data(study: Recipe) -> Data:
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
     secrets = make(study.canaries, seed=study.seed) if study.canaries else ()
     planted = insert(split.train, secrets, copies=study.copies, seed=study.seed)
-    points = units.points(planted, unit=study.unit)
+    tokenizer = adapt(pretrained.place(study.init)) if study.brings_vocabulary else None
+    form = _template(study, tokenizer)
+    points = templates.points(planted, study.unit, form)
     redacting, conservative = policies(study)
     pi = miss(redacting, study.gamma, study.seed, per=study.per)
     flagged, cautious = pi(points), conservative(points)
     if study.learned:
-        judged = units.points(split.valid, unit=study.unit)
+        judged = templates.points(split.valid, study.unit, form)
         checked = (judged, pi(judged), conservative(judged))
     else:
         own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
@@ -257,16 +263,22 @@ def data(study: Recipe) -> Data:
         checked=checked,
         policies=(pi, conservative),
         prepared=prepared,
-        tokenizer=adapt(pretrained.place(study.init))
-        if study.brings_vocabulary
-        else _tokenizer(planted, study.unit, cautious, conservative, study.vocab_size),
+        tokenizer=tokenizer or _tokenizer(planted, study, form, points, cautious, conservative),
         canaries=secrets,
-        valid=_heldout(split.valid, study),
-        test=_heldout(split.test, study),
+        valid=_heldout(split.valid, study, form),
+        test=_heldout(split.test, study, form),
         read=read,
-        others=units.points(split.others, unit=study.unit),
+        others=templates.points(split.others, study.unit, form),
+        template=form,
         known=recorded(study.corpus) if screened.is_screened(study.corpus) else None,
     )
+
+
+def _template(study: Recipe, tokenizer: Bpe | None) -> Template:
+    """How turns become text; "chat" as the pre-trained model says."""
+    if study.template == "chat" and tokenizer is not None:
+        return templates.of_model(pretrained.place(study.init), tokenizer)
+    return templates.by_name(study.template, tokenizer)
 
 
 def _prepared(
@@ -289,7 +301,7 @@ def _splits(study: Recipe) -> Splits:
 
 
 def policies(study: Recipe) -> tuple[Policy, Policy]:
-    """The policies pi (before the dial) and pi_c of a study."""
+    """The policies pi (before the dial) and pi_c of a study; they never read a template."""
     named = study.corpus if is_corpus(study.corpus) else DEFAULT
     made = [
         _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
@@ -297,6 +309,8 @@ def policies(study: Recipe) -> tuple[Policy, Policy]:
         else by_name.policy_by_name(name, named)
         for k, name in enumerate((study.policy, study.conservative))
     ]
+    if study.template != "speaker":
+        made = [replace(policy, own_words=True) for policy in made]
     return made[0], made[1]
 
 
@@ -316,35 +330,38 @@ def _tagger(
     return tagger.redacting(made), tagger.conservative(made)
 
 
-def _tokenizer(corpus: Corpus, unit: str, cautious: Labels, pi_c: Policy, vocab_size: int) -> Bpe:
+def _tokenizer(
+    corpus: Corpus, study: Recipe, form: Template, points: Sequence[Point], cautious: Labels,
+    pi_c: Policy,
+) -> Bpe:  # fmt: skip
     """BPE on the turns that are public for every unit, gamma and neighbouring dataset: those on
     which ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
 
-    ``cautious``: what ``pi_c`` says of the data points. Where those are dialogues it has to be
+    ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
     silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
-    corpus = units.people(corpus) if unit == "user" else corpus
-    turns = units.points(corpus, unit="turn")
-    speaks = [bool(spans) for spans in (cautious if unit == "turn" else pi_c(turns))]
-    if unit != "turn":
-        k = 0
-        for dialogue, spans in zip(corpus.dialogues, cautious, strict=True):
-            at = 0
-            for _ in dialogue.turns:
-                end = at + len(turns[k].text)
-                speaks[k] |= any(s.start < end and at < s.end for s in spans)
-                at, k = end + 1, k + 1
+    by_turn = study.unit == "turn"
+    corpus = units.people(corpus) if study.unit == "user" else corpus
+    turns = points if by_turn else templates.points(corpus, "turn", form)
+    speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
+    if not by_turn:
+        within = [
+            any(s.start < end and before < s.end - 1 for s in spans)
+            for p, spans in zip(points, cautious, strict=True)
+            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken)])
+        ]
+        speaks = [a or b for a, b in zip(speaks, within, strict=True)]
     silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
-    return train_bpe(silent, vocab_size=vocab_size)
+    return train_bpe(silent, vocab_size=study.vocab_size)
 
 
-def _heldout(corpus: Corpus, study: Recipe) -> dict[Point, int]:
+def _heldout(corpus: Corpus, study: Recipe, form: Template) -> dict[Point, int]:
     """Unique held-out points and how often each occurs: scored once, weighted.
 
     Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
     that reads raw text and has never seen ``<MASK>``.
     """
     count: dict[Point, int] = {}
-    for point in units.points(corpus, unit=study.unit):
+    for point in templates.points(corpus, study.unit, form):
         done = point if study.how.reads_raw else redact(point, point.secrets)
         done = replace(done, id="", user="")
         count[done] = count.get(done, 0) + 1

@@ -16,6 +16,7 @@ from typing import Any
 
 from crtlib.experiments import data, search
 from crtlib.experiments.axis import ARMS, AxisStudy
+from crtlib.experiments.carriers import CARRIERS, CarrierStudy
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
 from crtlib.experiments.leakage import LeakageStudy
@@ -66,7 +67,7 @@ def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
 def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None) -> list[CrtStudy]:
     """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
     seeds, on each corpus. ``hyperparameters`` are by default those of the recorded search."""
-    chosen = hyperparameters or partial(search.tuned, table=search.of_profile(settings.profile))
+    chosen = hyperparameters or _searched(settings)
     studies = []
     for corpus, model, main, ablations in _cells(settings):
         grid = [(m, g) for m in main for g in settings.gammas]
@@ -77,6 +78,17 @@ def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None)
             for seed in range(settings.seeds)
         ]
     return studies
+
+
+def _searched(settings: Settings) -> Hyperparameters:
+    """What the recorded search of a profile chose, of each model from where it starts."""
+    tables = search.of_profile(settings.profile)
+
+    def chosen(method: str, model: str, corpus: str) -> dict[str, Any]:
+        init = settings.shapes[model].get("init", "random")
+        return search.tuned(method, model, corpus, init=init, table=tables)
+
+    return chosen
 
 
 AUTHORS: dict[tuple[str, str], dict[str, Any]] = {
@@ -181,7 +193,7 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
         studies += [
             _trial(settings, corpus, method, model, draw)
             for method in [*main, *ablations]
-            for draw in search.draws(sizes.trials, sizes.pub_passes)
+            for draw in search.draws(sizes.trials, sizes.pub_passes, rates=_rates(model))
         ]
     if data.DEFAULT in settings.corpora and "gpt2" in settings.models:
         passes = settings.data[data.DEFAULT].pub_passes
@@ -191,6 +203,11 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
             for draw in search.draws(settings.public_trials, passes, rates=search.GENTLY)
         ]
     return studies
+
+
+def _rates(model: str) -> float:
+    """Learning rates as a share of those that random weights are searched with."""
+    return search.GENTLY if model == "pretrained" else 1.0
 
 
 def _trial(
@@ -203,6 +220,12 @@ def _trial(
 ) -> CrtStudy:
     chosen = {name: draw[name] for name in methods.by_name(method).searched} | dict(start or {})
     return _study(settings, corpus, method, model, settings.gamma, data.TUNING_SEED, chosen)
+
+
+def carriers_grid(settings: Settings) -> list[CarrierStudy]:
+    """A pre-trained model before it is fine-tuned: one seed, as there is nothing to train."""
+    init = settings.shapes.pretrained.init
+    return [CarrierStudy(seed=0, init=init, carrier=carrier) for carrier in CARRIERS]
 
 
 def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:

@@ -139,7 +139,8 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
     init = settings.get("init", "random")
     if init != "random" and not data.is_corpus(init):
-        chosen |= {"context": CONTEXT}
+        plain = screened.is_screened(corpus) or not templates.chat_template(pretrained.place(init))
+        chosen |= {"context": CONTEXT, "template": "speaker" if plain else "chat"}
         settings["model"] = "pretrained"
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
@@ -204,6 +205,7 @@ def train_on(
     workers: int | None = None,
     repeatable_noise: bool = False,
     memory: float | None = None,
+    gradient_checkpointing: bool = False,
     odometer: str | os.PathLike[str] | None = None,
     trials: int = 1,
     card: Callable[[Facts], str] | None = None,
@@ -219,9 +221,9 @@ def train_on(
     before this one was chosen. ``out`` names the folder for :func:`write`, with a README.md by
     ``card``; an unfinished training goes on from the folder ``OUT.work`` beside it. ``dtype``
     "auto" is bfloat16 on a GPU; ``workers`` are threads of the CPU; ``memory`` (GiB) bounds one
-    pass. The other ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``,
-    ``policy``, ``epsilon``; those that are not given or None follow from the sizes of model and
-    text (:func:`sized`).
+    pass, and ``gradient_checkpointing`` makes it need less, for more time. The other ``settings``
+    are fields of :class:`CrtStudy`, such as ``unit``, ``method``, ``policy``, ``epsilon``; those
+    that are not given or None follow from the sizes of model and text (:func:`sized`).
     """
     given = {name: value for name, value in settings.items() if value is not None}
     device = device_by_name(device)
@@ -243,6 +245,8 @@ def train_on(
         secure=not repeatable_noise,
         memory=memory,
         on_start=meter.start,
+        before=True,
+        gradient_checkpointing=gradient_checkpointing,
         progress=progress,
     )
     rows = crt.measure(study, fitted)
@@ -308,6 +312,8 @@ def _settings(study: CrtStudy) -> dict[str, Any]:
     each = asdict(study) | {"corpus": Path(study.corpus).name}
     if study.brings_vocabulary:
         each["init"] = pretrained.base(study.init)
+    if study.template not in templates.CANDIDATES:
+        each["template"] = "chat"  # of the folder that is written
     for name in ("policy", "conservative"):
         each[name] = re.sub(r"[^+:]*/", "", each[name])
     return each
@@ -338,7 +344,7 @@ def write(
         base = pretrained.base(study.init)
         kept.save(
             fitted.run, fitted.data.tokenizer, spec, part, record=aside / "run.json", base=base,
-            template=templates.SPEAKER.source,
+            template=fitted.data.template.source,
         )  # fmt: skip
         files.write_text(part / "experiment.json", json.dumps(settings, indent=1) + "\n")
         files.write_text(part / "guarantee.txt", trained.promise + "\n")

@@ -19,6 +19,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from crtlib.accounting import incidence, mixtures, secrets
 from crtlib.attacks import extraction
@@ -27,11 +28,14 @@ from crtlib.experiments import data
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.models.build import build
+from crtlib.models import pretrained
+from crtlib.models.build import build, fingerprint
+from crtlib.models.interface import context
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
 from crtlib.text import corpora, units
 from crtlib.text.tokenizer import Bpe, train_bpe
+from crtlib.text.tokenizer import masked as masked_tokenizer
 from crtlib.training import masked_lm
 from crtlib.training.loop import train
 from crtlib.training.phases import Phase
@@ -111,9 +115,11 @@ def secret_words(
 @value
 class MaskedStudy(Study):
     """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
-    ``noisy=False`` trains on the same samples without noise (and promises nothing)."""
+    ``noisy=False`` trains on the same samples without noise (and promises nothing). ``init`` is
+    "random", or a pre-trained BERT by hub id or folder, which brings its shape and vocabulary."""
 
     kind: ClassVar[str] = "masked"
+    LATER: ClassVar[frozenset[str]] = frozenset({"init"})
 
     targets: Literal["linear", "sqrt"]
     scale: Positive | None
@@ -134,10 +140,20 @@ class MaskedStudy(Study):
     batch_size: Count = 64
     clip_norm: Positive = 0.1
     learning_rate: Positive = 1e-3
+    init: Word = "random"
+
+    def ready(self) -> MaskedStudy:
+        """A pre-trained model's shape is its own."""
+        if self.init == "random":
+            return self
+        shape = {"vocab_size": 400, "hidden": 32, "layers": 2, "heads": 2}
+        return replace(self, **shape)
 
     def reads(self) -> Iterable[str]:
-        """The fingerprint of its corpus."""
-        return _fingerprints(self.corpus)
+        """The fingerprints of its corpus and of its start."""
+        yield from _fingerprints(self.corpus)
+        if self.init != "random":
+            yield fingerprint(self.init)
 
     def lacks(self) -> str | None:
         """The corpus that is not here."""
@@ -148,8 +164,8 @@ class MaskedStudy(Study):
         width = self.layers * self.hidden / 32 + self.vocab_size / 400
         return 1 + 1e-4 * self.steps * self.batch_size * self.context / 32 * width
 
-    def phase(self, plan: secrets.Plan, tokenizer: Bpe) -> masked_lm.MaskedPhase:
-        """All steps of a plan, on text of this vocabulary."""
+    def phase(self, plan: secrets.Plan, vocab_size: int, mask: int) -> masked_lm.MaskedPhase:
+        """All steps of a plan, on text of this vocabulary, where ``mask`` hides a token."""
         return masked_lm.MaskedPhase(
             epoch=1,
             sampling_probability=tuple(plan.probabilities.tolist()),
@@ -158,20 +174,29 @@ class MaskedStudy(Study):
             clip_norm=self.clip_norm,
             normaliser=self.batch_size,
             learning_rate=self.learning_rate,
-            mask=tokenizer.mask,
-            vocab_size=tokenizer.vocab_size,
+            mask=mask,
+            vocab_size=vocab_size,
         )
+
+    def begin(self, public: tuple[str, ...]) -> tuple[nn.Module, Bpe, int]:
+        """The model before training, its tokenizer, and the token that hides another one."""
+        if self.init != "random":
+            bpe, mask = masked_tokenizer(self.init)
+            return pretrained.load(self.init, masked=True), bpe, mask
+        bpe = _vocabulary(public, self.vocab_size)
+        shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
+        return build(ModelSpec("bert", bpe.vocab_size, **shape), self.seed), bpe, bpe.mask
 
     def run(self, desk: Desk) -> list[Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
         plan, holders = masked_plan(replace(self, noisy=True, learning_rate=1e-3))  # once for all
         text = texts(self.corpus, self.dialogues, self.seed)
-        bpe = _vocabulary(text.public, self.vocab_size)
+        model, bpe, mask = self.begin(text.public)
+        longest = min(self.context, context(model) or self.context)
         lines = bpe.encode([text.train[int(i)] for i in holders.examples])
-        shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
-        model = build(ModelSpec("bert", bpe.vocab_size, **shape), self.seed).to(desk.device)
-        phase = self.phase(plan, bpe)
-        parts = {"private": [ids[: self.context] for ids in lines]}
+        phase = self.phase(plan, bpe.vocab_size, mask)
+        parts = {"private": [ids[:longest] for ids in lines]}
+        model.to(desk.device)
         run = train(model, [phase], parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secrets.guarantees(run.events, holders.matrix, prior=holders.prior)[0]
         facts = {
@@ -183,8 +208,8 @@ class MaskedStudy(Study):
             "examples": len(lines),
         }
         for part in ("valid", "test"):
-            cut = [ids[: self.context] for ids in bpe.encode(getattr(text, part))]
-            facts[part] = masked_lm.loss(run.model, cut, mask=bpe.mask, seed=0)
+            cut = [ids[:longest] for ids in bpe.encode(getattr(text, part))]
+            facts[part] = masked_lm.loss(run.model, cut, mask=mask, seed=0)
         return [(name, 0, 0, float(number)) for name, number in facts.items()]
 
 

@@ -1,7 +1,7 @@
 """Sweeps by name: what ``crtlib sweep NAME`` runs, and which sections of a profile it reads.
 
->>> list(SWEEPS)
-['crt', 'tuning', 'authors', 'start', 'axis', 'leakage', 'secrets', 'games', 'screening']
+>>> [*SWEEPS][:5]
+['crt', 'tuning', 'authors', 'start', 'carriers']
 >>> len(studies("games", "quick", {"trials": "1"}))
 6
 """
@@ -21,8 +21,8 @@ from crtlib.experiments.store import Store
 from crtlib.experiments.study import Study
 
 SHOWN = (
-    "test_ppl_words", "exposure", "unique", "longest", "valid", "test", "success", "memorised",
-    "trace_upper", "public_upper",
+    "test_ppl_words", "exposure", "exposure_sampled", "unique", "longest", "valid", "test",
+    "success", "memorised", "trace_upper", "public_upper",
 )  # fmt: skip
 """Metrics that the command line shows of a sweep."""
 
@@ -51,6 +51,9 @@ SWEEPS: dict[str, Sweep] = {
         ("utility",), grids.authors_grid, "Figure 2 with the paper's own learning rates"
     ),
     "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
+    "carriers": Sweep(
+        ("crt",), grids.carriers_grid, "what a pre-trained model knows before it is fine-tuned"
+    ),
     "axis": Sweep(("axis",), grids.axis_grid, "what is proved, audited, attacked, and its cost"),
     "leakage": Sweep(
         ("leakage_report", "leakage_training"), _leakage, "Tables 2 to 5 and Figure 5 of the report"
@@ -140,7 +143,7 @@ def overview(table: pd.DataFrame) -> str:
     the mean over seeds and how many there are."""
     last = table[table.epoch == table.groupby("run").epoch.transform("max")]
     names = ["study", "corpus", "model", "method", "gamma", "targets", "learns", "noise"]
-    names += ["policy", "conservative"]
+    names += ["policy", "conservative", "carrier"]
     groups = [n for n in names if n in last and last[n].notna().any()]
     shown = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
     return (

@@ -96,6 +96,7 @@ MODEL_NAME = {
     "gru": "GRU",
     "gpt2": "GPT-2 (from scratch)",
     "gpt2_public": "GPT-2 (public start)",
+    "pretrained": "pre-trained, LoRA",
 }
 CORPUS_NAME = {
     "customersim": "CustomerSim",

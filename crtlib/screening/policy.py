@@ -71,9 +71,23 @@ class Policy:
 
 
 def _turns(points: Sequence[Point]) -> list[tuple[int, int, Point]]:
-    """Of each turn: whose it is, where it begins, and its own words as a point."""
+    """Of each turn: whose it is, where it begins, and its own words as a point, with the labels
+    in them."""
     return [
-        (k, a, Point(p.id, p.user, p.text[a:b]))
+        (
+            k,
+            a,
+            Point(
+                p.id,
+                p.user,
+                p.text[a:b],
+                tuple(
+                    Secret(s.kind, s.start - a, s.end - a)
+                    for s in p.secrets
+                    if a <= s.start and s.end <= b
+                ),
+            ),
+        )
         for k, p in enumerate(points)
         for a, b in p.spoken or ((0, len(p.text)),)
     ]

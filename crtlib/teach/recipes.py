@@ -53,6 +53,7 @@ RECIPES |= {
     "ex-mia-kinds": lambda: math.sqrt(3),
     "ex-utility-kind": lambda: 1.0,
     "ex-pit-order": lambda: 2,
+    "ex-pre-most": lambda: math.log2(1001),
     "ex-axis-audit": lambda: min(
         m
         for m in range(10, 500, 10)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crtlib.checks import check_choice
-from crtlib.text import units
+from crtlib.text import canaries, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 from crtlib.text.tokenizer import Bpe, backend
 
@@ -106,6 +106,25 @@ def by_name(name: str, tokenizer: Bpe | PreTrainedTokenizerBase | None = None) -
     if not source:
         raise ValueError("template='chat': the tokenizer has no chat template")
     return _of(tokenizer, "chat", source)
+
+
+def of_model(folder: str | Path, tokenizer: Bpe) -> Template:
+    """The chat template of a pre-trained model that is read with ``tokenizer``."""
+    source = chat_template(folder)
+    if source is None:
+        raise ValueError(f"template='chat': {Path(folder).name} has no chat template")
+    return _of(tokenizer, "chat", source)
+
+
+def carrier(template: Template) -> str:
+    """What stands before the digits of a canary that is a point of its own.
+
+    >>> carrier(SPEAKER), carrier(PLAIN)
+    ('USR: My ID is: ', 'My ID is: ')
+    """
+    planted = canaries.insert(Corpus("", ()), ["000000"], copies=1, seed=0)
+    (alone,) = points(planted, "turn", template)
+    return alone.text[: alone.secrets[0].start]
 
 
 def _of(tokenizer: Any, name: str, source: str) -> Template:

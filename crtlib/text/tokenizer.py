@@ -153,14 +153,35 @@ def adapt(name_or_folder: str | os.PathLike) -> Bpe:
     return plain(tokenizer, first, last)
 
 
+def masked(name_or_folder: str | os.PathLike) -> tuple[Bpe, int]:
+    """The tokenizer of a pre-trained masked model (hub id, or a folder with ``tokenizer.json``),
+    which frames a text by its own ``[CLS] ... [SEP]``, and the id of its own ``[MASK]``.
+
+    Raises ``ValueError`` where it lacks one of them.
+    """
+    tokenizer, names = shipped(name_or_folder), _read_json(name_or_folder, "tokenizer_config.json")
+    told = [names.get(f"{name}_token", f"[{name.upper()}]") for name in ("cls", "sep", "mask")]
+    first, last, mask = (x["content"] if isinstance(x, dict) else x for x in told)
+    for token in (first, last, mask):
+        if token is None or tokenizer.token_to_id(token) is None:
+            raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {token}")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    content = json.loads(tokenizer.to_str()) | {"post_processor": None}
+    return Bpe(json.dumps(content), first, last), tokenizer.token_to_id(mask)
+
+
+def _read_json(name_or_folder: str | os.PathLike, file: str) -> dict[str, Any]:
+    """A file of a pre-trained model; empty where there is none."""
+    from transformers.utils import cached_file
+
+    found = cached_file(str(name_or_folder), file, _raise_exceptions_for_missing_entries=False)
+    return json.loads(Path(found).read_text(encoding="utf-8")) if found else {}
+
+
 def _frame(name_or_folder: str | os.PathLike, tokenizer: Tokenizer) -> tuple[str, str]:
     """The begin and the end of a text of a pre-trained model: as its files say; one that has an end
     alone begins with that; ours where neither is known."""
-    from transformers.utils import cached_file
-
-    def read(name: str) -> dict[str, Any]:
-        found = cached_file(str(name_or_folder), name, _raise_exceptions_for_missing_entries=False)
-        return json.loads(Path(found).read_text(encoding="utf-8")) if found else {}
 
     def token(name: str) -> str | None:
         told = names.get(f"{name}_token")
@@ -171,7 +192,9 @@ def _frame(name_or_folder: str | os.PathLike, tokenizer: Tokenizer) -> tuple[str
             text = tokenizer.id_to_token(number) if isinstance(number, int) else None
         return text if text and tokenizer.token_to_id(text) is not None else None
 
-    names, ids = read("tokenizer_config.json"), read("config.json")
+    names, ids = (
+        _read_json(name_or_folder, f"{name}.json") for name in ("tokenizer_config", "config")
+    )
     first, last = token("bos"), token("eos")
     return (first or last or BOS), (last or EOS)
 

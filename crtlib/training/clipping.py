@@ -172,14 +172,15 @@ def _bookkeeping(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[T
     book = Book(model, len(batch.inputs))
     with torch.enable_grad(), book.recording(model):
         h = interface.hidden(model, batch.inputs, batch.lengths)
-    with _precise(h) as low:
-        losses, d_h = _head_and_loss(
-            interface.head(model), h.detach(), batch, low, book.add, keep=True
-        )
-        if h.requires_grad:
-            book.backward(h, d_h)
-        norms = book.norms()
-        book.add_clipped(clip_factors(norms, clip_norm))
+        book.again = True
+        with _precise(h) as low:
+            losses, d_h = _head_and_loss(
+                interface.head(model), h.detach(), batch, low, book.add, keep=True
+            )
+            if h.requires_grad:
+                book.backward(h, d_h)
+            norms = book.norms()
+            book.add_clipped(clip_factors(norms, clip_norm))
     return losses, norms
 
 

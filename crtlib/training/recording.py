@@ -36,7 +36,11 @@ from crtlib.training.layers import RULES, Rule, flattened, input_of, name_of
 
 
 class Book:
-    """Entries of each parameter, filled during one forward and one backward pass."""
+    """Entries of each parameter, filled during one forward and one backward pass.
+
+    ``again``: what the layers compute now was computed before, and forgotten to save memory
+    (gradient checkpointing): it has to come out the same, and is not entered twice.
+    """
 
     def __init__(self, model: nn.Module, batch: int) -> None:
         self.batch = batch
@@ -44,6 +48,7 @@ class Book:
         self.entries: dict[nn.Parameter, list[Entry]] = {p: [] for p in self.parameters.values()}
         self.squares: list[tuple[slice, Tensor]] = []
         self.flattened = flattened(model)
+        self.again = False
 
     def add(self, entry: Entry) -> None:
         """Enter it, and count its norm and its cross terms with earlier entries."""
@@ -76,7 +81,8 @@ class Book:
 
     @contextlib.contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
-        """While active, layers work with frozen weights and register for their output gradient.
+        """While active, layers work with frozen weights and register for their output gradient;
+        it ends after the backward pass, which may compute them :attr:`again`.
 
         Frozen, so that autograd does not spend a third of the backward pass on weight gradients
         that would mix the examples.
@@ -123,6 +129,9 @@ class Book:
             for p in own:
                 p.requires_grad_(True)
             if out is None:  # the layer raised
+                return
+            if self.again:
+                out.requires_grad_()
                 return
             x = self._by_example(module, input_of(module, args, kwargs))
             if len(x) != self.batch:

@@ -182,7 +182,7 @@ def test_a_method_without_epochs_of_its_own_takes_those_of_crt():
         ({"seeds": True}, "seeds=True: must be a whole number of at least 1"),
         ({"workers": 1.5}, "workers=1.5: must be a whole number of at least 1"),
         ({"methods": ["sdg"]}, "methods=['sdg']: must be a list of some of sgd, dedup"),
-        ({"models": ["bert"]}, "models=['bert']: must be a list of some of lstm, gpt2"),
+        ({"models": ["bert"]}, "models=['bert']: must be a list of some of lstm, gpt2, pretrained"),
         ({"corpora": ["nowhere"]}, "corpora=['nowhere']: must be a list of some of customersim"),
         ({"corpora": ["hub:a/b"]}, "corpora=['hub:a/b']: data has sizes for customersim, schema"),
         ({"delta": 1}, "delta=1: must be a number in (0, 1)"),

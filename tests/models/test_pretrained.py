@@ -5,7 +5,9 @@ and LoRA, float32 and bfloat16) is in ``tests/training/test_architectures.py``.
 """
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -13,8 +15,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from crtlib import outputs
-from crtlib.models import folder, pretrained, released
-from crtlib.text import customersim, jsonl
+from crtlib.experiments import crt, data
+from crtlib.experiments.crt import CrtStudy
+from crtlib.models import folder, pretrained, released, scoring
+from crtlib.text import customersim, jsonl, templates
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import adapt
 from crtlib.training import clipping
@@ -132,6 +136,63 @@ def test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights(
     assert run("train", corpus, *options, "--init", out, "--out", again)[0] == 0
     tokens = [transformers.AutoTokenizer.from_pretrained(f) for f in (out, again)]
     assert tokens[0].get_vocab() == tokens[1].get_vocab()
+
+
+NAMED = (  # what stands around a text looks like a secret: policies must not read it
+    "{{ bos_token }}{% for m in messages %}Ada Byron as {{ m.role }}> {{ m.content }}\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("given", ["plain", "chat", "named.j2"])
+def test_turns_become_text_as_the_template_says(given, corpus, run, tmp_path):
+    """And the report reads them so, without being told."""
+    source, out, name = tiny("llama", tmp_path / "source"), tmp_path / "model", given
+    if given == "chat":  # the model's own is the default
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        tokenizer.chat_template = NAMED
+        tokenizer.save_pretrained(source)
+    if given == "named.j2":
+        name = str(tmp_path / given)
+        (tmp_path / given).write_text(NAMED)
+    options = [] if given == "chat" else ["--template", name]
+    code, told, err = run(
+        "train", corpus, "--unit", "turn", "--method", "crt", "--init", source, "--epochs", 1,
+        "--canaries", 2, "--copies", 2, "--out", out, "--repeatable-noise", *options,
+    )  # fmt: skip
+    assert code == 0 and "exposure of 2 canaries" in told, err
+    said = {"role": "user", "content": "My ID is: "}
+    text = transformers.AutoTokenizer.from_pretrained(out).apply_chat_template(
+        [said], tokenize=False
+    )
+    assert text.strip().endswith("My ID is:") and ("Ada Byron" in text) == (given != "plain")
+    assert run("report", out, "--corpus", corpus, "--out", tmp_path / "report")[0] == 0
+    summary = json.loads((tmp_path / "report" / "report.json").read_text())["summary"]
+    assert summary["template"] == {"used": "plain" if given == "plain" else "chat"}
+    recorded = json.loads((out / "experiment.json").read_text())
+    settings = {k: v for k, v in recorded.items() if k not in ("corpus", "init", "template")}
+    study = CrtStudy(corpus=str(corpus), init=str(source), template=name, **settings)
+    named = data.data(study)
+    as_ever = data.data(replace(study, template="speaker"))
+    split = [[p.id for p in d.prepared.private] for d in (named, as_ever)]
+    assert split[0] == split[1] and named.rates == as_ever.rates
+    beginning = "" if given == "plain" else "Ada Byron as user> "
+    assert templates.carrier(named.template) == f"{beginning}My ID is: "
+    assert all(p.text.startswith(beginning.partition(" as ")[0]) for p in named.prepared.public)
+
+
+def test_perplexity_counts_the_words_of_the_text_and_not_those_around_them(tmp_path):
+    source = tiny("llama", tmp_path / "source")
+    bpe = adapt(source)
+    model = pretrained.pretrained(source, bpe)
+    around = templates.Template("named", NAMED)
+    text = customersim.simulate(1, 0, "paper").dialogues[0]
+    point = templates.point(text, text.turns[:1], "0", around)
+    found = crt.utility(model, bpe, {point: 1}, own_words=True)["ppl"]
+    (ids,) = bpe.encode([point.text])
+    losses = -scoring.token_logprobs(model, [ids])[0]
+    before = len(bpe.encode_prefix("Ada Byron as assistant>")) - 1
+    own = losses[before : before + len(bpe.encode_prefix(f" {text.turns[0].text}")) - 1]
+    assert found == pytest.approx(float(np.exp(own.mean())), rel=1e-4)
 
 
 def test_the_end_of_a_text_is_learned_and_generate_stops_by_itself(corpus, run, tmp_path):

@@ -10,8 +10,11 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from crtlib.models import interface, scoring
+from crtlib.models import interface, pretrained, scoring
 from crtlib.models.build import build
 from crtlib.training import clipping
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, total_norm
@@ -118,6 +121,34 @@ def test_clipped_sum_is_that_of_a_loop_by_the_fast_rule(name, kind):
         learning = [n for n, p in model.named_parameters() if p.requires_grad]
         assert learning and all("lora_" in n for n in learning)
         assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
+
+
+NORMS = (nn.LayerNorm, LlamaRMSNorm, Gemma2RMSNorm)
+
+
+@pytest.mark.parametrize("kind", ["whole", "lora", "bf16"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2", "opt"])
+def test_clipped_sums_are_the_same_when_blocks_are_computed_again(name, kind):
+    calls, results = [], []
+    for again in (False, True):
+        model = model_of(name, lora=targets_of(name) if kind == "lora" else ())
+        if again:
+            pretrained.checkpointed(model)
+        block = next(m for m in model.modules() if isinstance(m, GradientCheckpointingLayer))
+        inside = next(m for m in block.modules() if isinstance(m, NORMS))
+        inside.register_forward_pre_hook(lambda *_: calls.append(1))
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "bf16"):
+            done, grads = grads_of(model, clip_at(0.5, batch_of(model))("bookkeeping"))
+            plain = grads_of(model, lambda m: clipping.plain_sum(m, **batch_of(m)))[1]
+        results.append((done.losses, done.norms, *grads.values(), *plain.values()))
+    assert len(calls) == 2 + 4, "both backward passes compute the block again"
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_recurrent_model_has_no_blocks_to_compute_again():
+    with pytest.raises(ValueError, match="gradient_checkpointing: needs a transformer"):
+        pretrained.checkpointed(build(SMALL["lstm"], 0))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -38,6 +38,14 @@ class CustomerSim(Settings):
     seed: Whole = Field(description="draws people, secrets and turns")
 
 
+@section("pretrained")
+@value
+class Pretrained(Settings):
+    dialogues: Dialogues = Field(description="public dialogues that a small model reads")
+    copies: Count = Field(description="how often one fact stands among them")
+    seed: Whole = Field(description="draws dialogues and weights")
+
+
 @section("dp_from_zero")
 @value
 class DpFromZero(Settings):

@@ -20,10 +20,10 @@ from crtlib.experiments.sections.base import (
     section,
     sized,
 )
-from crtlib.experiments.value import Count, Open, Positive, Share, Whole, value
+from crtlib.experiments.value import Count, Open, Positive, Share, Whole, Word, value
 from crtlib.training import methods
 
-Model = Literal["lstm", "gpt2"]
+Model = Literal["lstm", "gpt2", "pretrained"]
 
 
 class Epochs(dict[str, int]):
@@ -64,9 +64,21 @@ class Gpt2Shape(Group):
 
 
 @value
+class PretrainedShape(Group):
+    """A model that has read the internet brings its own sizes."""
+
+    init: Word = Field(description="smollm2, or a causal model of transformers by hub id or folder")
+    lora: Whole = Field(description="rank of adapters, which alone learn; 0: all weights do")
+    context: Count = Field(description="tokens at most")
+    precision: Literal["float32", "bfloat16"] = Field(description="of products")
+    epochs: EpochsByMethod = Field(description="epochs by method; one not named takes those of crt")
+
+
+@value
 class CrtShapes(Group):
     lstm: LstmShape = Field(description="the recurrent model")
     gpt2: Gpt2Shape = Field(description="the transformer")
+    pretrained: PretrainedShape = Field(description="one that was trained elsewhere")
 
 
 @value
@@ -79,6 +91,8 @@ class CrtData(Group):
     policy: PolicyName = Field(description="redacts: pi of the paper")
     conservative: PolicyName = Field(description="decides what else is private: pi_c of the paper")
     vocab_size: Count = Field(description="tokens of the vocabulary")
+    canaries: Whole = Field(10, description="secrets that are planted and attacked")
+    copies: Whole = Field(20, description="how often each of them is said")
     models: tuple[Model, ...] = Field(description="of models, those that run on it; by default all")
     methods: tuple[MethodName, ...] = Field(
         description="of methods, those that run on it; by default all"

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from crtlib.experiments.schema import Counts, Group, NotNegatives, Positives
 from crtlib.experiments.sections.base import Corpora, Dialogues, Runs, divided, section
-from crtlib.experiments.value import Count, Open, Whole, value
+from crtlib.experiments.value import Count, Open, Whole, Word, value
 
 
 @value
@@ -18,6 +18,7 @@ class MaskedModel(Group):
     heads: Count = Field(description="attention heads; they divide hidden")
     vocab_size: Count = Field(description="tokens of the vocabulary")
     context: Count = Field(description="tokens at most")
+    init: Word = Field("random", description="random, or a BERT by hub id or folder, of its shape")
 
     @model_validator(mode="after")
     def _rule(self) -> Self:

