@@ -7,7 +7,7 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean kills fuzz
+.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean kills fuzz modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -72,8 +72,11 @@ mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way
 kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills
 
-fuzz: .venv/.installed ## give every command and parameter what nobody should; 800 cases
+fuzz: .venv/.installed ## give every command and parameter what nobody should; 900 cases
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
+
+modes: .venv/.installed ## (maintainers) write the table of all files and their modes into SECURITY.md
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.modes
 
 lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

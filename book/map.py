@@ -41,11 +41,11 @@ def items() -> list[dict[str, Any]]:
 
 def resolved(dotted: str) -> object:
     """What a dotted name stands for: a module, or something in one."""
+    module, _, name = dotted.rpartition(".")
     try:
         return importlib.import_module(dotted)
     except ModuleNotFoundError:
-        module, _, name = dotted.rpartition(".")
-        return getattr(importlib.import_module(module), name)
+        return getattr(resolved(module), name)
 
 
 def line(row: dict[str, Any]) -> str:

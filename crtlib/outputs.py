@@ -19,8 +19,11 @@ import contextlib
 import fcntl
 import fnmatch
 import hashlib
+import hmac
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +37,9 @@ from crtlib.files import disk_faults
 MARKER = "crtlib.json"
 SCHEMA = "crtlib/output/1"
 PRIVATE, PUBLIC = 0o600, 0o644
+SHA = "[0-9a-f]{64}"
+KEYED = "hmac:"
+"""Before the hash of a private file in the marker of a folder that is shown in part."""
 Inputs = Mapping[str, str | os.PathLike]
 """What a folder is made from: name -> path, whose content is hashed, or name -> SHA-256."""
 
@@ -72,7 +78,34 @@ def hashed(inputs: Inputs) -> dict[str, str]:
 
 
 def _is_sha(value: str) -> bool:
-    return len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return re.fullmatch(SHA, value) is not None
+
+
+def keyed(value: Any, key: bytes) -> Any:
+    """A JSON value as it may be shown: each SHA-256 in it becomes an HMAC of it under ``key``, and
+    ``sha256`` in names ``hmac``. Against a plain hash of private text, whoever knows all other
+    text could try candidates for the rest.
+
+    >>> shown = keyed({"corpus_sha256": "a" * 64, "turns": 3}, b"key")
+    >>> list(shown), shown["corpus_hmac"] == keyed("a" * 64, b"key")
+    (['corpus_hmac', 'turns'], True)
+    """
+    if isinstance(value, Mapping):
+        return {name.replace("sha256", "hmac"): keyed(one, key) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [keyed(one, key) for one in value]
+    if isinstance(value, str):
+        return re.sub(SHA, lambda m: hmac.new(key, m[0].encode(), "sha256").hexdigest(), value)
+    return value
+
+
+def key_in(path: str | os.PathLike) -> bytes:
+    """The key in a private file; a new one where there is none."""
+    try:
+        kept = Path(path).read_bytes()
+    except OSError:
+        kept = b""
+    return kept if len(kept) == 32 else secrets.token_bytes(32)
 
 
 def _sha(content: bytes) -> str:
@@ -121,15 +154,21 @@ def demand(folder: str | os.PathLike, names: Iterable[str] | None = None) -> dic
     if content is None:
         raise ValueError(f"{folder}: holds no {MARKER}; it is unfinished or not ours")
     patterns = ["*"] if names is None else list(names)
+    key = key_in(folder / str(content.get("key", "")))
     for name, expected in content["files"].items():
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             path = folder / name
-            if not path.is_file() or sha256(path) != expected:
+            if not path.is_file() or expected not in (found := sha256(path), _told(found, key)):
                 raise DamagedError(
                     f"{path}: does not match its SHA-256 in {MARKER}; "
                     f"make it again with 'crtlib {content['command']} …'"
                 )
     return content
+
+
+def _told(sha: str, key: bytes) -> str:
+    """The hash of a private file, as the marker of a folder with a key has it."""
+    return KEYED + str(keyed(sha, key))
 
 
 def up_to_date(
@@ -138,6 +177,7 @@ def up_to_date(
     command: str,
     options: Mapping[str, Any],
     inputs: Inputs | None = None,
+    key: str | None = None,
 ) -> bool:
     """Whether the folder is what the same command made of the same inputs, unharmed."""
     _recover(_named(folder))
@@ -145,6 +185,7 @@ def up_to_date(
     if content is None:
         return False
     same = _recipe(command, options, hashed(inputs or {}))
+    same = same if key is None else keyed(same, key_in(Path(folder) / key))
     if any(content[key] != value for key, value in same.items()):
         return False
     try:
@@ -171,7 +212,19 @@ def check_file(
         raise ValueError(f"--out: {path} {_what(path)}")
     if path.exists() and not force:
         raise ValueError(f"--out: {path} exists; choose another name or --force")
+    _has_place(path)
     return path
+
+
+def _has_place(path: Path) -> None:
+    """Refuse a path that could not be made: before the work, not after it."""
+    if path.is_symlink() and not path.exists():
+        raise ValueError(f"--out: {path} is a link to nothing")
+    above = next((p for p in path.absolute().parents if os.path.lexists(p)), Path("/"))
+    if not above.is_dir():
+        raise ValueError(f"--out: {path} lies in {above}, which is no folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"--out: {path} lies in {above}, where nothing can be written")
 
 
 def check_folder(
@@ -188,6 +241,7 @@ def check_folder(
     folder = _named(folder)
     _no_input(folder, inputs)
     if not folder.exists():
+        _has_place(folder)
         return folder
     if not folder.is_dir():
         what = "is a file" if folder.is_file() else _what(folder)
@@ -254,6 +308,7 @@ def staged(
     facts: dict[str, Any] | None = None,
     force: bool = False,
     add: bool = False,
+    key: str | None = None,
 ) -> Iterator[Path]:
     """Yield a folder beside ``folder`` to write into; on success it takes that place, marked.
 
@@ -261,9 +316,11 @@ def staged(
     without a public file 0700, all less the umask; a file that was private stays private when it
     is replaced. ``options`` are JSON values, without paths or dates. ``facts`` are written into the
     marker as they are at the end. With ``add`` the yielded folder begins as a copy of the finished
-    ``folder``, foreign files included, and need not be new. Raises ``ValueError`` where the place
-    may not be written (``check_folder``) or another process writes it now; on any error all is as
-    before.
+    ``folder``, foreign files included, and need not be new. ``key`` names a private file in the
+    folder, with 32 random bytes that stay when it is made anew: the marker then holds no plain hash
+    of an input, of an option or of a private file (:func:`keyed`). Raises ``ValueError`` where the
+    place may not be written (``check_folder``) or another process writes it now; on any error all
+    is as before.
     """
     recipe = _recipe(command, options, hashed(inputs or {}))
     paths = [p for p in (inputs or {}).values() if not (isinstance(p, str) and _is_sha(p))]
@@ -279,10 +336,18 @@ def staged(
             if add:
                 shutil.copytree(folder, part, dirs_exist_ok=True)
                 os.chmod(part, 0o700)
+            secret = key_in(folder / key) if key else b""
             with disk_faults(part):
+                if key:
+                    (part / key).parent.mkdir(exist_ok=True)
+                    (part / key).write_bytes(secret)
                 yield part
             (part / MARKER).unlink(missing_ok=True)
             files = {name: sha256(part / name) for name in _files(part)}
+            if key:
+                shown = {n for n in files if any(fnmatch.fnmatchcase(n, p) for p in public)}
+                files = {n: f if n in shown else _told(f, secret) for n, f in files.items()}
+                recipe = keyed(recipe, secret) | {"key": key}
             content = {"schema": SCHEMA, "version": crtlib.__version__, **recipe, "files": files}
             content |= {"facts": facts} if facts else {}
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)

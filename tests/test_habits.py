@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +10,11 @@ import pytest
 
 import crtlib
 from crtlib.experiments import tables
+from crtlib.experiments.crt import CrtStudy
+from crtlib.experiments.game import GameStudy
+from crtlib.experiments.leakage import LeakageStudy
+from crtlib.experiments.screening import ScreeningStudy
+from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy
 from crtlib.experiments.study import Study
 from crtlib.experiments.value import Whole, value
 
@@ -76,6 +81,34 @@ def test_a_field_that_came_later_leaves_the_old_keys_alone():
     assert "depth" in asdict(new) and new.key == old.key
     assert After(seed=3, depth=1).key != old.key
     assert After(seed=3, size=2).key != old.key
+
+
+STORED = {
+    CrtStudy: "seed method model gamma corpus variety dialogues heldout unit policy conservative "
+    "labelled per duplicates dedup canaries copies vocab_size embedding hidden layers heads "
+    "context init init_epochs epochs batch_size learning_rate pub_passes private_learning_rate "
+    "sampling_probability clip_norm normaliser epsilon delta accountant neighbouring_relation "
+    "noise_multiplier",
+    LeakageStudy: "seed method corpus unit dialogues heldout public public_epochs canaries copies "
+    "bots policy gamma min_users dedup init model embedding hidden layers vocab_size epochs "
+    "snapshots batch_size learning_rate pub_passes private_learning_rate sampling_probability "
+    "noise_multiplier clip_norm delta prior posterior threshold left_out detail",
+    MaskedStudy: "seed targets scale noisy corpus dialogues first secrets prior posterior_low "
+    "posterior_high vocab_size hidden layers heads context steps batch_size clip_norm "
+    "learning_rate",
+    ExtractionStudy: "seed noise_multiplier corpus dialogues probes others prefix suffix model "
+    "vocab_size hidden layers heads epochs sampling_probability clip_norm learning_rate",
+    GameStudy: "seed learns candidates copies others steps batch_size posterior noise clip_norm "
+    "learning_rate",
+    ScreeningStudy: "seed policy conservative corpus unit labelled heldout",
+}
+"""Of each kind of study, the fields that the key of every stored result rests on."""
+
+
+@pytest.mark.parametrize("kind", STORED, ids=lambda kind: kind.kind)
+def test_a_new_field_of_a_study_is_named_later_or_every_stored_run_is_lost(kind):
+    in_the_key = {f.name for f in fields(kind)} - kind.LATER
+    assert in_the_key == set(STORED[kind].split()), f"name it in {kind.__name__}.LATER"
 
 
 def test_every_recorded_table_is_named_where_the_data_is_described():

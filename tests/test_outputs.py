@@ -276,3 +276,39 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path):
         with pytest.raises(ValueError, match=r"pipe or a device|no such file"):
             outputs.sha256(path)
     assert time.monotonic() - started < 1
+
+
+def test_a_place_that_cannot_be_made_is_refused_before_the_work(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_text("x")
+    for check in (outputs.check_file, outputs.check_folder):
+        with pytest.raises(ValueError, match="loop is a link to nothing"):
+            check(tmp_path / "loop")
+        with pytest.raises(ValueError, match=r"lies in .*file, which is no folder"):
+            check(tmp_path / "file" / "deep" / "out")
+        check(tmp_path / "new" / "deep" / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "loop"]
+
+
+def test_a_folder_with_a_key_shows_no_hash_of_what_is_private(tmp_path):
+    (tmp_path / "in.csv").write_text("text")
+    recipe = {"command": "demo", "options": {"list_sha256": "a" * 64}, "key": "private/key",
+              "inputs": {"in": tmp_path / "in.csv"}}  # fmt: skip
+    for name in ("one", "two"):
+        with outputs.staged(tmp_path / name, **recipe, public=["shown"]) as part:
+            (part / "shown").write_text("x")
+            (part / "private" / "kept").write_text("y")
+        assert outputs.up_to_date(tmp_path / name, **recipe)
+    one, two = (outputs.demand(tmp_path / name) for name in ("one", "two"))
+    assert one["files"]["shown"] == two["files"]["shown"] == outputs.sha256(tmp_path / "one/shown")
+    assert one["files"]["private/kept"] != two["files"]["private/kept"]
+    assert not {one["inputs"]["in"], one["options"]["list_hmac"]} & {
+        two["inputs"]["in"], two["options"]["list_hmac"],
+        outputs.sha256(tmp_path / "in.csv"), "a" * 64,
+    }  # fmt: skip
+    with outputs.staged(tmp_path / "one", **recipe, public=["shown"], force=True) as part:
+        (part / "private" / "kept").write_text("y")
+    assert outputs.demand(tmp_path / "one")["inputs"] == one["inputs"]  # the key stays
+    (tmp_path / "one" / "private" / "kept").write_text("z")
+    with pytest.raises(ValueError, match="does not match its SHA-256"):
+        outputs.demand(tmp_path / "one")

@@ -4,22 +4,28 @@ import contextlib
 import errno
 import json
 import os
+import re
 import resource
+import shutil
 import stat
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from crtlib import __main__ as cli
 from crtlib.checks import DamagedError, MachineError
+from crtlib.commands import COMMANDS
 from crtlib.experiments import crt, spine
 from crtlib.experiments.store import Store
 from crtlib.models import folder as model_folder
 from crtlib.screening import tagger
 from crtlib.text import customersim, jsonl
 from crtlib.training import kept
+from tests import modes
 from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
 
@@ -114,36 +120,26 @@ def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path,
 
 
 # --------------------------------------------------------------------------- modes
-MODES = {  # of what each command writes, before the umask; what is not named is public
-    "report in clear": (0o600, {"report.html", "report.json", "runs.parquet",
-                                "sequences.parquet", "crtlib.json", ".report in clear.key"}),
-    "report": (0o600, {".report.key"}),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_the_mode_of_every_file_that_is_written(run, home, tmp_path, mask):
-    said = [home / "model", "--corpus", home / "c.jsonl", "--out"]
-    commands = {
-        "simulate": ["simulate", "--dialogues", 3, "--out", tmp_path / "simulate" / "a.jsonl"],
-        "report": ["report", *said, tmp_path / "report"],
-        "report in clear": ["report", *said, tmp_path / "report in clear", "--reveal"],
-    }
-    before = os.umask(mask)
-    try:
-        for name, words in commands.items():
-            assert run(*words)[0] == 0, name
-            places = [tmp_path / name, *tmp_path.glob(f".{name}.*")]
-            paths = [p for place in places for p in [place, *place.rglob("*")]]
-            private, names = MODES.get(name, (0, set()))
-            for path in paths:
-                wide = 0o755 if path.is_dir() else 0o644
-                mode = private if path.name in names else wide
-                if path.is_dir() and name == "report in clear":
-                    mode = 0o700
-                assert stat.S_IMODE(path.stat().st_mode) == mode & ~mask, path
-    finally:
-        os.umask(before)
+def test_the_mode_of_every_file_that_is_written_is_that_of_the_table(home, tmp_path, mask):
+    shutil.copytree(home / "model", tmp_path / "model")
+    known = modes.recorded()
+    for name, files in modes.measure(tmp_path, mask, only=modes.QUICK).items():
+        assert files == {p: m[mask == 0o077] for p, m in known[name].items()}, name
+    assert set(known) == set(modes.STEPS)
+    assert {name.split()[0] for name in known} == set(COMMANDS) - {"run"}
+
+
+def test_what_is_private_is_private():
+    """The table itself: what holds text, exact counts or a key is its owner's alone."""
+    for name, files in modes.recorded().items():
+        for path, (wide, narrow) in files.items():
+            assert narrow == wide & 0o700
+            held = re.search(
+                r"\.work/|\.key$|/key$|/private/|labels/|tagger/|^corpus/|^open/|^clear/|odometer"
+                r"|names|holders|secrets\.parquet|store/$|marks", path
+            )  # fmt: skip
+            assert not (held and wide & 0o077), (name, path)
 
 
 # --------------------------------------------------------------------------- a full disk
@@ -221,6 +217,33 @@ def test_a_report_depends_on_the_day_in_one_line_of_its_page(home, run, tmp_path
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
     pages = [(tmp_path / day / "report.html").read_text() for day in ("1", "2")]
     assert pages[0] != pages[1] == pages[0].replace("2026-01-01", "2026-01-02")
+
+
+def test_any_number_of_threads_gives_the_same(home, run, tmp_path):
+    """The report bit for bit. Training takes the same steps; weights, a tagger's too, differ by
+    the rounding of sums that are split. ``--workers`` of train is what OMP_NUM_THREADS is."""
+    before, found, weights = torch.get_num_threads(), [], []
+    train = ["train", home / "c.jsonl", "--epochs", 1, "--repeatable-noise", "--width", 16]
+    try:
+        for n in (1, 2, 4):
+            place = tmp_path / str(n)
+            assert run(*train, "--workers", n, "--out", place / "m")[0] == 0
+            assert torch.get_num_threads() == n
+            words = ["tagger", home / "c.jsonl", "--epochs", 1]
+            assert run(*words, "--out", place / "t")[0] == 0
+            words = ["report", home / "model", "--corpus", home / "c.jsonl", "--reveal"]
+            assert run(*words, "--out", place / "r")[0] == 0
+            phases = json.loads((place / "m.work/record.json").read_text())["phases"]
+            found.append([phases, (place / "r/sequences.parquet").read_bytes()])
+            both = [load_file(place / f) for f in ("m/model.safetensors", "t/tagger.safetensors")]
+            weights.append({f"{k} {name}": w for k, m in enumerate(both) for name, w in m.items()})
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+    for name, one in weights[0].items():
+        far = max(float((one - other[name]).abs().max()) for other in weights)
+        print(name, far)
+        assert far < 1e-4, (name, far)
 
 
 class _Day:

@@ -7,7 +7,7 @@
 
 With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses with
 probability ``prior`` under Q does so with at most ``posterior`` under P. Which laws P and Q have
-to be compared is :data:`crtlib.accounting.secrets.MODES`.
+to be compared is :data:`crtlib.accounting.secrets.RELATIONS`.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from crtlib.accounting.losses import Array
 from crtlib.accounting.posteriors import divergence, posterior, promised
 from crtlib.checks import check, check_choice
 
-MODES: dict[str, tuple[mixtures.Direction, ...]] = {
+RELATIONS: dict[str, tuple[mixtures.Direction, ...]] = {
     "reference": ("forward",),
-    "symmetric": ("forward", "backward"),
+    "add_or_remove": ("forward", "backward"),
     "replace": ("replace",),
 }
 """The directions of the pair of laws that must meet a promise.
@@ -47,7 +47,7 @@ guess succeeds with the prior at most. So only N(count, sigma^2) against N(0, si
 one clipping norm apart, and in this direction. "replace" is Lemma 3.2 as the paper states it, for
 pairs of candidates: opposite gradients are the worst of them (the theorem on replacement in the
 book's chapter on amplification), two clipping norms apart. By "kl" it needs about twice the noise
-of the reference; "tight" saves about half of it. "symmetric" asks for both directions of the
+of the reference; "tight" saves about half of it. "add_or_remove" asks for both directions of the
 reference."""
 
 TARGETS = {"linear": 1.0, "sqrt": 0.5}
@@ -80,20 +80,20 @@ def kl(
     probabilities: ArrayLike,
     noise_multiplier: float,
     *,
-    mode: str = "reference",
+    neighbouring_relation: str = "reference",
 ) -> Array:
     """KL divergence of one round in nats for every secret, ``(secrets,)``; T rounds cost T times
     as much, also where later rounds depend on earlier ones."""
-    check_choice("mode", mode, tuple(MODES))
-    return _kl(_counts(incidence, probabilities), noise_multiplier, mode)
+    check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATIONS))
+    return _kl(_counts(incidence, probabilities), noise_multiplier, neighbouring_relation)
 
 
 def _counts(incidence: sparse.csr_array, probabilities: ArrayLike) -> mixtures.Counts:
     return mixtures.counts(np.asarray(probabilities)[incidence.indices], incidence.indptr)
 
 
-def _kl(groups: mixtures.Counts, sigma: float, mode: str) -> Array:
-    each = [mixtures.kl(groups, sigma, direction=d) for d in MODES[mode]]
+def _kl(groups: mixtures.Counts, sigma: float, relation: str) -> Array:
+    each = [mixtures.kl(groups, sigma, direction=d) for d in RELATIONS[relation]]
     return np.asarray(np.max(each, axis=0))
 
 
@@ -104,7 +104,7 @@ def noise_multiplier(
     posterior: ArrayLike,
     *,
     steps: int,
-    mode: str = "reference",
+    neighbouring_relation: str = "reference",
     accounting: str = "kl",
     tight: int = 64,
 ) -> float:
@@ -115,29 +115,29 @@ def noise_multiplier(
     upper end of their blow-up function instead (to 1e-4), the others still by KL, so the result
     is never above that of "kl", and as much below it as there are few secrets that bind.
     """
-    check_choice("mode", mode, tuple(MODES))
+    check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATIONS))
     check_choice("accounting", accounting, ("kl", "tight"))
     check("steps", steps, steps >= 1 and steps == int(steps), "a whole number, at least 1")
     p, r = promised(np.broadcast_to(prior, incidence.shape[:1]), posterior)
     allowed = divergence(p, r) / steps
     groups = _counts(incidence, probabilities)
-    sigma, ratios = _least(incidence, probabilities, groups, allowed, mode)
+    sigma, ratios = _least(incidence, probabilities, groups, allowed, neighbouring_relation)
     if accounting == "kl":
         return sigma
     worst = np.argsort(-ratios, kind="stable")[:tight]
     rest = np.setdiff1d(np.arange(len(ratios)), worst)
     others = incidence[rest]
     counts = _counts(others, probabilities)
-    floor, _ = _least(others, probabilities, counts, allowed[rest], mode)
+    floor, _ = _least(others, probabilities, counts, allowed[rest], neighbouring_relation)
     laws = [mixtures.poisson_binomial(_of(incidence, probabilities, j)) for j in worst]
 
-    def broken(
-        s: float,
-    ) -> (
-        tuple[Array, float, float] | None
-    ):  # the first promise that noise s does not keep: worst first
+    def reached(law: Array, s: float, prior: float) -> float:
+        how = {"neighbouring_relation": neighbouring_relation}
+        return tight_posterior(law, s, steps, prior, **how)[1]
+
+    def broken(s: float) -> tuple[Array, float, float] | None:  # worst first
         for j, law in zip(worst, laws, strict=True):
-            if tight_posterior(law, s, steps, float(p[j]), mode=mode)[1] > r[j]:
+            if reached(law, s, float(p[j])) > r[j]:
                 return law, float(p[j]), r[j]
         return None
 
@@ -146,21 +146,26 @@ def noise_multiplier(
         low, high = floor, sigma
         while high > low * (1 + 1e-4):
             middle = math.sqrt(low * high)
-            kept = tight_posterior(law, middle, steps, prior_j, mode=mode)[1] <= posterior_j
+            kept = reached(law, middle, prior_j) <= posterior_j
             low, high = (low, middle) if kept else (middle, high)
         floor = high
     return min(floor, sigma)
 
 
 def tight_posterior(
-    law: np.ndarray, sigma: float, steps: int, prior: float, *, mode: str = "reference"
+    law: np.ndarray,
+    sigma: float,
+    steps: int,
+    prior: float,
+    *,
+    neighbouring_relation: str = "reference",
 ) -> mixtures.Bracket:
     """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
     best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace" against
     another candidate)."""
     brackets = [
         mixtures.compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
-        for d in MODES[mode]
+        for d in RELATIONS[neighbouring_relation]
     ]
     return max(b[0] for b in brackets), max(b[1] for b in brackets)
 
@@ -176,7 +181,7 @@ def _least(
     probabilities: ArrayLike,
     groups: mixtures.Counts,
     allowed: Array,
-    mode: str,
+    relation: str,
 ) -> tuple[float, Array]:
     """The least sigma at which the KL divergence of every secret is ``allowed``, and the ratios
     there. Few secrets are searched; all are verified, and those that fail join the few."""
@@ -184,14 +189,14 @@ def _least(
         return LEAST, allowed
     few, sigma = np.zeros(0, dtype=int), 1.0
     while True:
-        ratios = _kl(groups, sigma, mode) / allowed
+        ratios = _kl(groups, sigma, relation) / allowed
         if len(few) and ratios.max() <= 1:
             return sigma, ratios
         few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SCREENED])
         screened = _counts(incidence[few], probabilities)
 
         def fails(s: float, screened: mixtures.Counts = screened, few: Index = few) -> bool:
-            return bool((_kl(screened, s, mode) / allowed[few]).max() > 1)
+            return bool((_kl(screened, s, relation) / allowed[few]).max() > 1)
 
         high = sigma
         while fails(high):
@@ -220,7 +225,7 @@ class SecretGuarantee:
     load: float
     noise_multiplier: float
     steps: int
-    mode: str
+    neighbouring_relation: str
 
     @property
     def posterior(self) -> float:
@@ -236,7 +241,8 @@ class SecretGuarantee:
             f"unit: all its {self.examples} examples, of which {self.load:.4g} are in a batch; "
             f"{self.steps} rounds with noise multiplier {self.noise_multiplier:.6g}; "
             f"accountant: KL divergence {self.posterior_kl:.4g}, blow-up function "
-            f"{'not computed' if tight is None else format(tight, '.4g')}; mode: {self.mode}; "
+            f"{'not computed' if tight is None else format(tight, '.4g')}; "
+            f"neighbours: {self.neighbouring_relation}; "
             "treated as public: which examples hold which secret, the weights"
         )
 
@@ -262,7 +268,7 @@ class Plan:
     batch_size: float
     scale: float
     targets: str
-    mode: str
+    neighbouring_relation: str
     accounting: str
 
     @property
@@ -284,7 +290,7 @@ class Plan:
             "batch_size": self.batch_size,
             "targets": self.targets,
             "scale": self.scale,
-            "mode": self.mode,
+            "neighbouring_relation": self.neighbouring_relation,
             "accounting": self.accounting,
             "noise_multiplier": self.noise_multiplier,
             "kept_weight": float(self.weights.sum()),
@@ -298,7 +304,12 @@ class Plan:
     ) -> dict[str, pd.DataFrame]:
         """``weights``, one row an example, and ``secrets``, with what KL accounts for each."""
         held = self.incidence
-        spent = self.steps * kl(held, self.probabilities, self.noise_multiplier, mode=self.mode)
+        spent = self.steps * kl(
+            held,
+            self.probabilities,
+            self.noise_multiplier,
+            neighbouring_relation=self.neighbouring_relation,
+        )
         weights = {
             "example": examples,
             "weight": self.weights,
@@ -319,7 +330,12 @@ class Plan:
     ) -> list[SecretGuarantee]:
         """Of these secrets; ``tight`` also computes their blow-up functions (a second each)."""
         some = self.incidence[np.asarray(secrets, dtype=int)]
-        each = self.steps * kl(some, self.probabilities, self.noise_multiplier, mode=self.mode)
+        each = self.steps * kl(
+            some,
+            self.probabilities,
+            self.noise_multiplier,
+            neighbouring_relation=self.neighbouring_relation,
+        )
         held = some @ self.probabilities
         out = []
         for i, j in enumerate(secrets):
@@ -327,7 +343,11 @@ class Plan:
             if tight:
                 law = mixtures.poisson_binomial(_of(self.incidence, self.probabilities, j))
                 exact = tight_posterior(
-                    law, self.noise_multiplier, self.steps, self.prior[j], mode=self.mode
+                    law,
+                    self.noise_multiplier,
+                    self.steps,
+                    self.prior[j],
+                    neighbouring_relation=self.neighbouring_relation,
                 )[1]
             out.append(
                 SecretGuarantee(
@@ -340,7 +360,7 @@ class Plan:
                     load=float(held[i]),
                     noise_multiplier=self.noise_multiplier,
                     steps=self.steps,
-                    mode=self.mode,
+                    neighbouring_relation=self.neighbouring_relation,
                 )
             )
         return out
@@ -355,7 +375,7 @@ def plan(
     batch_size: float,
     scale: float,
     targets: str = "sqrt",
-    mode: str = "reference",
+    neighbouring_relation: str = "reference",
     accounting: str = "kl",
     solver: str = "auto",
 ) -> Plan:
@@ -379,17 +399,18 @@ def plan(
     empty = int((sizes == 0).sum())
     check("incidence: secrets without an example", empty, not empty, "0")
     budgets = np.minimum(scale * divergence(p, r) ** TARGETS[targets], sizes)
-    found = secret_lp.solve(held, budgets, solver=solver)
-    q, certain = sampling_probabilities(found.weights, batch_size)
-    sigma = noise_multiplier(held, q, p, r, steps=steps, mode=mode, accounting=accounting)
-    ratios = steps * kl(held, q, sigma, mode=mode) / divergence(p, r)
+    optimum = secret_lp.solve(held, budgets, solver=solver)
+    q, certain = sampling_probabilities(optimum.weights, batch_size)
+    how: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
+    sigma = noise_multiplier(held, q, p, r, steps=steps, accounting=accounting, **how)
+    ratios = steps * kl(held, q, sigma, **how) / divergence(p, r)
     binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
     return Plan(
         incidence=held,
         prior=p,
         promised=r,
-        weights=found.weights,
-        bound=found.bound,
+        weights=optimum.weights,
+        bound=optimum.bound,
         probabilities=q,
         certain=certain,
         noise_multiplier=sigma,
@@ -398,7 +419,7 @@ def plan(
         batch_size=float(batch_size),
         scale=float(scale),
         targets=targets,
-        mode=mode,
+        neighbouring_relation=neighbouring_relation,
         accounting=accounting,
     )
 
@@ -430,7 +451,7 @@ def guarantees(
     incidence: sparse.csr_array,
     *,
     prior,
-    mode: str = "reference",
+    neighbouring_relation: str = "reference",
 ) -> tuple[np.ndarray, np.ndarray]:
     """From what was done: for every secret the bound on a guess by KL, and the KL divergence
     itself in nats, each ``(secrets,)``. ``incidence (secrets, points)`` is 1 where the point
@@ -443,5 +464,7 @@ def guarantees(
         if event.noise_multiplier == 0:
             spent[incidence @ p > 0] += math.inf
         else:
-            spent += event.steps * kl(incidence, p, event.noise_multiplier, mode=mode)
+            spent += event.steps * kl(
+                incidence, p, event.noise_multiplier, neighbouring_relation=neighbouring_relation
+            )
     return posterior(spent, prior), spent

@@ -34,8 +34,9 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -52,6 +53,10 @@ from crtlib.text.tokenizer import Bpe, backend, bos
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+Scorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.ndarray]]]
+"""What scores texts: see :func:`crtlib.models.scoring.token_scores`."""
 
 
 # --------------------------------------------------------------------------- text and scores
@@ -90,8 +95,7 @@ def documents(
     if any(not p.user for p in points):
         raise ValueError(NO_USER)
     out = []
-    texts = [p.text for p in points]
-    coded = backend(tokenizer).encode_batch(texts, add_special_tokens=False)
+    coded = backend(tokenizer).encode_batch([p.text for p in points], add_special_tokens=False)
     for point, e in zip(points, coded, strict=True):
         spans = []
         for s in point.secrets:
@@ -117,11 +121,14 @@ def score(
     *,
     bos: int | None,
     device: torch.device | str | None = None,
+    scorer: Scorer | None = None,
 ) -> Scores:
-    """Score every token of the documents, each distinct text once (in dialogues most repeat)."""
+    """Score every token of the documents, each distinct text once (in dialogues most repeat).
+    ``scorer`` does it in another place, as :func:`crtlib.models.scoring.token_scores` does here."""
     texts, place = distinct(documents, bos)
     lead = [] if bos is not None else [0]
-    logprobs, ranks = scoring.token_scores(model, texts, device=device)
+    scorer = scorer or partial(scoring.token_scores, model, device=device)
+    logprobs, ranks = scorer(texts)
     logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in logprobs]
     ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in ranks]
     return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
@@ -151,12 +158,13 @@ def read(
     own_words: bool = False,
     start: bool = True,
     device: torch.device | str | None = None,
+    scorer: Scorer | None = None,
 ) -> Reading:
     """Score the points; ``own_words`` counts no token of the template around them, ``start``
     reads each after the token that begins a text, where there is one."""
     texts = documents(points, tokenizer)
     first = bos(tokenizer) if start else None
-    scores = score(model, texts, bos=first, device=device)
+    scores = score(model, texts, bos=first, device=device, scorer=scorer)
     if not own_words:
         return Reading(texts, scores)
     kept = [mask for mask in own_tokens(points, tokenizer) if len(mask)]
@@ -363,6 +371,10 @@ class Leakage:
         """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
         return self.sequences[self.sequences.users_in_d == 1]
 
+    def fewer(self, p: int) -> pd.DataFrame:
+        """The sequences that the model completes for fewer than ``p`` users (Section 4)."""
+        return self.sequences[self.sequences.users_in_s < p]
+
     def owners(self) -> set[str]:
         """The users of the unique sequences."""
         unique = self.runs.tokens.isin(set(self.unique().tokens))
@@ -381,13 +393,13 @@ def leakage(
     own_words: bool = False,
     reading: Reading | None = None,
     device: torch.device | str | None = None,
+    scorer: Scorer | None = None,
 ) -> Leakage:
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
 
     ``own_words``: what a template puts around the texts is context, and never counted.
     ``reading``: the points read already (:func:`crtlib.attacks.reading.scan`).
-
-    ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.public_models` for two ways to
+    ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.leakage` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
     """
     rows = len(interface.head(model).weight)
@@ -397,7 +409,7 @@ def leakage(
     if public is not None and len(interface.head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
     if reading is None:
-        reading = read(model, tokenizer, points, own_words=own_words, device=device)
+        reading = read(model, tokenizer, points, own_words=own_words, device=device, scorer=scorer)
     texts, scores, answered = reading
     start = bos(tokenizer)
     other = score(public, texts, bos=start, device=device) if public is not None else None

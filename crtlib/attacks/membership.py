@@ -53,12 +53,14 @@ from crtlib.text.tokenizer import Bpe
 class Probe:
     """Sentences in clear; the k-th of both sides differ in one secret only.
 
-    ``missed`` says of each member whether its secret stands in what the model was trained on.
+    ``missed`` says of each member whether its secret stands in what the model was trained on,
+    ``kinds`` what it is.
     """
 
     members: tuple[str, ...] = field(repr=False)
     nonmembers: tuple[str, ...] = field(repr=False)
     missed: tuple[bool, ...] = field(repr=False)
+    kinds: tuple[str, ...] = ()
 
 
 def probe(
@@ -88,11 +90,11 @@ def probe(
     for p, s in one_each(pool, single, rng):
         fresh[s.kind].append(value_of(p, s))
     left = remains(trained)
-    rows: list[tuple[str, str, bool]] = []
+    rows: list[tuple[str, str, bool, str]] = []
     for p, s in one_each(points, single, rng):
         if fresh[s.kind] and len(rows) < sequences // 2:
             other = p.text[: s.start] + fresh[s.kind].pop() + p.text[s.end :]
-            rows.append((p.text, other, left(p, s)))
+            rows.append((p.text, other, left(p, s), s.kind))
     return Probe(*zip(*rows, strict=True)) if rows else Probe((), (), ())
 
 
@@ -347,13 +349,14 @@ class Accuracy:
     """A metric that is one half by chance; ``name_null`` is its null deviation.
 
     ``of`` is applied to the mean negative log-likelihoods of a sentence; of the members, "all" are
-    asked, those whose secret was "missed", or those that were "redacted".
+    asked, those whose secret was "missed", those that were "redacted", or those of the kind that
+    the paper "named": addresses, and in MultiWOZ reference numbers.
     """
 
     name: str
     label: str
     of: Callable[[np.ndarray], np.ndarray]
-    members: Literal["all", "missed", "redacted"]
+    members: Literal["all", "missed", "redacted", "named"]
     group: bool = False
 
 
@@ -367,6 +370,10 @@ MEASURED = (
     Accuracy(
         name="group_nll_accuracy", label="twenty, nats", of=np.asarray, members="all", group=True
     ),
+    Accuracy(name="mia_address_accuracy", label="addresses", of=np.asarray, members="named"),
+    Accuracy(
+        name="group_address_accuracy", label="addresses", of=np.exp, members="named", group=True
+    ),
 )
 ACCURACIES = tuple(each.name for each in MEASURED)
 
@@ -377,15 +384,22 @@ def views(probe: Probe) -> dict[str, np.ndarray]:
     return {"all": np.ones_like(missed), "missed": missed, "redacted": ~missed}
 
 
+def named(probe: Probe) -> np.ndarray:
+    """Mask of the members of the kind that A.5 takes: reference numbers where there are any, else
+    addresses; nobody where the kinds are not known."""
+    kind = "reference" if "reference" in probe.kinds else "address"
+    return np.array([k == kind for k in probe.kinds] or [False] * len(probe.members), dtype=bool)
+
+
 def metrics(
     probe: Probe, members: np.ndarray, nonmembers: np.ndarray, *, seed: int
 ) -> list[tuple[str, float]]:
     """Every attack on given scores, as (metric, value).
 
-    Three views on one side's carriers and the other's: all, only those whose secret was missed,
-    only the redacted ones. What has no member in its view is left out.
+    Four views on one side's carriers and the other's: all, only those whose secret was missed,
+    only the redacted ones, only addresses. What has no member in its view is left out.
     """
-    masks = views(probe)
+    masks = views(probe) | {"named": named(probe)}
     rows = [("n_members", float(len(members))), ("n_missed", float(masks["missed"].sum()))]
     group = functools.partial(group_accuracy, seed=seed)
     for each in MEASURED:

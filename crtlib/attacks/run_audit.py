@@ -112,7 +112,8 @@ def audit(
     found = RunAudit(
         best.epsilon, confidence, len(values), best.guesses, best.correct, _proved(record)
     )
-    inputs = {"corpus": record["corpus"]["sha256"], "model": record["model"]["sha256"]}
+    its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
+    inputs = {"corpus": its, "model": record["model"]["sha256"]}
     options = {"guesses": guesses, "confidence": confidence, "seed": seed}
     with outputs.staged(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force

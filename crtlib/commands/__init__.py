@@ -19,6 +19,18 @@ import typer
 Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]
 """The option of every command that writes."""
 
+As = Annotated[
+    str, typer.Option("--as", help="jsonl, or dataset: a folder with a card that datasets reads.")
+]
+"""What simulate and convert write."""
+
+Workers = Annotated[int, typer.Option(min=1, help="Processes, or threads.")]
+On = Annotated[
+    str,
+    typer.Option("--executor", help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME"),
+]
+"""Where a command that reads batch by batch runs them."""
+
 COMMANDS = (
     "new",
     "run",

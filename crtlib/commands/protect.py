@@ -46,7 +46,9 @@ def protect(
     ] = None,
     targets: Annotated[str, typer.Option(help="sqrt (ours) or linear (the paper's).")] = "sqrt",
     accounting: Annotated[str, typer.Option(help="kl, or tight (slower, less noise).")] = "kl",
-    mode: Annotated[str, typer.Option(help="reference, symmetric or replace.")] = "reference",
+    neighbouring: Annotated[
+        str, typer.Option(help="reference, add_or_remove or replace.")
+    ] = "reference",
     show_secrets: Annotated[bool, typer.Option(help="Print names instead of numbers.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a plan that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -58,7 +60,8 @@ def protect(
 
     Example: crtlib protect corpus --secrets holders.csv --by user --posterior 0.1 --out plan
     """
-    options: dict[str, Any] = {"targets": targets, "accounting": accounting, "mode": mode}
+    options: dict[str, Any] = {"targets": targets, "accounting": accounting}
+    options["neighbouring_relation"] = neighbouring
     place = out or corpus.with_name(f"{corpus.name.partition('.')[0]}-plan")
     corpora = corpus.is_dir() or corpus.suffix in (".jsonl", ".gz")
     if not corpora and secrets is None and from_policy is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from crtlib.commands import Force
+from crtlib.commands import Force, On, Workers
 
 
 def report(
@@ -40,6 +40,8 @@ def report(
     prefix_scan: Annotated[
         bool, typer.Option("--prefix-scan", help="Read each text after every known beginning.")
     ] = False,
+    workers: Workers = 1,
+    executor: On = "processes:",
     force: Force = False,
 ) -> dict[str, Any]:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
@@ -47,25 +49,28 @@ def report(
 
     import torch
 
+    from crtlib.experiments import executors
     from crtlib.reports import leakage
 
-    page, summary = leakage.make(
-        model,
-        corpus,
-        out,
-        top_k=top_k,
-        public=public,
-        unit=unit,
-        reveal=reveal,
-        lengths_only=lengths_only,
-        min_length=min_length,
-        threshold=threshold,
-        verbatim=verbatim,
-        template=template,
-        prefix_scan=prefix_scan,
-        device="cuda" if torch.cuda.is_available() else "cpu",
-        force=force,
-    )
+    with executors.pool(executor, workers) as pool:
+        page, summary = leakage.make(
+            model,
+            corpus,
+            out,
+            top_k=top_k,
+            public=public,
+            unit=unit,
+            reveal=reveal,
+            lengths_only=lengths_only,
+            min_length=min_length,
+            threshold=threshold,
+            verbatim=verbatim,
+            template=template,
+            prefix_scan=prefix_scan,
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            force=force,
+            executor=pool,
+        )
     if warning := summary.get("warning"):
         print(f"warning: {warning}", file=sys.stderr)
     for name, value in summary.items():

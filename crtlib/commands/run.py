@@ -16,6 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
+from crtlib import files
+
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 STAMPS = Path(".crtlib-run.json")
 
@@ -118,8 +120,8 @@ def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
         place = "corpus" if "plan" in table else text
         return words(step, table, [place, *labels, "--out", "model"])
     if step == "report":
-        return words(step, table, ["model", "--corpus", text, "--out", "report"])
-    return words(step, table, ["model", "--out", "certificate.html"])
+        return words(step, table, ["model", "--corpus", text, "--out", "report", "--force"])
+    return words(step, table, ["model", "--out", "certificate.html", "--force"])
 
 
 def _reads_raw(table: dict[str, Any]) -> bool:
@@ -142,7 +144,8 @@ def _step(step: str, settings: dict[str, dict[str, Any]]) -> bool:
         print(f"{step}: up to date")
         return True
     _call(line)
-    STAMPS.write_text(json.dumps(stamps | {step: stamp}) + "\n", encoding="utf-8")
+    with files.replacing(STAMPS, mode=0o600) as part:
+        part.write_text(json.dumps(stamps | {step: stamp}) + "\n", encoding="utf-8")
     return True
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from crtlib.commands import On, Workers
+
 
 def screen(
     corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL.")],
@@ -20,7 +22,7 @@ def screen(
     labels: Annotated[
         Path | None, typer.Option(help="Folder of crtlib label, for the three rates.")
     ] = None,
-    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
+    unit: Annotated[str, typer.Option(help="Data point: turn, dialogue or user.")] = "turn",
     gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
     dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",
@@ -33,7 +35,8 @@ def screen(
     reveal: Annotated[
         int, typer.Option(min=0, help="Examples of each kind, in clear, into a private page.")
     ] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that run the policies.")] = 1,
+    workers: Workers = 1,
+    executor: On = "processes:",
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -48,9 +51,7 @@ def screen(
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
     """
-    from concurrent.futures import ProcessPoolExecutor
-    from contextlib import nullcontext
-
+    from crtlib.experiments import executors
     from crtlib.reports import screening
     from crtlib.screening.corpus import How, fitting
 
@@ -67,9 +68,9 @@ def screen(
         form,  # type: ignore[arg-type]
     )
     options = {"labels": labels, "reveal": reveal, "force": force}
-    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as executor:
+    with executors.pool(executor, workers) as pool:
         outcome = screening.make(
-            corpus, out, how, executor=executor, progress=sys.stderr.isatty(), **options
+            corpus, out, how, executor=pool, progress=sys.stderr.isatty(), **options
         )
     if as_json:
         print((out / "summary.json").read_text(encoding="utf-8"), end="")

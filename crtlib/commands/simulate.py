@@ -7,27 +7,31 @@ from typing import Annotated, Any
 
 import typer
 
-from crtlib.commands import Force
+from crtlib.commands import As, Force
 
 
 def simulate(
     dialogues: Annotated[int, typer.Option(help="How many dialogues.")],
-    out: Annotated[Path, typer.Option(help="The JSONL file to write; .jsonl.gz packs it.")],
+    out: Annotated[Path, typer.Option(help="The JSONL file (.jsonl.gz packs it), or the folder.")],
     seed: Annotated[int, typer.Option(help="Another seed, another split of the same world.")] = 0,
     variety: Annotated[str, typer.Option(help="paper (61 public turns) or rich.")] = "paper",
+    form: As = "jsonl",
     force: Force = False,
 ) -> dict[str, Any]:
     """Simulate customer-service dialogues, with the place and kind of every secret."""
     from tqdm import tqdm
 
-    from crtlib import outputs
     from crtlib.checks import check
-    from crtlib.text import customersim, jsonl
+    from crtlib.text import customersim, folder
 
     check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
-    outputs.check_file(out, force=force)
-    stream = customersim.stream(dialogues, seed, variety)
+    folder.check_as(form, out, force=force)
+    options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
-    jsonl.write_jsonl(tqdm(stream, total=dialogues, unit="dialogue", disable=None), out)
+    stream = tqdm(customersim.stream(dialogues, seed, variety), total=dialogues, disable=None)
+    folder.save_as(
+        form, stream, out, command="simulate", options=options, simulated=True,
+        policy="regex:customersim", force=force,
+    )  # fmt: skip
     print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
-    return {"file": out, "dialogues": dialogues, "variety": variety, "seed": seed}
+    return {"file": out, **options}

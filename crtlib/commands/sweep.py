@@ -45,14 +45,15 @@ def sweep(
     from crtlib.experiments import spine, sweeps, tables
     from crtlib.experiments.store import Store
 
-    studies, runs = sweeps.studies(name, profile, sweeps.pairs(changes or ())), Store(store)
+    values, runs = sweeps.pairs(changes or ()), Store(store)
+    studies = sweeps.studies(name, profile, values)
     if out:
         outputs.check_file(out, force=force)
     device = spine.device_by_name(device)
     plan = spine.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
-        parts = sweeps.forecast(profile, runs, [name])
+        parts = sweeps.forecast(profile, runs, [name], values)
         print(plan.summary(workers), "", sep="\n")
         print(parts.to_string(index=False, float_format="{:.1f}".format))
         return facts | {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}

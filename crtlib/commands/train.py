@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
+NEXT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
+
 
 def train(
     corpus: Annotated[Path, typer.Argument(help="Corpus folder, JSONL, or a screened folder.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; OUT.work gets what is private.")],
     unit: Annotated[
-        str | None, typer.Option(help="Data point: turn or dialogue. [as screened, else turn]")
+        str | None,
+        typer.Option(help="Data point: turn, dialogue or user. [as screened, else turn]"),
     ] = None,
     plan: Annotated[
         Path | None, typer.Option(help="Of crtlib protect: weights and noise by secret.")
@@ -152,10 +155,11 @@ def train(
         options = {"model": model, "init": init, "seed": seed, "device": device}
         options |= {"epochs": epochs} if epochs else {}
         options |= {"repeatable_noise": repeatable_noise, "odometer": odometer, "progress": True}
-        print(plans.train_with(corpus, plan, out=out, **options).promise)
+        planned = plans.train_with(corpus, plan, out=out, **options)
+        print(planned.promise, NEXT.format(out), sep="\n")
         return
     trained = own.train_on(card=model_card.of_training, progress=not quiet, **settings)
     if as_json:
         print(json.dumps({"schema": "crtlib/train/1", "ok": True, **trained.facts(out.name)}))
     elif not quiet:
-        print("\n".join(trained.told()))
+        print(*trained.told(), NEXT.format(out), sep="\n")

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from crtlib.accounting import incidence, mixtures, secrets
 from crtlib.accounting.events import SampledGaussian
@@ -32,9 +33,9 @@ from crtlib.experiments import audits, crt, data, utility
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk
-from crtlib.experiments.value import Open, value
+from crtlib.experiments.value import Open, Positive, value
 from crtlib.models.build import build
-from crtlib.training import methods
+from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import train
 from crtlib.training.methods import Constants
 
@@ -44,12 +45,14 @@ REFERENCE = 10_000
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of the axis. ``gamma``: of its policy, or None for that of the settings."""
+    """A method of the axis. ``gamma``: of its policy, or None for that of the settings; ``like``
+    are the methods of the recorded search whose constants it takes, its own where there is none."""
 
     name: str
     label: str
     method: str
     gamma: float | None = None
+    like: tuple[str, ...] = ()
 
 
 ARMS = (
@@ -57,24 +60,29 @@ ARMS = (
     Arm("redaction", "redaction", "sgd"),
     Arm("dedup", "redaction, dedup", "dedup"),
     Arm("dpsgd", "DP-SGD", "dpsgd"),
+    Arm("user_dpsgd", "user-level DP-SGD", "user_dpsgd", like=("dpsgd",)),
     Arm("selective", "S-DP", "selective"),
+    Arm("jft", "JFT", "jft", like=("sgd", "dpsgd")),
     Arm("crt", "CRT", "crt"),
-    Arm("lp_weighted", "LP-weighted", "lp_weighted"),
+    Arm("lp_weighted", "LP-weighted", "lp_weighted", like=("dpsgd",)),
+    Arm("greedy", "greedy bounding", "greedy", like=("dpsgd",)),
 )
 """From nothing to everything; at gamma = 1 a policy redacts nothing."""
 
 
 @value
 class AxisStudy(CrtStudy):
-    """A run of :class:`CrtStudy`, also of LP-weighted training, with every attack and an audit.
+    """A run of :class:`CrtStudy`, also of weighted training, with every attack and an audit.
 
-    ``prior`` and ``posterior``: what LP-weighted training promises of each labelled value.
+    ``prior`` and ``posterior``: what weighted training promises of each labelled value. ``scale``:
+    its C, at which greedy bounding takes one example of a value and the LP as much weight.
     """
 
     kind: ClassVar[str] = "axis"
 
     prior: Open = 1e-3
     posterior: Open = 0.1
+    scale: Positive = 2.0
 
     def __post_init__(self) -> None:
         if not self.how.weighs:
@@ -134,13 +142,13 @@ def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
 
 
 def _weighted(study: AxisStudy, d: data.Data, desk: Desk) -> tuple[Fitted, Proved]:
-    """LP-weighted training (Hush!): which point holds which labelled value is public."""
+    """Weighted training (Hush!): which point holds which labelled value is public."""
     values = [{p.text[s.start : s.end] for s in p.secrets} for p in d.points]
     held = incidence.of_values(values)
     steps = study.epochs * max(1, round(1 / study.sampling_probability))
     batch = study.sampling_probability * len(d.points)
     plan = secrets.plan(held, study.prior, study.posterior, steps=steps, batch_size=batch,
-                        scale=1.0)  # fmt: skip
+                        scale=study.scale, solver=study.how.solver)  # fmt: skip
     constants = Constants(
         epochs=study.epochs,
         batch_size=study.batch_size,
@@ -150,7 +158,7 @@ def _weighted(study: AxisStudy, d: data.Data, desk: Desk) -> tuple[Fitted, Prove
         clip_norm=study.clip_norm,
         plan=plan,
     )
-    phases = methods.by_name(study.method).phases(constants)
+    phases = study.how.phases(constants)
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
     run = train(
         build(spec, study.seed).to(desk.device),
@@ -180,9 +188,10 @@ def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
 
 
 @functools.lru_cache(maxsize=2)
-def _reference(study: CrtStudy) -> tuple[CrtStudy, data.Data]:
+def _reference(study: CrtStudy, tokenizer: Bpe) -> nn.Module:
+    """A model of this tokenizer that has read other people, with half of the secrets."""
     other = replace(study, seed=study.seed + REFERENCE)
-    return other, data.data(other)
+    return crt.fit(other, prepared=replace(data.data(other), tokenizer=tokenizer)).run.model
 
 
 def _subject(study: AxisStudy, d: data.Data, fitted: Fitted) -> Subject:
@@ -190,8 +199,7 @@ def _subject(study: AxisStudy, d: data.Data, fitted: Fitted) -> Subject:
     names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
              "copies", "vocab_size", "unit")  # fmt: skip
     plain: dict[str, Any] = {name: getattr(study, name) for name in names}
-    other, read = _reference(CrtStudy(method="sgd", model=study.model, gamma=0.5, **plain))
-    reference = crt.fit(other, prepared=replace(read, tokenizer=d.tokenizer))
+    other = CrtStudy(method="sgd", model=study.model, gamma=0.5, **plain)
     return Subject(
         model=fitted.run.model,
         tokenizer=d.tokenizer,
@@ -200,7 +208,7 @@ def _subject(study: AxisStudy, d: data.Data, fitted: Fitted) -> Subject:
         others=d.others,
         canaries=d.canaries,
         seed=study.seed,
-        reference=reference.run.model,
+        reference=_reference(other, d.tokenizer),
     )
 
 

@@ -44,7 +44,7 @@ from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
 from crtlib.training.phases import Event, Phase
 
-PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128}
+PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
 
 PUBLIC_DIALOGUES = 1000
@@ -73,7 +73,9 @@ class CrtStudy(Study):
     """
 
     kind: ClassVar[str] = "crt"
-    LATER: ClassVar[frozenset[str]] = frozenset({"optimizer"})
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"optimizer", "long", "lora", "lora_alpha", "lora_targets", "precision"}
+    )
 
     method: Word
     model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
@@ -83,7 +85,7 @@ class CrtStudy(Study):
     variety: Literal["paper", "rich"] = "paper"
     dialogues: Count = 300
     heldout: Count = 200
-    unit: Literal["turn", "dialogue"] = "turn"
+    unit: Literal["turn", "dialogue", "user"] = "turn"
     policy: Word = "regex"
     conservative: Word = "regex"
     labelled: Whole = 0

@@ -54,7 +54,7 @@ class Recipe(Protocol):
     @property
     def seed(self) -> int: ...
     @property
-    def unit(self) -> Literal["turn", "dialogue"]: ...
+    def unit(self) -> Literal["turn", "dialogue", "user"]: ...
     @property
     def policy(self) -> str: ...
     @property
@@ -303,7 +303,7 @@ def policies(study: Recipe) -> tuple[Policy, Policy]:
 
 @functools.lru_cache(maxsize=2)
 def _tagger(
-    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue"]
+    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue", "user"]
 ) -> tuple[Policy, Policy]:
     """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
 
@@ -323,9 +323,10 @@ def _tokenizer(corpus: Corpus, unit: str, cautious: Labels, pi_c: Policy, vocab_
 
     ``cautious``: what ``pi_c`` says of the data points. Where those are dialogues it has to be
     silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
+    corpus = units.people(corpus) if unit == "user" else corpus
     turns = units.points(corpus, unit="turn")
     speaks = [bool(spans) for spans in (cautious if unit == "turn" else pi_c(turns))]
-    if unit == "dialogue":
+    if unit != "turn":
         k = 0
         for dialogue, spans in zip(corpus.dialogues, cautious, strict=True):
             at = 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 from crtlib import __version__ as ours
@@ -52,6 +52,18 @@ def by_name(name: str, workers: int) -> Iterator[Executor | None]:
             f"executor={name!r}: must be processes:, threads:, dask://HOST:PORT or "
             "entry:MODULE:NAME"
         )
+
+
+@contextlib.contextmanager
+def pool(name: str, workers: int) -> Iterator[Executor | None]:
+    """As :func:`by_name`, for a command that maps over batches: processes are a pool of this
+    machine, one worker is this process (None)."""
+    if name == "processes:" and workers > 1:
+        with ProcessPoolExecutor(workers) as executor:
+            yield executor
+    else:
+        with by_name(name, workers) as some:
+            yield some
 
 
 def _entry(path: str, name: str) -> Executor:

@@ -249,14 +249,15 @@ def _study(
 
 def axis_grid(settings: Settings) -> list[AxisStudy]:
     """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
-    of the recorded search; LP-weighted training takes those of DP-SGD, as no search has it."""
+    of the recorded search, or those of the methods that it is like where no search has it."""
     tables = search.of_profile(settings.profile)
     names = ("dialogues", "heldout", "hidden", "epochs", "epsilon", "delta", "prior", "posterior")
     given = {name: settings[name] for name in names}
     out = []
     for arm, seed in itertools.product(ARMS, range(settings.seeds)):
-        like = "dpsgd" if arm.method == "lp_weighted" else arm.method
-        chosen = search.tuned(like, "lstm", data.DEFAULT, table=tables)
+        chosen = {}
+        for like in arm.like or (arm.method,):
+            chosen |= search.tuned(like, "lstm", data.DEFAULT, table=tables)
         gamma = settings.gamma if arm.gamma is None else arm.gamma
         out.append(
             AxisStudy(

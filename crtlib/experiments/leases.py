@@ -74,7 +74,7 @@ class Lease:
         return self.path.exists() and self._valid(self.facts())
 
     def _take(self) -> bool:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._write(time.time())

@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """A model of one's own corpus: the study that made it, its measurements, and its promise."""
+    """A model of one's own corpus: the study that made it, its measurements, and its promise.
+    ``key`` is that of the corpus' hash in what is shown (:func:`crtlib.outputs.keyed`)."""
 
     study: CrtStudy
     fitted: Fitted
@@ -55,6 +57,7 @@ class Trained:
     promise: str
     provenance: dict[str, str | float]
     secure: bool = True
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     @property
     def holds(self) -> bool:
@@ -79,8 +82,7 @@ class Trained:
             "recurrent": self.fitted.spec is not None and self.fitted.spec.recurrent,
             "adapters": bool(study.lora),
             "method": {"name": study.method, "label": study.how.label},
-            "corpus": {"name": Path(study.corpus).name, "points": len(self.fitted.data.points),
-                       "sha256": outputs.sha256(study.corpus)},
+            "corpus": {"name": Path(study.corpus).name, "points": len(self.fitted.data.points)},
             "settings": _settings(study),
             "perplexity": self.value("test_ppl"),
             "promise": self.promise,
@@ -233,12 +235,9 @@ def train_on(
     study = sized(study, prepared, given)
     if out is not None:
         _check(out, corpus)
-    if labels is not None:
-        prepared = _judged(study, prepared, labels)
-    mark = None if out is None else work(out) / "unfinished.run"
-    meter = record.meter(
-        study.ready(), prepared, place=odometer, mark=mark, repeatable_noise=repeatable_noise
-    )
+    prepared = _judged(study, prepared, labels)
+    meter = record.meter(study.ready(), prepared, place=odometer, repeatable_noise=repeatable_noise)
+    meter.mark = None if out is None else work(out) / "unfinished.run"
     fitted = crt.fit(
         study,
         prepared=prepared,
@@ -267,8 +266,11 @@ def train_on(
     return trained
 
 
-def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str]) -> Data:
-    """What a run reads, with the rates of its policies as a folder of labels judges them."""
+def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | None) -> Data:
+    """What a run reads, with the rates of its policies as a folder of labels, if any, judges
+    them."""
+    if labels is None:
+        return prepared
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if study.labelled:
@@ -351,7 +353,7 @@ def write(
         folder,
         command="train",
         options=settings,
-        inputs={"corpus": study.corpus},
+        inputs={"corpus": outputs.keyed(outputs.content(study.corpus), trained.key)},
         public=("*",) if trained.holds else (),
     ) as part:
         base = pretrained.base(study.init)

@@ -37,6 +37,7 @@ from crtlib.accounting import secrets
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
+from crtlib.experiments import record
 from crtlib.experiments.own import work
 from crtlib.experiments.record import Meter
 from crtlib.experiments.spine import device_by_name
@@ -47,6 +48,7 @@ from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.corpus import batches
 from crtlib.screening.holders import By, Holders
+from crtlib.screening.rates import Rate, assumed
 from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
@@ -57,6 +59,7 @@ from crtlib.training.methods import Constants
 BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
 PUBLIC = ("plan.json", "weights.parquet")
+KNOWN = "which points hold which secret, the weights, and the points that hold none"
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def make(
     take: float | None = None,
     targets: str = "sqrt",
     accounting: str = "kl",
-    mode: str = "reference",
+    neighbouring_relation: str = "reference",
     force: bool = False,
 ) -> Made | None:
     """Who holds which secret in ``corpus``, and the plan under which each keeps its promise, in the
@@ -118,8 +121,9 @@ def make(
     options: dict[str, Any] = {**named, "by": by, "unit": unit, "prior": prior}
     options |= {"posterior": posterior, "steps": steps, "batch_size": batch_size}
     options |= {"scales": [str(s) for s in scales], "take": str(take), "targets": targets}
-    options |= {"accounting": accounting, "mode": mode}
-    recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs}
+    options |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
+    recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
+                              "key": "key"}  # fmt: skip
     if outputs.up_to_date(out, **recipe):
         return None
     outputs.check_folder(out, inputs=list(inputs.values()), force=force)
@@ -129,7 +133,7 @@ def make(
     count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
     check("steps", count, count >= 1, "at least 1")
     how: dict[str, Any] = {"steps": count, "batch_size": batch, "targets": targets}
-    how |= {"accounting": accounting, "mode": mode}
+    how |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
     plans = [
         secrets.plan(matrix, np.array(found.prior), np.array(found.posterior), scale=s, **how)
         for s in scales
@@ -138,7 +142,7 @@ def make(
     summary = _summary(chosen, found, matrix) | {"unit": unit, "by": by}
     summary["corpus_sha256"] = corpora.corpus_hash(corpus)
     with outputs.staged(out, public=PUBLIC, force=force, **recipe) as part:
-        _write(part, chosen, found, summary)
+        _write(part, chosen, found, summary, outputs.key_in(part / "key"))
     return Made(chosen, summary, secrets.compared(plans), why)
 
 
@@ -198,8 +202,7 @@ def _name(key: bytes, kind: str, value: str) -> str:
     return {"id": "p", "secret": "s"}[kind] + digest
 
 
-def _write(part: Path, plan: Plan, found: Holders, summary: dict[str, Any]) -> None:
-    key = operating_system.token_bytes(32)
+def _write(part: Path, plan: Plan, found: Holders, summary: dict[str, Any], key: bytes) -> None:
     examples = [_name(key, "id", e) for e in found.examples]
     names = [_name(key, "secret", s) for s in found.secrets]
     tables = plan.tables(examples, names)
@@ -213,8 +216,7 @@ def _write(part: Path, plan: Plan, found: Holders, summary: dict[str, Any]) -> N
     holds.to_parquet(part / "holders.parquet", index=False)
     clear = pd.DataFrame({"secret": names, "name": found.secrets})
     clear.to_parquet(part / "names.parquet", index=False)
-    (part / "key").write_bytes(key)
-    text = json.dumps(summary, indent=1, allow_nan=False) + "\n"
+    text = json.dumps(outputs.keyed(summary, key), indent=1, allow_nan=False) + "\n"
     (part / "plan.json").write_text(text, encoding="utf-8")
 
 
@@ -249,8 +251,8 @@ class Trained:
             f"(promised: {worst.promised:.4g}); this is the one nearest to its promise of "
             f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
-            f"accountant: KL divergence; mode: {self.plan.mode}; treated as public: which points "
-            "hold which secret, the weights, and the points that hold none"
+            f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
+            f"treated as public: {KNOWN}"
         )
 
 
@@ -285,7 +287,7 @@ def read(folder: str | os.PathLike[str], points: Sequence[Point]) -> tuple[Plan,
         batch_size=summary["batch_size"],
         scale=float(summary["scale"]),
         targets=summary["targets"],
-        mode=summary["mode"],
+        neighbouring_relation=summary["neighbouring_relation"],
         accounting=summary["accounting"],
     ), summary
 
@@ -317,7 +319,8 @@ def train_with(
     ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan
     was made for another corpus.
     """
-    points = units.points(corpora.load(corpus), _unit(plan, corpora.corpus_hash(corpus)))
+    text, sha = corpora.load(corpus), corpora.corpus_hash(corpus)
+    points = units.points(text, _unit(plan, sha))
     made, summary = read(plan, points)
     outputs.check_folder(out, inputs=[corpus, plan])
     files.check_writable(out)
@@ -327,7 +330,8 @@ def train_with(
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
-    meter = _meter(corpus, summary, odometer, Path(out))
+    meter = _meter(corpus, sha, summary, odometer, Path(out))
+    meter.secret = not repeatable_noise
     run = train(
         net.to(device_by_name(device)),
         methods.by_name("lp_weighted").phases(constants),
@@ -340,11 +344,13 @@ def train_with(
     )
     trained = Trained(run, made, summary, _accounted(run, made, plan))
     options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
+    secret = operating_system.token_bytes(32)
     recipe: dict[str, Any] = {
         "command": "train",
         "options": options,
-        "inputs": {"corpus": corpus, "plan": plan},
-    }
+        "inputs": {name: outputs.keyed(outputs.content(path), secret)
+                   for name, path in (("corpus", corpus), ("plan", plan))},
+    }  # fmt: skip
     base = pretrained.base(init)
     recurrent = spec if spec is not None and spec.recurrent else None
     with outputs.staged(
@@ -352,7 +358,11 @@ def train_with(
     ) as part:
         kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json", base=base)
         files.write_text(part / "guarantee.txt", trained.promise + "\n")
-        meter.finish(outputs.sha256(part / "model.safetensors"))
+        weights = outputs.sha256(part / "model.safetensors")
+        meter.finish(weights)
+        head = record.head(secret, run.model, weights, init)
+        facts = record.about(corpus, text, sha)
+        record.save(head | {"corpus": facts} | _record(trained, meter, plan, clip_norm), work(out))
     _write_secrets(trained, work(out))
     return trained
 
@@ -382,15 +392,60 @@ def _model(
     return build(spec, seed), tokenizer, spec
 
 
+def _record(
+    trained: Trained, meter: Meter, plan: str | os.PathLike[str], clip_norm: float
+) -> dict[str, Any]:
+    """What a certificate says of a training with a plan: of each prior with its promise, the chance
+    that was accounted for the secret that is nearest to it."""
+    events = [e for e in trained.run.events if isinstance(e, WeightedGaussian)]
+    groups = trained.secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
+    given = (outputs.marker(plan) or {})["options"]
+    policy = {"name": given.get("policy", "a list of secrets"), "taught_by": None,
+              "sha256": outputs.sha256(Path(plan) / "plan.json")}  # fmt: skip
+    rates = {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
+    return {
+        "unit": trained.summary["unit"],
+        "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
+        "kind": "secret_protection",
+        "protects_all": True,
+        "relation": trained.plan.neighbouring_relation,
+        "accountant": "KL divergence",
+        "delta": 1.0,
+        "randomness": "operating_system" if meter.secret else "seed",
+        "phases": [
+            {"kind": "private", "points": len(trained.plan.weights), "steps": e.steps,
+             "noise_multiplier": e.noise_multiplier, "clip_norm": clip_norm}
+            for e in events
+        ],
+        "events": [],
+        "plan": {"sha256": policy["sha256"], "kept": trained.holds,
+                 "guesses": groups[["prior", "posterior"]].to_numpy().tolist()},
+        "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
+        "labels": None,
+        "policies": {"pi": policy, "pi_c": policy},
+        "oracle_on_real_text": False,
+        "treated_as_public": [KNOWN],
+        "searched": {"trials": 1, "charged": False},
+        "canaries": {"planted": 0, "copies": 0},
+        "holds": meter.facts["holds"],
+        "odometer": meter.told(),
+    }  # fmt: skip
+
+
 def _meter(
     corpus: str | os.PathLike[str],
+    sha: str,
     summary: dict[str, Any],
     place: str | os.PathLike[str] | None,
     out: Path,
 ) -> Meter:
-    sha = summary["corpus_sha256"]
     facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
-    facts |= {"relation": summary["mode"], "screening": sha, "gamma": 1.0, "delta2": 1.0}
+    facts |= {
+        "relation": summary["neighbouring_relation"],
+        "screening": sha,
+        "gamma": 1.0,
+        "delta2": 1.0,
+    }
     home = Path(place) if place is not None else ledger.find(corpus, sha)
     return Meter(home, facts, secret=True, protects=False, mark=work(out) / "unfinished.run")
 
@@ -400,11 +455,12 @@ def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
     if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
     summary = json.loads((Path(folder) / "plan.json").read_bytes())
-    made_for = summary.get("corpus_sha256")
+    made_for = summary.get("corpus_hmac")
     if made_for is None:
         raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
-    if made_for != corpus:
-        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {corpus[:4]}…")
+    this = outputs.keyed(corpus, outputs.key_in(Path(folder) / "key"))
+    if made_for != this:
+        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
     return str(summary["unit"])
 
 
@@ -412,7 +468,9 @@ def _accounted(run: Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataF
     """What was promised of each secret, and what was done, from the events of the run."""
     names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
     events = [e for e in run.events if isinstance(e, WeightedGaussian)]
-    bound, _ = secrets.guarantees(events, plan.incidence, prior=plan.prior, mode=plan.mode)
+    bound, _ = secrets.guarantees(
+        events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
+    )
     # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
     held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
     table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}

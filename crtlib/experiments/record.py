@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 import crtlib
 from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.odometer import UNITS
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
@@ -82,7 +84,7 @@ class Meter:
     facts: dict[str, Any]
     secret: bool
     protects: bool
-    mark: Path | None
+    mark: Path | None = None
     entry: odometer.Entry | None = None
 
     def start(self, events: Sequence[Event], resumed: bool) -> None:
@@ -107,13 +109,18 @@ class Meter:
             self.mark.unlink(missing_ok=True)
         return self.entry
 
+    def told(self) -> dict[str, str]:
+        """Where the run is entered, for its record."""
+        assert self.entry is not None
+        return {"folder": str(self.folder.resolve()), "run": self.entry.run,
+                "entry": self.entry.entry, "screening": self.entry.screening}  # fmt: skip
+
 
 def meter(
     study: CrtStudy,
     prepared: Data,
     *,
     place: str | os.PathLike[str] | None = None,
-    mark: Path | None = None,
     repeatable_noise: bool = False,
 ) -> Meter:
     """The odometer of a training, in ``place`` or beside its corpus.
@@ -142,7 +149,7 @@ def meter(
         "delta2": rates["public"].upper,
         "holds": _holds(study),
     }
-    return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise, mark)
+    return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise)
 
 
 def _protects(study: CrtStudy) -> bool:
@@ -180,12 +187,14 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     if _unit(study) == "turn":
         return {}
     if before := _before(study):
-        if _unit(study) != "dialogue":  # duplicates are gone there: who said how much is unknown
+        if (
+            _unit(study) != before["unit"]
+        ):  # duplicates are gone there: who said how much is unknown
             raise ValueError(
                 f"corpus={study.corpus}: is screened; what counts {_unit(study)}s "
                 "needs the text that it was made from"
             )
-        return {"turn": before["about"]["longest"]}
+        return dict.fromkeys(UNITS[: UNITS.index(_unit(study))], before["about"]["longest"])
     every = corpora.load(study.corpus).dialogues
     if _unit(study) == "dialogue":
         return {"turn": max(len(d.turns) for d in every)}
@@ -205,23 +214,30 @@ def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
 
 
 # --------------------------------------------------------------------------- the record
-def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
-    """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
-    ``trials`` how many trainings saw the text before this one was chosen."""
-    study, fitted, d = trained.study, trained.fitted, trained.fitted.data
-    promise = trained.guarantee
-    assert meter.entry is not None
-    base = None if study.init == "random" else {
-        "name": Path(study.init).name, "sha256": fingerprint(study.init)}  # fmt: skip
-    weights = list(fitted.run.model.parameters())
-    raw = study.how.reads_raw
+def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
+    """What every record begins with: the key of hashes that are shown, versions, the model, whose
+    weights have the SHA-256 ``model``."""
+    weights = list(net.parameters())
+    base = None if init == "random" else {"name": Path(init).name, "sha256": fingerprint(init)}
     return {
         "schema": SCHEMA,
+        "key": key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
                      "torch": torch.__version__},
         "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},
+    }  # fmt: skip
+
+
+def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
+    """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
+    ``trials`` how many trainings saw the text before this one was chosen."""
+    study, fitted, d = trained.study, trained.fitted, trained.fitted.data
+    promise = trained.guarantee
+    raw = study.how.reads_raw
+    return {
+        **head(trained.key, fitted.run.model, model, study.init),
         "corpus": _corpus(study, meter.facts["corpus"]),
         "unit": _unit(study),
         "method": {"name": study.method, "label": study.how.label},
@@ -242,8 +258,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         "searched": {"trials": trials, "charged": False},
         "canaries": _canaries(study, d),
         "holds": meter.facts["holds"],
-        "odometer": {"folder": str(meter.folder.resolve()), "run": meter.entry.run,
-                     "entry": meter.entry.entry, "screening": meter.entry.screening},
+        "odometer": meter.told(),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }  # fmt: skip
 
@@ -260,7 +275,12 @@ def write(
     the file of the weights."""
     sha = outputs.sha256(model)
     meter.finish(sha)
-    text = json.dumps(record(trained, meter, sha, trials=trials), indent=1, allow_nan=False)
+    save(record(trained, meter, sha, trials=trials), folder)
+
+
+def save(content: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:
+    """Write ``record.json`` (0600)."""
+    text = json.dumps(content, indent=1, allow_nan=False)
     with files.replacing(Path(folder) / NAME, mode=0o600) as part:
         part.write_text(text + "\n", encoding="utf-8")
 
@@ -270,22 +290,27 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
     read: Corpus = data.splits(
         study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
     ).train
-    users = {d.user for d in read.dialogues}
     if before := _before(study):  # a point is a dialogue there, and may stand for several turns
-        about = before["about"]
-        dates = {name: about[name] for name in ("users_are", "from", "to")}
-        turns = round(about["turns"] * len(read.dialogues) / before["points"])
+        known = before["about"]
+        dates = {name: known[name] for name in ("users_are", "from", "to")}
+        turns = round(known["turns"] * len(read.dialogues) / before["points"])
         name = before["corpus"]
-        return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
-    described = Path(study.corpus).is_dir()
-    facts = folder.facts(study.corpus) if described else None
+        users = len({d.user for d in read.dialogues})
+        return {"name": name, "sha256": sha, "turns": turns, "users": users, **dates}
+    return about(study.corpus, read, sha)
+
+
+def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, Any]:
+    """What a certificate says of a corpus of which ``read`` was trained on."""
+    users = {d.user for d in read.dialogues}
+    facts = folder.facts(corpus) if Path(corpus).is_dir() else None
     if facts:
         users_are = facts.users_are
     else:
         alike = all(d.user == d.id for d in read.dialogues)
         users_are = "unknown" if "" in users else "thread" if alike else "column"
     return {
-        "name": Path(study.corpus).name,
+        "name": Path(corpus).name,
         "sha256": sha,
         "turns": sum(len(d.turns) for d in read.dialogues),
         "users": len(users),

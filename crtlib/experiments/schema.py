@@ -125,7 +125,7 @@ def build(section: type[S], tree: Mapping[str, Any], where: str = "") -> S:
     """
     whole = _filled(section, tree)
     try:
-        made: S = adapter(section).validate_json(json.dumps(whole))
+        made: S = adapter(section).validate_json(json.dumps(whole, default=repr))
     except ValidationError as error:
         raise ParameterError(where + _refusal(section, whole, error)) from None
     return made

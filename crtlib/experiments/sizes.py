@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 from crtlib.experiments.crt import CrtStudy
 from crtlib.models import pretrained
@@ -49,13 +46,7 @@ def parameters(study: CrtStudy) -> int:
     """How many parameters its model has; of a pre-trained one from its configuration alone."""
     if not study.brings_vocabulary:
         return sum(p.numel() for p in build(study.shape(), 0).parameters())
-    from transformers import AutoModelForCausalLM
-
-    causal: Any = AutoModelForCausalLM  # its methods are not annotated
-    config = pretrained.config_of(pretrained.place(study.init))
-    with torch.device("meta"):
-        model = causal.from_config(config)
-    return sum(p.numel() for p in model.parameters())
+    return pretrained.parameters(pretrained.config_of(pretrained.place(study.init)))
 
 
 def batch(wanted: int, points: int) -> int:

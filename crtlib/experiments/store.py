@@ -75,7 +75,7 @@ class Store:
 
     def begin(self) -> None:
         """Make it a store, if it is none yet."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (self.folder / "VERSION").exists():
             files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
         leases = [self.lease(path.stem, "") for path in (self.folder / "leases").glob("*.json")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -83,13 +84,18 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     return grids.unique(SWEEPS[name].grid(*sections))
 
 
-def forecast(profile: str, store: Store, names: Iterable[str] = SWEEPS) -> pd.DataFrame:
-    """What a profile asks for, before the first run: a row a sweep, corpus and model, with its
-    ``runs``, how many are ``missing``, their ``hours`` of one core and the ``memory`` of the
-    largest in GiB (estimates), and what ``lacks`` here."""
+def forecast(
+    profile: str,
+    store: Store,
+    names: Iterable[str] = SWEEPS,
+    changes: Mapping[str, str] = MappingProxyType({}),
+) -> pd.DataFrame:
+    """What a profile with ``changes`` asks for, before the first run: a row a sweep, corpus and
+    model, with its ``runs``, how many are ``missing``, their ``hours`` of one core and the
+    ``memory`` of the largest in GiB (estimates), and what ``lacks`` here."""
     rows = []
     for name in names:
-        for study in studies(name, profile, {}):
+        for study in studies(name, profile, changes):
             values = vars(study)
             lacks = study.lacks() or ""
             missing = not lacks and not store.has(study.ready().key)

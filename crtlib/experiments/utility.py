@@ -16,7 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from crtlib.accounting import selective
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import MissRate
 from crtlib.text import corpora
+from crtlib.training import methods
+from crtlib.training.methods import Terms
 
 CELLS = ["corpus", "model", "method", "gamma"]
 
@@ -39,28 +44,25 @@ def spent(
     accountant: str = "pld",
 ) -> float:
     """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
-    Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point for
-    DP-SGD, of its private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism
-    that a point takes part in); infinite for everything that trains on a missed secret without
-    noise."""
-    from crtlib.accounting import confidentiality, ledger, selective
-    from crtlib.accounting.events import SampledGaussian
-    from crtlib.accounting.guarantees import MissRate
-
-    if method == "selective":
+    Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point or of a
+    user, of private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism that
+    a point takes part in); infinite for everything that trains on a missed secret without noise."""
+    how = methods.by_name(method)
+    if noise_multiplier == 0:
+        return math.inf
+    missed, options = MissRate(gamma), {"accountant": accountant}
+    options["neighbouring_relation"] = neighbouring_relation
+    if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
         return selective.guarantee(
-            events, gamma=MissRate(gamma), delta=delta, unit="point", accountant=accountant,
-            neighbouring_relation=neighbouring_relation,
+            events, gamma=missed, delta=delta, unit="point", **options
         ).epsilon  # fmt: skip
-
-    event = SampledGaussian(sampling_probability, noise_multiplier, steps)
-    options = {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
-    if noise_multiplier > 0 and method == "dpsgd":
-        return ledger.epsilon(event, delta=delta, **options)
-    if noise_multiplier > 0 and method == "crt":
-        return confidentiality.bayes_at_fixed_delta(event, gamma=gamma, delta=delta, **options)
-    return math.inf
+    events = SampledGaussian(sampling_probability, noise_multiplier, steps)
+    terms = Terms(
+        gamma=missed, delta2=MissRate(0.0), delta=delta, unit="point", public="", **options
+    )
+    promised = how.promise(events, terms)
+    return promised.epsilon if promised else math.inf
 
 
 def curve(
@@ -114,8 +116,6 @@ def curve(
 
 def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
     """gamma and delta2 of the runs of one cell, as upper bounds where they had to be counted."""
-    from crtlib.accounting.guarantees import MissRate
-
     run = cell.iloc[0]
     if run.method != "crt" or exact(run.corpus, run.policy):
         return run.gamma, 0.0

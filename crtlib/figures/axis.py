@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 
 from crtlib.figures.theme import (
     INK,
-    METHOD_STYLE,
     MUTED,
     alt,
     describe,
+    method_looks,
     panels,
     plain_ticks,
     shared_legend,
@@ -75,7 +75,7 @@ def axis(rows: pd.DataFrame) -> Figure:
 def _epsilons(ax: Axes, rows: pd.DataFrame) -> None:
     finite = rows[["proved_add_or_remove", "proved_replace"]].to_numpy(dtype=float)
     most = float(np.max(finite[np.isfinite(finite)], initial=1.0))
-    edge = 2.0 * most
+    edge, colors = 2.0 * most, _colors(rows)
     row: Any
     for k, row in enumerate(rows.itertuples()):
         low, high = row.proved_add_or_remove, row.proved_replace
@@ -83,7 +83,7 @@ def _epsilons(ax: Axes, rows: pd.DataFrame) -> None:
             ax.plot(
                 [low, high],
                 [k, k],
-                color=_color(row.arm),
+                color=colors[k],
                 linewidth=5,
                 solid_capstyle="butt",
                 label="proved: added or removed, to replaced" if _first(rows, k) else None,
@@ -110,13 +110,13 @@ def _first(rows: pd.DataFrame, k: int) -> bool:
 
 
 def _dots(ax: Axes, rows: pd.DataFrame, column: str) -> None:
-    colors = [_color(arm) for arm in rows.arm]
-    ax.scatter(rows[column], range(len(rows)), color=colors, s=45, zorder=3)
+    ax.scatter(rows[column], range(len(rows)), color=_colors(rows), s=45, zorder=3)
 
 
-def _color(arm: str) -> str:
-    look = METHOD_STYLE.get({"raw": "sgd", "redaction": "sgd"}.get(arm, arm))
-    return look.color if look else MUTED
+def _colors(rows: pd.DataFrame) -> list[str]:
+    named = rows.arm.replace({"raw": "sgd", "redaction": "sgd"})
+    looks = method_looks(rows.assign(method=named, method_label=rows.label))
+    return [looks[name].color for name in named]
 
 
 def _said(rows: pd.DataFrame) -> str:

@@ -4,7 +4,7 @@
 >>> page.count("<svg"), 'role="img"' in page, "DP-SGD" in page
 (1, True, True)
 >>> sorted(name for name in DIAGRAMS)
-['crt', 'hush', 'leakage']
+['crt', 'hush', 'leakage', 'threat', 'training']
 
 A diagram is a list of :class:`Box` and :class:`Arrow` on a grid that is as wide as a telephone.
 Each has a text that says the same in sentences, for those who do not see it.
@@ -143,6 +143,36 @@ def leakage_report() -> str:
     return diagram(boxes, arrows, height=524, alt=DIAGRAMS["leakage"])
 
 
+def threat_model() -> str:
+    """Who may ask what of a deployed model (Inan et al. 2021, Figure 2)."""
+    boxes = [
+        Box("D", "what users wrote", 180, 24, 150, "store"),
+        Box("model", "trained model,\nbehind an interface", 180, 88, 160),
+        Box("curious", "curious user types a\nbeginning of her own:\n“Ann lives at”", 88, 198, 160),
+        Box("other", "adversary types one\nabout his target:\n“call Ann at”", 272, 198, 156),
+        Box("answer", "top-k next words,\nno probabilities", 180, 292, 170, "question"),
+        Box("leak", "words that follow in Ann’s\ntext: her data leak", 180, 384, 200, "risk"),
+    ]
+    pairs = [("D", "model"), ("curious", "model"), ("other", "model"), ("model", "answer"),
+             ("answer", "leak")]  # fmt: skip
+    return diagram(boxes, [Arrow(a, b) for a, b in pairs], height=416, alt=DIAGRAMS["threat"])
+
+
+def next_word_training() -> str:
+    """How a recurrent language model is trained (Inan et al. 2021, Figure 3)."""
+    boxes, arrows, x = [], [], (66, 180, 294)
+    for k, at in enumerate(x, 1):
+        boxes += [
+            Box(f"w{k}", f"reads w{k}", at, 196, 92, "store"),
+            Box(f"h{k}", f"state h{k}", at, 130, 92),
+            Box(f"y{k}", f"law of w{k + 1}", at, 72, 92),
+        ]
+        arrows += [Arrow(f"w{k}", f"h{k}"), Arrow(f"h{k}", f"y{k}"), Arrow(f"y{k}", "loss")]
+    arrows += [Arrow("h1", "h2"), Arrow("h2", "h3")]
+    boxes.append(Box("loss", "loss: sum of −log (chance of the true next word)", 180, 20, 336))
+    return diagram(boxes, arrows, height=216, alt=DIAGRAMS["training"])
+
+
 def secret_protection() -> str:
     """Hush!: from promises about secrets to the probability with which an example is drawn."""
     boxes = [
@@ -180,6 +210,11 @@ DIAGRAMS = {
     "leakage": "Leakage report: the model's right guesses on its training text form runs. A run "
     "that one user alone has is unique. It is compared with a model that has not read the text. "
     "A page gives counts and lengths.",
+    "threat": "Threat model: a model trained on what users wrote answers each typed text with its "
+    "k most likely next words. A curious user tries a beginning of her own text, an adversary one "
+    "about somebody else. If the answer goes on as the text did, it leaks.",
+    "training": "Training: at each position the model reads a word, passes its state on, and gives "
+    "a law of the next word. The loss adds up minus the logarithm of the chance of the true one.",
     "hush": "Hush!: who holds which secret and what is promised go into a linear program. Its "
     "weights become sampling probabilities, these the least noise, and DP-SGD trains. A game "
     "audits the promise.",

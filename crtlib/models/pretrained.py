@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from crtlib.models.interface import core, head, hidden
 from crtlib.text.tokenizer import Bpe, shipped
 
 ALL_LINEAR = "all-linear"
+MOST = 10_000
+"""Layers, or experts of a layer, that a configuration may ask for."""
 
 
 def place(name: str | Path) -> str:
@@ -45,7 +48,7 @@ def config_of(name: str | Path) -> Any:
 
     Raises ``ValueError`` for a model that is not causal, for pickled weights and for an adapter.
     """
-    from transformers import AutoConfig
+    from transformers import AutoConfig, PreTrainedConfig
 
     said, folder = f"init={str(name)!r}", Path(name)
     if folder.is_dir():
@@ -56,6 +59,10 @@ def config_of(name: str | Path) -> Any:
         if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):
             raise ValueError(f"{said}: holds pickled weights; save it as safetensors")
     try:
+        raw, _ = PreTrainedConfig.get_config_dict(str(name))
+        for key, value in raw.items():  # before anything counts up to it
+            if re.search("layer|expert", key) and isinstance(value, int) and value > MOST:
+                raise ValueError(f"{said}: its config.json says {key}={value:.3g}; {MOST} at most")
         config = AutoConfig.from_pretrained(str(name), trust_remote_code=False)
     except (OSError, KeyError) as error:
         first = (str(error).splitlines() or [""])[0]
@@ -67,6 +74,16 @@ def config_of(name: str | Path) -> Any:
         if "drop" in key and isinstance(value, float):
             setattr(config, key, 0.0)
     return config
+
+
+def parameters(config: Any) -> int:
+    """How many a model of this configuration has; it takes no memory."""
+    from transformers import AutoModelForCausalLM
+
+    causal: Any = AutoModelForCausalLM  # its methods are not annotated
+    with torch.device("meta"):
+        model = causal.from_config(config, trust_remote_code=False)
+    return sum(p.numel() for p in model.parameters())
 
 
 @contextlib.contextmanager
@@ -87,11 +104,15 @@ def load(name_or_folder: str | Path) -> nn.Module:
     """A causal model of the hub, or of a local folder, in float32; safetensors files only.
 
     Raises ``ValueError`` if its logits are not a linear map of its last hidden state (with an
-    optional soft cap): the fused loss and the scores would not be those of the model.
+    optional soft cap): the fused loss and the scores would not be those of the model. Also where
+    ``config.json`` asks for more than the files hold: to build that could take all memory.
     """
     from transformers import AutoModelForCausalLM
 
-    config = config_of(name_or_folder)
+    config, folder = config_of(name_or_folder), Path(name_or_folder)
+    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if folder.is_dir() and parameters(config) > 2 * held:  # two are a byte, at the least
+        raise ValueError(f"{folder}: its weights are fewer than config.json says")
     options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
     if getattr(config, "attn_logit_softcapping", None):
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out

@@ -104,12 +104,8 @@ def over_tokens(
     out = [[x.numpy()] * len(sequences) for x in nothing]
     # Rows of logits at once: about 16 million numbers, so memory does not grow with the batch.
     rows = max(1, 2**24 // len(layer.weight))
-    order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
-                   key=lambda i: -len(sequences[i]))  # fmt: skip
-    while order:
-        longest = len(sequences[order[0]])
-        count = max(1, batch_tokens // longest)
-        here, order = order[:count], order[count:]
+    for here in batches(sequences, batch_tokens):
+        longest = len(sequences[here[0]])
         lengths = torch.tensor([len(sequences[i]) for i in here])
         tokens = torch.zeros(len(here), longest, dtype=torch.long)
         for row, i in zip(tokens, here, strict=True):
@@ -125,6 +121,19 @@ def over_tokens(
                 values[i] = x
     model.train(training)
     return out
+
+
+def batches(sequences: Sequence[Sequence[int]], batch_tokens: int = 16_384) -> list[list[int]]:
+    """Which sequences are read together, by their places: the longest first, those of one token,
+    which predict nothing, nowhere."""
+    order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
+                   key=lambda i: -len(sequences[i]))  # fmt: skip
+    lots = []
+    while order:
+        count = max(1, batch_tokens // len(sequences[order[0]]))
+        lots.append(order[:count])
+        order = order[count:]
+    return lots
 
 
 def _windowed(model, sequences, measure, limit: int, batch_tokens: int) -> list[list[np.ndarray]]:

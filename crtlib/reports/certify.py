@@ -31,6 +31,7 @@ from crtlib.reports.sentences import upwards
 
 RECORD = "record.json"
 RECORD_SCHEMA = "crtlib/run/1"
+PLAN = "secret_protection"
 COPIES = (5, 20)
 PRIORS = (1e-6, 1e-3)
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -77,7 +78,7 @@ def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = 
         raise ValueError(f"{folder}: holds no {RECORD}; it was not made by 'crtlib train'")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        known = record["schema"] == RECORD_SCHEMA
+        known = record["schema"] == RECORD_SCHEMA and len(bytes.fromhex(record["key"])) == 32
     except (ValueError, KeyError, TypeError):
         known = False
     if not known:
@@ -180,6 +181,7 @@ def reasons(
         return []
     assert trained is not None
     known = record["rates"]["public"]["how"] != "unknown"
+    plan = record["plan"] if record["kind"] == PLAN else None
     checks = [
         (trained.problem != "", f"What was spent before is not known ({trained.problem})."),
         (record["randomness"] == "seed",
@@ -189,8 +191,11 @@ def reasons(
         (record["oracle_on_real_text"],
          "A policy read the labels themselves, which the rest of the text does not have."),
         (not known, "Nothing is known of the secrets that were learned without noise: label some."),
-        (math.isinf(epsilon), "The accountant shows no epsilon."),
-        (known and delta >= 1,
+        (plan is not None and not plan["kept"], "Some secrets are above what the plan promised."),
+        (plan is not None and trained.spent is not None and trained.spent.runs > 0,
+         "What earlier models on this text spent was counted for messages, not for each secret."),
+        (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
+        (plan is None and known and delta >= 1,
          "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),
     ]  # fmt: skip
     return [text for applies, text in checks if applies]
@@ -207,7 +212,7 @@ def parts(
     record, spent = trained.record, trained.spent or odometer.Spent(())
     kind, own = kind_of(record, spent), promise(record, spent)
     missed = secret = (math.inf, 1.0)
-    if kind != "none":
+    if kind not in ("none", PLAN):
         missed = own.missed()
         secret = own.secret() if kind == "bayesian_confidentiality" else missed
     why = reasons(record, trained, missed[0], missed[1] + own.delta2)
@@ -216,6 +221,7 @@ def parts(
     ours = record["odometer"]["screening"]
     found = all(e.screening == ours for e in spent.private)  # another may have passed it over
     known = list(record["treated_as_public"])
+    key = bytes.fromhex(record["key"])
     if max(own.groups, default=1) > 1:
         known.append(f"how many messages one {record['unit']} holds")
     return {
@@ -223,17 +229,17 @@ def parts(
         "verdict": verdict,
         "void_because": why,
         "model": {"name": name or trained.folder.resolve().name, **record["model"]},
-        "corpus": record["corpus"],
+        "corpus": outputs.keyed(record["corpus"], key),
         "unit": record["unit"],
         "method": record["method"],
-        "guarantee": _guarantee(own, kind, secret, missed),
+        "guarantee": _guarantee(own, kind, secret, missed, record.get("plan")),
         "right_guess": _right_guesses(own, kind, copies, found) if verdict == "holds" else [],
-        "value_guess": _value_guesses(own) if verdict == "holds" else [],
+        "value_guess": _value_guesses(own, record.get("plan")) if verdict == "holds" else [],
         "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
                       "floating_point": FLOATING_POINT},
         "rates": record["rates"],
-        "labels": labels,
-        "policies": record["policies"],
+        "labels": outputs.keyed(labels, key),
+        "policies": outputs.keyed(record["policies"], key),
         "treated_as_public": known,
         "searched": record["searched"],
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
@@ -243,14 +249,15 @@ def parts(
     }  # fmt: skip
 
 
-def _pair(pair: tuple[float, float]) -> dict[str, Any]:
+Pair = tuple[float, float]
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
     return {"epsilon": up(pair[0]), "delta": min(1.0, float(upwards(pair[1])))}
 
 
-def _guarantee(
-    own: Promise, kind: str, secret: tuple[float, float], missed: tuple[float, float]
-) -> dict[str, Any]:
-    read = None if kind == "none" else own.curve.answer(own.delta)
+def _guarantee(own: Promise, kind: str, secret: Pair, missed: Pair, plan: Any) -> dict[str, Any]:
+    read = None if kind in ("none", PLAN) else own.curve.answer(own.delta)
     return {
         "kind": kind,
         "secret": _pair(secret),
@@ -260,13 +267,15 @@ def _guarantee(
         "proved": True,  # the antipodal pair is the worst one: a theorem
         "error_charged": 0.0 if read is None else float(upwards(own.curve.charged(own.delta))),
         "conjectured": None,
-        "plan": None,
+        "plan": plan and plan["sha256"],
     }
 
 
 def _right_guesses(
     own: Promise, kind: str, copies: Sequence[int], found: bool
 ) -> list[dict[str, Any]]:
+    if kind == PLAN:
+        return []
     bayes = kind == "bayesian_confidentiality"
     gamma, delta2 = (own.gamma, own.delta2) if bayes else (1.0, own.delta2)
     rows = [("missed", 1, own.right(1, 1.0, 0.0))]
@@ -282,10 +291,13 @@ def _right_guesses(
     ]
 
 
-def _value_guesses(own: Promise) -> list[dict[str, Any]]:
-    """For replacement too: one value in place of another."""
-    epsilon, delta = replace(own, relation="replace").missed()
-    guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
+def _value_guesses(own: Promise, plan: Any = None) -> list[dict[str, Any]]:
+    """For replacement too: one value in place of another. A plan says it itself."""
+    if plan:
+        guesses = plan["guesses"]
+    else:
+        epsilon, delta = replace(own, relation="replace").missed()
+        guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
     return [{"prior": p, "at_most": min(1.0, float(upwards(q)))} for p, q in guesses]
 
 
@@ -293,7 +305,7 @@ def _before(record: Mapping[str, Any], spent: odometer.Spent, own: Promise) -> d
     """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
     their screenings together."""
     alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
-    if kind_of(record) != "none":
+    if kind_of(record) not in ("none", PLAN):
         single = promise(record, None)
         bayes = kind_of(record) == "bayesian_confidentiality"
         alone = _pair(single.secret() if bayes else single.missed())
@@ -384,8 +396,9 @@ def write(
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     jsonschema.validate(value, certificate.schema())
     numbers = None
-    if value["verdict"] == "holds" and audience != "officer":
-        numbers = profile(promise(trained.record, trained.spent), value["guarantee"]["kind"])
+    kind = value["guarantee"]["kind"]
+    if value["verdict"] == "holds" and audience != "officer" and kind != PLAN:
+        numbers = profile(promise(trained.record, trained.spent), kind)
     command = f"crtlib certify {Path(run).name} --out {page.name}"
     html = certificate.pages(value, audience, profile=numbers, command=command)
     texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
@@ -402,6 +415,9 @@ def summary(value: Mapping[str, Any]) -> str:
     if value["verdict"] != "holds":
         return " ".join(value["void_because"]) or "no promise: the method adds no noise"
     g, before = value["guarantee"], value["spent_before"]["runs"]
+    if g["kind"] == PLAN:
+        worst = max(row["at_most"] for row in value["value_guess"])
+        return f"holds; a protected value is guessed with a chance of at most {worst:.3g}"
     earlier = f"; with {before} earlier" if before else ""
     return (
         f"holds; a secret at random ({g['secret']['epsilon']}, {g['secret']['delta']:.3g}), one "

@@ -21,18 +21,21 @@ True
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from crtlib import files, outputs
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage
+from crtlib.models import scoring
 from crtlib.models.folder import load
 from crtlib.reports import leakage_page
 from crtlib.reports.leakage_tables import (
@@ -47,6 +50,7 @@ from crtlib.reports.leakage_tables import (
     summary,
 )
 from crtlib.text import corpora, templates
+from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import CANDIDATES, Template
 from crtlib.text.tokenizer import Bpe, same_tokenizer
@@ -121,6 +125,7 @@ def make(
     prefix_scan: bool = False,
     device: str = "cpu",
     force: bool = False,
+    executor: Executor | None = None,
 ) -> tuple[Path, dict]:
     """From folders and files to the written report: its page and its summary.
 
@@ -128,7 +133,8 @@ def make(
     (``experiment.json``), else a turn. ``template`` says how turns became text
     (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
     template, else the one that the model reads most easily; the summary has ``warning`` where
-    another one fits better. ``prefix_scan`` reads each text after every beginning. A report of the
+    another one fits better. ``prefix_scan`` reads each text after every beginning. An ``executor``
+    scores several batches at a time, not for ``prefix_scan`` nor for ``public``. A report of the
     same input and options is not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_folder`).
 
@@ -148,8 +154,8 @@ def make(
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
     dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
-    folder, key = Path(folder), _key(Path(folder))
-    its = hmac.new(key, outputs.content(corpus).encode(), "sha256").hexdigest()
+    folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
+    its = outputs.keyed(outputs.content(corpus), key)
     recipe: dict = {"command": "report", "options": options | how,
                     "inputs": folders | {"corpus": its}}  # fmt: skip
     if outputs.up_to_date(folder, **recipe):
@@ -168,12 +174,37 @@ def make(
         report = leakage.leakage(
             *(network, tokenizer, points), **options, public=other,
             own_words=used.name != "speaker", reading=found, device=device,
+            scorer=executor and partial(_scored, Path(model).resolve(), executor),
         )  # fmt: skip
         decode = cast(Decode, tokenizer.decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
     with files.replacing(_key_file(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
+
+
+@lru_cache(maxsize=1)
+def _loaded(folder: Path) -> nn.Module:
+    """The model of a folder, read once by each worker."""
+    return load(folder)[0]
+
+
+def _score(folder: Path, texts: Sequence[Sequence[int]]) -> tuple[list[Any], list[Any]]:
+    return scoring.token_scores(_loaded(folder), texts)
+
+
+def _scored(
+    folder: Path, executor: Executor, texts: Sequence[Sequence[int]]
+) -> tuple[list[Any], list[Any]]:
+    """The scores of all texts, cut as one process would cut them, so that the bits are the same."""
+    lots = scoring.batches(texts)
+    found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.int64))] * len(texts)
+    parts = in_order(partial(_score, folder), ([texts[i] for i in lot] for lot in lots), executor)
+    for lot, part in zip(lots, parts, strict=True):
+        for i, *both in zip(lot, *part, strict=True):
+            found[i] = both
+    logprobs, ranks = zip(*found, strict=True)
+    return list(logprobs), list(ranks)
 
 
 def _one_of(**given: bool) -> None:
@@ -189,17 +220,9 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _key_file(folder: Path) -> Path:
+    """Where the key of the corpus' hash lies: a private file beside the report."""
     place = folder.absolute()
     return place.with_name(f".{place.name}.key")
-
-
-def _key(folder: Path) -> bytes:
-    """The key of the corpus' hash in the marker, a private file beside the report: against the
-    hash itself, whoever knows all other text could try candidates for the rest."""
-    try:
-        return _key_file(folder).read_bytes()
-    except FileNotFoundError:
-        return secrets.token_bytes(32)
 
 
 def _name(folder: str | Path) -> str:

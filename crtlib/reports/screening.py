@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from crtlib import outputs
@@ -59,40 +58,31 @@ def make(
         raise ValueError(f"{corpus}: is screened already")
     how.pair()  # a policy that is none is said before anything is read
     inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
-    options = how.recorded() | {"reveal": reveal}
-    if outputs.up_to_date(out, command="screen", options=options, inputs=inputs):
+    recipe: dict[str, Any] = {"command": "screen", "inputs": inputs, "key": screened.KEY,
+                              "options": how.recorded() | {"reveal": reveal}}  # fmt: skip
+    if outputs.up_to_date(out, **recipe):
         return None
-    key = None if how.keep_ids else _key(Path(out))
-    with outputs.staged(
-        out, command="screen", options=options, inputs=inputs, public=PUBLIC, force=force
-    ) as part:
+    with outputs.staged(out, **recipe, public=PUBLIC, force=force) as part:
+        key = outputs.key_in(part / screened.KEY)
         outcome = screening.screen(
             corpus,
             part,
             how,
-            key=key,
+            key=None if how.keep_ids else key,
             judges=labels,
             reveal=reveal,
             executor=executor,
             progress=progress,
         )
-        if key is not None:
-            (part / "private" / "key").write_bytes(key)
-        summary = json.dumps(outcome.summary, indent=1) + "\n"
-        (part / "summary.json").write_text(summary, encoding="utf-8")
-        (part / "screening.html").write_text(page(outcome), encoding="utf-8")
+        shown = replace(outcome, summary=outputs.keyed(outcome.summary, key))
+        for name, facts in (("private/", outcome.summary), ("", shown.summary)):
+            text = json.dumps(facts, indent=1) + "\n"
+            (part / f"{name}summary.json").write_text(text, encoding="utf-8")
+        (part / "screening.html").write_text(page(shown), encoding="utf-8")
         if reveal:
-            shown = pages.page("examples.html.j2", examples=outcome.examples)
-            (part / "private" / "examples.html").write_text(shown, encoding="utf-8")
-    return outcome
-
-
-def _key(out: Path) -> bytes:
-    """The key of the folder's pseudonyms: made once, kept when the folder is made anew."""
-    kept = out / "private" / "key"
-    if screened.is_screened(out) and kept.is_file() and len(kept.read_bytes()) == 32:
-        return kept.read_bytes()
-    return secrets.token_bytes(32)
+            clear = pages.page("examples.html.j2", examples=outcome.examples)
+            (part / "private" / "examples.html").write_text(clear, encoding="utf-8")
+    return shown
 
 
 def page(outcome: Outcome) -> str:

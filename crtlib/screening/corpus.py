@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import random
@@ -36,6 +35,7 @@ from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.screening.teaching import Shift, shift
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
+from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 
 TURNS = 10_000
@@ -172,7 +172,8 @@ def screen(
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
     judging part judges the policies; without it the labels that the corpus comes with do, if any.
     ``executor`` runs the policies on several batches at a time. ``near`` duplicates are compared
-    in memory, all others in batches. Raises ``ValueError`` for what does not fit.
+    in memory, as are people where they are the unit, all others in batches. Raises ``ValueError``
+    for what does not fit.
     """
     pi, pi_c = how.pair()
     tally = _Tally(reveal)
@@ -234,7 +235,7 @@ def _size(corpus: str | os.PathLike[str], how: How) -> int:
     if how.dedup_by != "bloom":
         return 0
     dialogues = corpora.dialogues(corpus)
-    return sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)
+    return sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)  # users: as many
 
 
 Batch = tuple[Sequence[Point], Labels, Labels]
@@ -264,24 +265,12 @@ def _flagged(
     corpus: str | os.PathLike[str], how: How, executor: Executor | None, progress: bool
 ) -> Iterator[Batch]:
     """The points of each batch with the spans of both policies, in order."""
-    lots = batches(corpora.dialogues(corpus), whole=how.dedup_by == "near")
+    whole = how.dedup_by == "near" or how.unit == "user"
+    lots = batches(corpora.dialogues(corpus), whole=whole)
     with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for found in _mapped(partial(_flag, how), lots, executor):
+        for found in in_order(partial(_flag, how), lots, executor):
             bar.update(len(found[0]))
             yield found
-
-
-def _mapped(
-    call: partial[Batch], lots: Iterator[list[Dialogue]], executor: Executor | None
-) -> Iterator[Batch]:
-    """``call`` on each batch in order, on an executor a few ahead: never all of them."""
-    if executor is None:
-        yield from map(call, lots)
-        return
-    ahead = [executor.submit(call, lot) for lot in itertools.islice(lots, 4)]
-    while ahead:
-        yield ahead.pop(0).result()
-        ahead += [executor.submit(call, lot) for lot in itertools.islice(lots, 1)]
 
 
 def _write(

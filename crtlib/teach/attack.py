@@ -224,17 +224,18 @@ def hand_out(seed: int, folder: Path) -> Path:
     """Write what the students of a class get; returns the folder. The seed is the key: keep it."""
     outputs.check_folder(folder)
     made = room(seed)
-    for letter, fitted in made.fitted.items():
-        folders.save(fitted.model, fitted.tokenizer, fitted.spec, folder / "models" / letter)
     given = made.given
     asked = {
         "announced": given.announced,
         "sentences": given.sentences,
         "questions": given.questions,
     }
-    files.write_text(folder / "given.json", json.dumps(asked, indent=1) + "\n")
-    empty = json.dumps(form(given.models), indent=1)
-    files.write_text(folder / "submission.json", empty + "\n")
+    with outputs.staged(folder, command="lab", options={}, public=("*",)) as part:
+        for letter, fitted in made.fitted.items():
+            folders.save(fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter)
+        files.write_text(part / "given.json", json.dumps(asked, indent=1) + "\n")
+        empty = json.dumps(form(given.models), indent=1)
+        files.write_text(part / "submission.json", empty + "\n")
     return folder
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crtlib import outputs
+from crtlib.checks import check_choice
 from crtlib.text import card, jsonl
 from crtlib.text.records import Corpus, Dialogue
 
@@ -206,6 +207,26 @@ def save(
         summary["corpus"] = asdict(counts)
         card.write(part, Path(out).name, counts, list(inputs or {}), simulated=simulated)
     return counts
+
+
+FORMS = ("jsonl", "dataset")
+
+
+def check_as(
+    form: str, out: str | os.PathLike, *, inputs: Sequence[Path] = (), force: bool = False
+) -> None:
+    """Refuse a place where :func:`save_as` may not write, and a form that is none."""
+    check_choice("--as", form, FORMS)
+    place = outputs.check_file if form == "jsonl" else outputs.check_folder
+    place(out, inputs=inputs, force=force)
+
+
+def save_as(form: str, dialogues: Iterable[Dialogue], out: str | os.PathLike, **how: Any) -> None:
+    """Write dialogues as one JSONL file, or as a corpus folder (:func:`save`, with ``how``)."""
+    if form == "jsonl":
+        jsonl.write_jsonl(dialogues, out)
+    else:
+        save(dialogues, out, **how)
 
 
 def facts(folder: str | os.PathLike) -> Facts:

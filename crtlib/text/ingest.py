@@ -20,7 +20,9 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +30,17 @@ from tqdm import tqdm
 
 from crtlib import files, outputs
 from crtlib.text import card, readers, shapes
+from crtlib.text.ahead import in_order
 from crtlib.text.columns import Columns, guess
 from crtlib.text.folder import Facts, Writer, facts
 from crtlib.text.rows import Fault, TableRow
 from crtlib.text.shapes import Bad, Options
-from crtlib.text.threads import Threads
+from crtlib.text.threads import Message, Threads
 
 LOOKED_AT = 3
 """Rows that the guess of the columns is made from."""
+BATCH = 2_000
+"""Rows that a worker reads at a time."""
 _SHAPES = {"table": shapes.table, "turns": shapes.own, "messages": shapes.chat}
 
 
@@ -163,6 +168,7 @@ def ingest(
     yes: bool = False,
     ask: Callable[[str], bool] | None = None,
     force: bool = False,
+    executor: Executor | None = None,
     progress: bool = False,
 ) -> Summary:
     """Make the corpus folder ``out`` of ``sources``: files, folders or ``hub:owner/name``.
@@ -171,8 +177,9 @@ def ingest(
     guessed; a guess is used with ``yes``, or if ``ask`` says so of the line that shows it.
     ``no_users``: each thread is a user. ``keep``: further columns, "all", "none" or "a,b".
     ``max_bad`` is a share of rows, ``limit`` a number of rows, ``shard`` in MiB. Rows are streamed:
-    memory does not grow with the text. Raises ``ValueError`` in one line that names file, row and
-    column and never quotes text; then nothing is written.
+    memory does not grow with the text; an ``executor`` reads several batches of them at a time.
+    Raises ``ValueError`` in one line that names file, row and column and never quotes text; then
+    nothing is written.
     """
     how = _Reading(
         *(format, columns or Columns(), no_users, dict(speaker_map or {}), encoding, keep),
@@ -194,7 +201,7 @@ def ingest(
         raise ValueError(f"{plans[0].name}: the columns are guessed ({what}); --yes takes them")
     summary: dict[str, Any] = {}
     with outputs.staged(out, **recipe, facts=summary, force=force) as part:
-        counts, counted = _write(part, plans, how, progress)
+        counts, counted = _write(part, plans, how, partial(_messages, executor, progress))
         summary |= {"corpus": asdict(counts), "ingest": counted}
         card.write(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
     return _summary(out, plans, counted, counts)
@@ -221,7 +228,7 @@ def _input(path: str) -> str:
 
 
 def _write(
-    part: Path, plans: list[_Source], how: _Reading, progress: bool
+    part: Path, plans: list[_Source], how: _Reading, messages: Callable[..., Iterator[_Read]]
 ) -> tuple[Facts, dict[str, Any]]:
     """Read all rows, put the threads together, write the shards."""
     with (
@@ -233,7 +240,7 @@ def _write(
         reasons: Counter[str] = Counter()
         left = how.limit
         for plan in plans:
-            for row, fault in _taken(plan, threads, left, progress):
+            for row, fault in _taken(plan, threads, messages(plan, left)):
                 if not how.skip_bad:
                     raise ValueError(plan.fault(row, fault))
                 reasons[fault.reason] += 1
@@ -259,24 +266,48 @@ def _write(
         return writer.close(), counted
 
 
-def _taken(
-    plan: _Source, threads: Threads, limit: int | None, progress: bool
-) -> Iterator[tuple[TableRow, Fault]]:
-    """Put the messages of a source into ``threads``; yield the rows that were left out."""
-    parse = _SHAPES[plan.shape]
-    rows = itertools.islice(plan.read(), limit)
-    for row in tqdm(rows, "reading", unit=" rows", disable=not progress):
-        plan.rows += 1
-        fault = row.fault
+_Read = tuple[TableRow, list[Message], Fault | None]
+"""A row, its messages, and what is wrong with it."""
+
+
+def _parsed(shape: str, options: Options, rows: Sequence[TableRow]) -> list[_Read]:
+    """The messages of some rows."""
+    read: list[_Read] = []
+    for row in rows:
+        messages, fault = [], row.fault
         if fault is None:
             try:
-                messages = parse(row.cells, plan.options)
-                thread = messages[0].thread
-                if plan.shape != "table" and thread is not None and thread in threads:
-                    raise Bad("repeated id", "has an id that was used before", "id")
-                threads.put(messages)
+                messages = _SHAPES[shape](row.cells, options)
             except Bad as bad:
                 fault = bad.fault
+        read.append((row, messages, fault))
+    return read
+
+
+def _messages(
+    executor: Executor | None, progress: bool, plan: _Source, limit: int | None
+) -> Iterator[_Read]:
+    """The rows of a source in order, with their messages."""
+    rows = iter(tqdm(itertools.islice(plan.read(), limit), "reading", unit=" rows",
+                     disable=not progress))  # fmt: skip
+    size = BATCH if executor else 1
+    lots = iter(lambda: list(itertools.islice(rows, size)), [])
+    for read in in_order(partial(_parsed, plan.shape, plan.options), lots, executor):
+        yield from read
+
+
+def _taken(
+    plan: _Source, threads: Threads, read: Iterator[_Read]
+) -> Iterator[tuple[TableRow, Fault]]:
+    """Put the messages of a source into ``threads``; yield the rows that were left out."""
+    for row, messages, fault in read:
+        plan.rows += 1
+        if fault is None:
+            thread = messages[0].thread
+            if plan.shape != "table" and thread is not None and thread in threads:
+                fault = Fault("repeated id", "has an id that was used before", "id")
+            else:
+                threads.put(messages)
         if fault is not None:
             plan.bad += 1
             yield row, fault

@@ -25,7 +25,7 @@ from crtlib import files, outputs
 from crtlib.text import corpora, label_forms, labels, units
 from crtlib.text.folder import TURN
 from crtlib.text.label_forms import Answer, Span, Task
-from crtlib.text.records import Corpus, Point, Secret
+from crtlib.text.records import Corpus, Dialogue, Point, Secret
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
 
@@ -393,14 +393,15 @@ def points(
             f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
         )
     threads = {thread for thread, _ in secrets}
-    found: list[Point] = []
+    owners = {d.user for d in corpora.dialogues(corpus) if d.id in threads}
+    found: list[Dialogue] = []
     for d in corpora.dialogues(corpus):
-        if d.id in threads:
+        if d.id in threads or (unit == "user" and d.user in owners):
             turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
-            cut = units.points(Corpus("", (replace(d, turns=tuple(turns)),)), unit)
-            whole = unit != "turn"
-            found += [p for i, p in enumerate(cut) if whole or (d.id, i) in secrets]
-    return tuple(found)
+            found.append(replace(d, turns=tuple(turns)))
+    read_turns = {f"{thread}/{turn}" for thread, turn in secrets}
+    cut = units.points(Corpus("", tuple(found)), unit)
+    return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
 
 
 def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:

@@ -298,6 +298,7 @@ def table(summary: Sample) -> str:
         f"if {n} {who} show a secret and the policy fails on  "
         + "".join(f"{x:>7}" for x in failures),
         f"{'the bound at 97.5 % is':<52}" + "".join(f"{_up(100 * b):>5.3g} %" for b in bounds),
+        f"note: {n} if {100 * summary.rate:.3g} % of the turns show one; --rate says another share",
     ]
     if summary.judge == summary.users and expected < 0.9 * summary.secrets:
         lines.append(

@@ -232,6 +232,8 @@ def points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple
     if template is None or template == SPEAKER:
         return units.points(corpus, unit)
     check_choice("unit", unit, units.UNITS)
+    if unit == "user":
+        return points(units.people(corpus), "dialogue", template)
     cut: list[Point] = []
     for d in corpus.dialogues:
         if unit == "dialogue":

@@ -1,4 +1,4 @@
-"""Data points: what one point of a corpus is (a turn or a dialogue), cut into sentences or not.
+"""Data points: what one point of a corpus is (a turn, a dialogue, a person), cut or not.
 
 >>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 >>> ann = Turn("USR", "I am Ann.", (Secret("name", 5, 8),))
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
-from crtlib.text.records import MASK, Corpus, Point, Secret, Turn
+from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
-UNITS = ("turn", "dialogue")
+UNITS = ("turn", "dialogue", "user")
 
 
 def prefix(turn: Turn) -> str:
@@ -24,16 +25,30 @@ def prefix(turn: Turn) -> str:
     return f"{turn.speaker}: " if turn.speaker else ""
 
 
+def people(corpus: Corpus) -> Corpus:
+    """Everybody's dialogues as one, in their order. Raises ``ValueError`` where it is not known
+    whose a dialogue is."""
+    said: dict[str, list[Turn]] = {}
+    for d in corpus.dialogues:
+        if not d.user:
+            raise ValueError(f"unit='user': whose the dialogue {d.id!r} is, is not known")
+        said.setdefault(d.user, []).extend(d.turns)
+    every = (Dialogue(user, user, tuple(turns)) for user, turns in said.items())
+    return replace(corpus, dialogues=tuple(every))
+
+
 def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     """The data points of a corpus: what differs between neighbours, and what DP-SGD clips.
 
     ``unit="turn"``: ``"USR: text"`` with id ``"dialogue/i"``. ``unit="dialogue"``: the turns
-    joined by newlines. There is no default, as the choice decides what is public: every
-    CustomerSim dialogue holds a name, so with dialogues as points nothing is. A WikiText paragraph
-    is a turn, and ``sentences`` cuts it further.
+    joined by newlines. ``unit="user"``: all turns of a person. There is no default, as the choice
+    decides what is public: every CustomerSim dialogue holds a name, so with dialogues as points
+    nothing is. A WikiText paragraph is a turn, and ``sentences`` cuts it further.
     """
     if unit not in UNITS:
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(UNITS)}")
+    if unit == "user":
+        return points(people(corpus), "dialogue")
     cut: list[Point] = []
     for d in corpus.dialogues:
         lines: list[str] = []

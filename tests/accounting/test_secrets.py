@@ -9,7 +9,7 @@ from scipy import sparse
 
 from crtlib.accounting import mixtures, posteriors
 from crtlib.accounting.secrets import (
-    MODES,
+    RELATIONS,
     TARGETS,
     kl,
     noise_multiplier,
@@ -169,27 +169,34 @@ def test_noise_is_the_least_that_keeps_every_promise():
     """Screening must not lose a secret: all are checked, and a little less noise breaks one."""
     held, posterior = instance(1000, 3000)
     q = np.random.default_rng(1).uniform(0, 0.02, 3000)
-    for mode in MODES:
-        sigma = noise_multiplier(held, q, 0.01, posterior, steps=200, mode=mode)
+    for relation in RELATIONS:
+        sigma = noise_multiplier(
+            held, q, 0.01, posterior, steps=200, neighbouring_relation=relation
+        )
         allowed = posteriors.divergence(0.01, posterior)
-        assert (200 * kl(held, q, sigma, mode=mode) <= allowed).all()
-        assert (200 * kl(held, q, sigma * (1 - 1e-9), mode=mode) > allowed).any()
+        assert (200 * kl(held, q, sigma, neighbouring_relation=relation) <= allowed).all()
+        assert (
+            200 * kl(held, q, sigma * (1 - 1e-9), neighbouring_relation=relation) > allowed
+        ).any()
 
 
-def test_modes_are_ordered():
-    sigmas = [golden(mode=mode).noise_multiplier for mode in ("reference", "symmetric", "replace")]
+def test_neighbouring_relations_are_ordered():
+    sigmas = [
+        golden(neighbouring_relation=relation).noise_multiplier
+        for relation in ("reference", "add_or_remove", "replace")
+    ]
     assert sigmas == pytest.approx([3.811242500, 3.811242500, 7.561815447], abs=2e-9)
 
 
 def test_replacement_by_the_worst_pair_takes_half_the_noise_of_kl():
     """The blow-up of the antipodal pair, which the theorem on replacement allows to be used."""
     held, q = sparse.csr_array(np.ones((1, 75))), np.full(75, 1e-3)
-    options = {"steps": 1000, "mode": "replace"}
+    options = {"steps": 1000, "neighbouring_relation": "replace"}
     by_kl = noise_multiplier(held, q, 0.01, 0.1, **options)
     tight = noise_multiplier(held, q, 0.01, 0.1, accounting="tight", **options)
     assert 0.4 * by_kl < tight < 0.55 * by_kl
     law = mixtures.poisson_binomial(q)
-    low, high = tight_posterior(law, tight, 1000, 0.01, mode="replace")
+    low, high = tight_posterior(law, tight, 1000, 0.01, neighbouring_relation="replace")
     assert low <= high <= 0.1 < 1.002 * low
     reference = tight_posterior(law, tight, 1000, 0.01)
     assert reference[1] < low  # against one fixed law the secret keeps more
@@ -208,7 +215,9 @@ def test_who_guesses_between_opposite_gradients_stays_below_the_posterior():
     # blow-up: the best power on +1 of tests that say +1 with chance 0.1 where it is -1
     cut = np.quantile(loss[~side], 0.9)
     power = (loss[side] > cut).mean()
-    low, high = tight_posterior(np.array([1 - q, q]), sigma, steps, 0.1, mode="replace")
+    low, high = tight_posterior(
+        np.array([1 - q, q]), sigma, steps, 0.1, neighbouring_relation="replace"
+    )
     assert abs(power - low) < 4 * np.sqrt(0.25 / side.sum()) and low <= high < low + 1e-3
     by_kl = posteriors.posterior(
         steps * mixtures.kl(mixtures.counts([q], [0, 1]), sigma, direction="replace")[0], 0.1
@@ -232,7 +241,13 @@ def test_golden_plan():
     for g in each:
         assert g.posterior_tight < g.posterior_kl <= g.promised * (1 + 1e-9)
         said = str(g)
-        for part in ("promised: 0.", "prior 0.01", "3.81124", "100 rounds", "mode: reference"):
+        for part in (
+            "promised: 0.",
+            "prior 0.01",
+            "3.81124",
+            "100 rounds",
+            "neighbours: reference",
+        ):
             assert part in said
 
 
@@ -302,7 +317,10 @@ def test_planted_fault_group_counted_as_one_example():
         ({"steps": 0}, "steps=0: must be a whole number"),
         ({"scale": math.nan}, "scale=nan: must be positive"),
         ({"targets": "cube"}, "targets='cube': must be one of linear, sqrt"),
-        ({"mode": "both"}, "mode='both': must be one of reference"),
+        (
+            {"neighbouring_relation": "both"},
+            "neighbouring_relation='both': must be one of reference",
+        ),
         ({"accounting": "pld"}, "accounting='pld': must be one of kl, tight"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.folder import load
 from crtlib.models.spec import ModelSpec
+from crtlib.screening.redact import redact
 from crtlib.text import canaries, customersim, units
 from crtlib.text import tokenizer as tokenizer_module
-from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 from crtlib.text.tokenizer import bos, train_bpe
 from crtlib.training import schedules
 
@@ -298,6 +300,21 @@ def test_lengths_only_holds_no_text(memorised):
     assert json.dumps(table.context_lengths.tolist())  # numbers and nothing else
 
 
+def test_sequences_of_few_users_are_more_than_the_unique_ones(memorised):
+    report = leakage.leakage(memorised, BPE, PLANTED, k=1)
+    most = int(report.sequences.users_in_s.max())
+    sizes = [len(report.fewer(p)) for p in (1, 2, most + 1)]
+    assert sizes[0] == 0 < sizes[1] < sizes[2] == len(report.sequences)
+    alone = set(report.unique().tokens)
+    assert alone <= set(report.fewer(2).tokens)  # who has it in S is one of those in D
+
+
+def test_more_guesses_raise_the_accuracy(memorised):
+    one, three = (leakage.leakage(memorised, BPE, PLANTED, k=k) for k in (1, 3))
+    assert 0 < one.accuracy < three.accuracy <= 1
+    assert one.runs.length.sum() < three.runs.length.sum()
+
+
 def test_the_vocabulary_rule_flags_words_of_few_users():
     points = [Point("0", "a", "Hello Zorro"), Point("1", "b", "hello you"), Point("2", "b", "you")]
     flagged = mitigations.rare_words(2)(points)
@@ -306,6 +323,19 @@ def test_the_vocabulary_rule_flags_words_of_few_users():
     assert mitigations.masked_share(points, flagged) == pytest.approx(3 / 5)
     with pytest.raises(ValueError, match="min_users=0: must be at least 1"):
         mitigations.rare_words(0)
+
+
+def test_the_vocabulary_rule_leaves_words_of_many_users_alone():
+    """As a vocabulary of these words would, in which any other word is unknown."""
+    points = units.points(customersim.simulate(40, 0), unit="turn")
+    spans = mitigations.rare_words(10)(points)
+    read = [redact(p, s).text.replace(MASK, " ") for p, s in zip(points, spans, strict=True)]
+    users = {}
+    for p in points:
+        for word in re.findall(r"\w+", p.text.lower()):
+            users.setdefault(word, set()).add(p.user)
+    common = {word for word, whose in users.items() if len(whose) >= 10}
+    assert set(re.findall(r"\w+", " ".join(read).lower())) == common != set(users)
 
 
 # --------------------------------------------------------------------------- bad input

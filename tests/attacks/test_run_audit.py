@@ -36,6 +36,7 @@ def trained(home, epochs):
     run = home / f"run{epochs}"
     folder.save(model, bpe, spec, run)
     record = {
+        "key": "0" * 64,
         "kind": "dp", "randomness": "operating_system", "protects_all": True, "delta": 1e-5,
         "accountant": "pld", "events": [WEAK], "model": {"sha256": "a" * 64},
         "corpus": {"sha256": corpora.corpus_hash(corpus)},

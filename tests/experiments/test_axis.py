@@ -5,22 +5,24 @@ import pandas as pd
 import pytest
 
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import axis, grids, settings
+from crtlib.experiments import axis, grids, settings, utility
 from crtlib.experiments.axis import ARMS, AxisStudy
+from crtlib.figures import axis as figure
 from crtlib.training import methods
 
 
 def test_every_method_of_the_papers_stands_on_the_axis():
-    assert {"sgd", "dpsgd", "selective", "crt", "lp_weighted"} <= {arm.method for arm in ARMS}
-    assert {arm.method for arm in ARMS} <= set(methods.METHODS)
+    named = {"sgd", "dedup", "dpsgd", "user_dpsgd", "selective", "jft", "crt", "lp_weighted"}
+    assert {arm.method for arm in ARMS} == named | {"greedy"} <= set(methods.METHODS)
     studies = grids.axis_grid(settings.load("axis", seeds=1))
     assert [study.method for study in studies] == [arm.method for arm in ARMS]
     assert len({study.key for study in studies}) == len(ARMS)
 
 
-def test_lp_weighted_training_is_a_run_like_the_others():
+@pytest.mark.parametrize("method", ["lp_weighted", "greedy", "user_dpsgd", "jft"])
+def test_every_method_is_a_run_like_the_others(method):
     base = {"dialogues": 24, "heldout": 10, "epochs": 1, "embedding": 8, "hidden": 8, "canaries": 2}
-    study = AxisStudy(method="lp_weighted", model="lstm", gamma=0.0, seed=0, **base)
+    study = AxisStudy(method=method, model="lstm", gamma=0.0, seed=0, **base)
     rows = {metric: value for metric, _, _, value in study.run(axis.Desk())}
     assert 0 <= rows["audited"] <= rows["proved_swap"] < np.inf
     assert rows["proved_add_or_remove"] < rows["proved_replace"]
@@ -48,8 +50,14 @@ def test_an_audit_above_the_proof_breaks_the_order():
     assert axis.ordered(rows).holds.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("arm", [arm.name for arm in ARMS if arm.method not in ("sgd", "dedup")])
-def test_every_arm_has_a_name_that_the_figures_know(arm):
-    from crtlib.figures.theme import METHOD_STYLE
+def test_every_method_has_a_colour_of_its_own():
+    rows = pd.DataFrame({"arm": [arm.name for arm in ARMS], "label": [arm.label for arm in ARMS]})
+    colors = figure._colors(rows)
+    assert len(set(colors)) == len(ARMS) - 1  # raw text and redacted text: both without privacy
 
-    assert arm in METHOD_STYLE
+
+def test_jft_proves_nothing_of_what_its_policy_misses():
+    given = {"sampling_probability": 0.1, "noise_multiplier": 1.1, "steps": 10, "delta": 1e-5}
+    least = utility.spent("user_dpsgd", gamma=0.3, **given)
+    assert utility.spent("jft", gamma=0.0, **given) == utility.spent("dpsgd", gamma=0.0, **given)
+    assert utility.spent("jft", gamma=0.1, **given) == np.inf > least > 0

@@ -396,3 +396,5 @@ def test_a_dry_run_says_hours_memory_and_what_lacks(monkeypatch, tmp_path):
     table = sweeps.forecast("paper", Store(tmp_path), ["authors"]).set_index(["corpus", "model"])
     assert table.hours["customersim", "gpt2"] > 1 and table.memory["customersim", "lstm"] > 1
     assert table.missing["wikitext2", "lstm"] == 0 and table.lacks["wikitext2", "lstm"]
+    one = sweeps.forecast("paper", Store(tmp_path), ["authors"], {"corpora": '["customersim"]'})
+    assert set(one.corpus) == {"customersim"}

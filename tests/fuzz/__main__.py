@@ -3,7 +3,8 @@
 A case is a command whose call is right but for one or two values, or whose file is bad. It runs in
 a fork of this process with limits on time, memory and file size. It must answer, or refuse in one
 line with exit code 2 or 3, and write nothing then; it never changes a file that it was given. A
-notebook parameter is accepted or refused in one line.
+notebook parameter is accepted or refused in one line. Each option and each parameter has a case;
+the other cases are drawn by hypothesis, with one bad value or two.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import inspect
 import json
 import os
 import pickle
+import random
 import resource
 import shutil
 import signal
@@ -28,13 +30,14 @@ from hypothesis import strategies as st
 
 from crtlib import __main__ as cli
 from crtlib.checks import ParameterError
-from crtlib.experiments import own, spine, sweeps  # noqa: F401 (imported once, before forks)
+from crtlib.experiments import own, plans, spine, sweeps  # noqa: F401 (imported once, before forks)
 from crtlib.experiments.schema import leaves
 from crtlib.experiments.sections import SECTIONS
 from crtlib.experiments.settings import parameters
-from crtlib.reports import leakage  # noqa: F401
+from crtlib.reports import certify, leakage  # noqa: F401
 from crtlib.screening import teach  # noqa: F401
-from crtlib.text import customersim, jsonl
+from crtlib.teach import attack  # noqa: F401
+from crtlib.text import customersim, ingest, jsonl  # noqa: F401
 
 CPU, WALL, MEMORY, FILE = 10, 150, 6 << 30, 64 << 20
 """Limits of a case: CPU seconds, seconds, bytes of memory, bytes of a file."""
@@ -108,6 +111,7 @@ def files(home):
     (folder / "loop").symlink_to(folder / "loop")
     (folder / "zero").symlink_to("/dev/zero")
     (folder / "folder").mkdir()
+    (folder / "folder" / "foreign").touch()
     model = {"model.safetensors": struct.pack("<Q", 1 << 60) + b"{}", "model.json": b"{}"}
     _model(folder / "giant_header", model)
     _model(folder / "empty_json", {"model.safetensors": b"", "model.json": b""})
@@ -127,6 +131,12 @@ def files(home):
     huge = json.loads((home / "model" / "model.json").read_text()) | {"layers": 10**9}
     shutil.copytree(home / "model", folder / "huge")
     (folder / "huge" / "model.json").write_text(json.dumps(huge))
+    for key, value in {"n_layer": 10**9, "n_embd": 2**24, "n_positions": 10**12}.items():
+        config = {"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, key: value}
+        _model(folder / f"config_{key}", {
+            "config.json": json.dumps(config).encode(), "tokenizer.json": b"{}",
+            "model.safetensors": (home / "model" / "model.safetensors").read_bytes(),
+        })  # fmt: skip
     return sorted(folder.iterdir())
 
 
@@ -135,6 +145,9 @@ def _model(folder, content):
     for name, raw in content.items():
         (folder / name).write_bytes(raw)
 
+
+ODD = [None, True, -1, 0, 1e308, float("nan"), float("-inf"), 10**400, [], [[]], {}, {"a": 1}, b"x"]
+"""Values of other types, for parameters of a notebook."""
 
 # --------------------------------------------------------------------------- calls
 GOOD = {  # values with which a call is right, where its type alone does not say
@@ -147,6 +160,8 @@ NAMES = {"sweep": "games", "convert": "customersim"}
 ALWAYS = {"sweep": ["--dry-run"], "train": ["--epochs", "1", "--canaries", "0"],
           "tagger": ["--epochs", "1"], "convert": ["--limit", "3"]}  # fmt: skip
 NEEDS = {"account": {"epsilon"}, "protect": {"prior", "posterior"}}
+LONG = {("lab",)}
+"""Commands of which a right call takes too long: they get bad values only."""
 
 
 def functions():
@@ -194,22 +209,33 @@ def call(name, changes, home, out):
 
 
 def values(kind, bad):
+    """Bad values of a type."""
     inner = get_args(kind) or (kind,)
     if Path in inner or (get_origin(kind) is list and Path in get_args(kind)):
-        return st.sampled_from([*map(str, bad), "", "/dev/full", "/dev/null", "nowhere"])
-    return st.sampled_from(NUMBERS + WORDS if {int, float} & set(inner) else WORDS + NUMBERS[:6])
+        return [*map(str, bad), "", "/dev/full", "/dev/null", "nowhere", f"{bad[0]}/in/a/file"]
+    return NUMBERS + WORDS if {int, float} & set(inner) else WORDS + NUMBERS[:6]
+
+
+def places():
+    """Each option of each command, with its type."""
+    return [
+        (name, key, kind)
+        for name in sorted(COMMANDS)
+        for key, _, _, kind in options(name)
+        if kind is not bool or name not in LONG
+    ]
 
 
 @st.composite
 def cases(draw, bad):
     """A command with one bad value or two, or with a bad line in its corpus."""
     name = draw(st.sampled_from(sorted(COMMANDS)))
-    known = options(name)
+    known = [place for place in places() if place[0] == name]
     changes = {}
-    if draw(st.integers(0, 4)) == 0 and any(key == "corpus" for key, *_ in known):
+    if draw(st.integers(0, 4)) == 0 and any(key == "corpus" for _, key, _ in known):
         changes["corpus"] = draw(lines())
-    for key, _, _, kind in draw(st.lists(st.sampled_from(known), min_size=1, max_size=2)):
-        changes.setdefault(key, draw(values(kind, bad)))
+    for _, key, kind in draw(st.lists(st.sampled_from(known), min_size=1, max_size=2)):
+        changes.setdefault(key, draw(st.sampled_from(values(kind, bad))))
     return name, changes
 
 
@@ -316,48 +342,53 @@ def setup(home):
 
 
 def run(count, start=0, say=print):
-    """So many cases, a quarter of them parameters; how many came to what, and the bad ones."""
+    """So many cases; how many came to what, and the bad ones. An even half of them goes over all
+    options and parameters in turn, as far as it reaches."""
     table, bad = Counter(), []
-    with tempfile.TemporaryDirectory() as place:
-        home = Path(place)
+
+    def note(what, where, said):
+        table[what] += 1
+        if sum(table.values()) % 50 == 0:
+            print(dict(table), file=sys.stderr, flush=True)
+        if what not in ("refused", "answered"):
+            bad.append((what, where, said))
+            say(what, where, "|", said[-300:].strip(), flush=True)
+
+    def commands_refuse(case):
+        what, said, words = play(*case, home)
+        note(what, " ".join(w[:200] for w in words), said)
+
+    def parameters_refuse(place, value):
+        note(parameter(*place, value), place, repr(value))
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
         setup(home)
-        common = {
-            "database": None, "deadline": None, "phases": [Phase.generate],
-            "suppress_health_check": list(HealthCheck),
-        }  # fmt: skip
-
-        @seed(start)
-        @settings(max_examples=count - count // 4, **common)
-        @given(cases(files(home)))
-        def commands_refuse(case):
-            what, said, words = play(*case, home)
-            table[what] += 1
-            if sum(table.values()) % 50 == 0:
-                print(dict(table), file=sys.stderr, flush=True)
-            if what not in ("refused", "answered"):
-                bad.append((what, words, said[-400:]))
-                say(what, " ".join(w[:200] for w in words), "|", said[-300:].strip())
-
-        named = [(s, name) for s, cls in SECTIONS.items() for name, _ in leaves(cls)]
-
-        @seed(start)
-        @settings(max_examples=count // 4, **common)
-        @given(st.sampled_from(named), st.sampled_from(NUMBERS + WORDS) | JSON)
-        def parameters_refuse(place, value):
-            what = parameter(*place, value)
-            table[what] += 1
-            if what not in ("refused", "answered"):
-                bad.append((what, place, repr(value)))
-                say(what, place, repr(value)[:200])
-
-        commands_refuse()
-        parameters_refuse()
+        wrong, named = files(home), [(s, n) for s, c in SECTIONS.items() for n, _ in leaves(c)]
+        coin, every = random.Random(start), [*places(), *named]
+        coin.shuffle(every)
+        for place in every[: max(count // 2, count - 300)]:
+            if len(place) == 2:
+                parameters_refuse(place, coin.choice([*NUMBERS, *WORDS, *ODD]))
+            else:
+                name, key, kind = place
+                commands_refuse((name, {key: coin.choice(values(kind, wrong))}))
+        rest = count - sum(table.values())
+        for check, cases_of, n in (
+            (commands_refuse, [cases(wrong)], rest - rest // 3),
+            (parameters_refuse, [st.sampled_from(named), JSON], rest // 3),
+        ):
+            draws = settings(
+                max_examples=n, database=None, deadline=None, phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            draws(seed(start)(given(*cases_of)(check)))()
     return table, bad
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=800)
+    parser.add_argument("--cases", type=int, default=900)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     table, bad = run(options.cases, options.seed)

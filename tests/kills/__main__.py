@@ -31,7 +31,7 @@ from crtlib.experiments.store import Store
 from crtlib.text import customersim, jsonl
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
-          "odometer"}  # fmt: skip
+          "odometer", "key", "hmac"}  # fmt: skip
 """Keys of JSON files that differ from run to run: times, hashes over them, hashes with a key."""
 IGNORED = {".lock", "failures"}
 ENDED = 15.0

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import re
+import shutil
 import sys
 from dataclasses import asdict, replace
 
@@ -9,6 +11,7 @@ import jsonschema
 import pytest
 
 from crtlib import __main__ as cli
+from crtlib import outputs
 from crtlib.accounting import confidentiality, ledger, odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments import data, own, record
@@ -395,3 +398,47 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression
     assert not any("taught" in text for text in made["treated_as_public"])
     assert made["labels"]["drawn"] == "given" and "O7" not in sentences.sentences(made)
+
+
+def test_a_plan_is_certified_secret_by_secret(runs, tmp_path, run):
+    corpus = shutil.copy(runs / "talk.jsonl", tmp_path / "talk.jsonl")
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10]
+    assert run("protect", corpus, *words, "--out", tmp_path / "plan")[0] == 0
+    train = ["train", corpus, "--plan", tmp_path / "plan", "--epochs", 1]
+    assert run(*train, "--out", tmp_path / "m")[0] == 0
+    page = tmp_path / "m.html"
+    code, said, _ = run("certify", tmp_path / "m", "--out", page)
+    made = json.loads((tmp_path / "m.json").read_text())
+    assert code == 0 and made["guarantee"]["kind"] == "secret_protection"
+    (guess,) = made["value_guess"]
+    assert guess["prior"] == 0.001 < guess["at_most"] <= 0.1 and f"{guess['at_most']:.3g}" in said
+    assert "guessed with a chance of at most" in page.read_text()
+    assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == 0
+    # Another model on this text spends what no plan has counted.
+    own.train_on(corpus, out=tmp_path / "crt", method="crt", **TINY)
+    assert run(*train, "--out", tmp_path / "n")[0] == 0
+    assert run("certify", tmp_path / "n", "--out", tmp_path / "n.html")[0] == 4
+    assert "not for each secret" in json.loads((tmp_path / "n.json").read_text())["void_because"][0]
+
+
+def test_what_may_be_shown_tells_no_hash_of_the_text(runs, tmp_path, run):
+    """Whoever knows all text but a number could try candidates against a plain hash. So he who has
+    the very text, and makes everything anew, finds none of the hashes again."""
+    corpus, found = runs / "talk.jsonl", []
+    (tmp_path / "names.csv").write_text("secret\nAda Lovelace\n")
+    policy = f"regex:customersim+list:{tmp_path}/names.csv"
+    for name in ("a", "b"):
+        home = tmp_path / name
+        assert run("screen", corpus, "--policy", policy, "--reveal", 1, "--out", home / "s")[0] == 0
+        words = ["--from-policy", policy, "--posterior", 0.1, "--steps", 10, "--scale", 2]
+        assert run("protect", corpus, *words, "--out", home / "plan")[0] == 0
+        own.train_on(corpus, out=home / "m", odometer=home / "spent", **TINY | {"policy": policy})
+        assert run("certify", home / "m", "--out", home / "c.html")[0] == 0
+        shown = [p for p in home.rglob("*") if p.is_file() and p.stat().st_mode & 0o044]
+        assert {"summary.json", "plan.json", "crtlib.json", "c.json"} <= {p.name for p in shown}
+        text = "".join(p.read_text(errors="replace") for p in shown)
+        assert corpora.corpus_hash(corpus) not in text and outputs.sha256(corpus) not in text
+        found.append(set(re.findall(r"\b[0-9a-f]{64}\b", text)))
+        assert run("certify", home / "m", "--out", home / "c.html", "--verify")[0] == 0
+    # A marker names the hashes of files that are shown themselves: they tell nothing more.
+    assert found[0] & found[1] <= {outputs.sha256(p) for p in shown}

@@ -1,0 +1,178 @@
+"""What comes in through the commands: eight formats, broken files, and workers elsewhere."""
+
+import csv
+import gzip
+import json
+import mailbox
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crtlib.experiments import executors
+from crtlib.text import corpora, folder, jsonl
+from crtlib.text.customersim import simulate
+
+ROWS = [
+    {"customer": "ann", "ticket": f"t{i // 2}", "sender": "SYS" if i % 2 else "USR",
+     "body": f"Grüße, my order is {1000 + i}."}
+    for i in range(8)
+]  # fmt: skip
+MAIL = (
+    b"From: ann@x.org\nMessage-ID: <1@x>\nDate: Mon, 02 Mar 2026 10:00:00 +0100\n"
+    b"Content-Type: text/plain; charset=utf-8\n\nMy order is late.\n"
+)
+
+
+def table(path, delimiter=",", rows=ROWS):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def dialogue(texts):
+    turns = [{"speaker": "USR", "text": text} for text in texts]
+    return {"id": "d", "user": "ann", "turns": turns}
+
+
+def chat(texts):
+    return {"user": "ann", "messages": [{"role": "user", "content": text} for text in texts]}
+
+
+def box(path):
+    made = mailbox.mbox(path)
+    made.add(MAIL)
+    made.flush()
+
+
+TEXTS = [row["body"] for row in ROWS]
+FORMATS = {
+    "csv": table,
+    "tsv": lambda path: table(path, "\t"),
+    "parquet": lambda path: pq.write_table(pa.Table.from_pylist(ROWS), path),
+    "jsonl": lambda path: path.write_text(json.dumps(dialogue(TEXTS)) + "\n"),
+    "messages.jsonl": lambda path: path.write_text(json.dumps(chat(TEXTS)) + "\n"),
+    "mbox": box,
+    "eml": lambda path: path.write_bytes(MAIL),
+    "txt": lambda path: path.write_text("\n".join(TEXTS)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_eight_formats_come_in(run, tmp_path, name):
+    FORMATS[name](tmp_path / f"in.{name}")
+    more = ["--no-users"] if name == "txt" else []
+    code, out, err = run(
+        "ingest", tmp_path / f"in.{name}", "--yes", *more, "--out", tmp_path / "corpus"
+    )
+    assert code == 0, err
+    read = [t.text for d in corpora.dialogues(tmp_path / "corpus") for t in d.turns]
+    short = {"mbox": ["My order is late."], "eml": ["My order is late."]}
+    assert "".join(read).split() == "".join(short.get(name, TEXTS)).split() or name == "txt"
+    assert f"turns {len(read):,}" in out and read
+
+
+GOOD = json.dumps(dialogue(["hello"])).encode()
+BROKEN = {
+    "empty.csv": (b"", "in.empty.csv: "),
+    "headers.csv": (b"customer,ticket,body\n", "holds no message"),
+    "latin.csv": ("customer,body\nann,Gr\u00fc\u00dfe\n".encode("latin-1"), "--encoding cp1252"),
+    "short.csv": (b"customer,body\nann\n", "row 2"),
+    "nouser.csv": (b"customer,body\n,hello\n", "row 2, column customer: is empty"),
+    "guess.csv": (b"customer,body,content\nann,a,b\n", "say --text"),
+    "quote.csv": (b'customer,body\nann,"open\n', "row 2"),
+    "fake.parquet": (b"PAR1junkPAR1", "in.fake.parquet: "),
+    "half.jsonl": (GOOD[:40], "row 1"),
+    "twice.jsonl": (GOOD + b"\n" + GOOD + b"\n", "row 2"),
+    "torn.jsonl.gz": (gzip.compress(GOOD)[:-9], "damaged gzip"),
+    "nothing.mbox": (b"no mail at all\n", "in.nothing.mbox"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_twelve_broken_files_are_one_line_that_would_help(run, tmp_path, name):
+    content, helps = BROKEN[name]
+    (tmp_path / f"in.{name}").write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run("ingest", tmp_path / f"in.{name}", "--yes", "--out", tmp_path / "corpus")
+    assert code == 2 and not out and err.startswith("crtlib: error: ") and err.count("\n") == 1
+    assert helps in err and f"in.{name}" in err and "hello" not in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def made(run, home, corpus, *where):
+    """What ingest, screen and report make: the corpus hash, the public part, the exact scores."""
+    home.mkdir()
+    source = home.parent / "in.csv"
+    assert run("ingest", source, "--yes", "--out", home / "corpus", *where)[0] == 0
+    code, _, err = run(
+        "screen", corpus, "--policy", "cautious", "--keep-ids", *where, "--out", home / "s"
+    )
+    assert code == 0, err
+    words = ["report", home.parent / "model", "--corpus", corpus, "--reveal"]
+    assert run(*words, *where, "--out", home / "r")[0] == 0
+    return [
+        corpora.corpus_hash(home / "corpus"),
+        (home / "s" / "public" / "data" / "train-00000-of-00001.parquet").read_bytes(),
+        (home / "r" / "sequences.parquet").read_bytes(),
+    ]
+
+
+def test_workers_elsewhere_make_the_same(run, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    table(tmp_path / "in.csv", rows=ROWS * 700)
+    corpus, train = tmp_path / "c.jsonl", ["--method", "sgd", "--epochs", 1, "--width", 8]
+    assert run("simulate", "--dialogues", 40, "--out", corpus)[0] == 0
+    assert run("train", corpus, *train, "--out", tmp_path / "model")[0] == 0
+    alone = made(run, tmp_path / "alone", corpus)
+    assert made(run, tmp_path / "pool", corpus, "--workers", 2) == alone
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address.removeprefix("tcp:")
+        assert made(run, tmp_path / "dask", corpus, "--executor", f"dask:{address}") == alone
+
+
+def test_one_worker_is_this_process():
+    with executors.pool("processes:", 1) as none:
+        assert none is None
+
+
+def test_a_simulated_corpus_is_a_dataset_with_a_card(run, tmp_path):
+    words = ["simulate", "--dialogues", 12, "--as", "dataset"]
+    assert run(*words, "--out", tmp_path / "d")[0] == 0
+    assert run("simulate", "--dialogues", 12, "--out", tmp_path / "c.jsonl")[0] == 0
+    assert corpora.corpus_hash(tmp_path / "d") == corpora.corpus_hash(tmp_path / "c.jsonl")
+    assert folder.facts(tmp_path / "d").policy == "regex:customersim"
+    assert "Simulated: it is about nobody." in (tmp_path / "d" / "README.md").read_text()
+    words = ["convert", "customersim", "--limit", 3, "--as", "dataset"]
+    assert run(*words, "--out", tmp_path / "e")[0] == 0
+    assert folder.facts(tmp_path / "e").threads == 3
+    code, _, err = run(*words[:-1], "arrow", "--out", tmp_path / "f")
+    assert code == 2 and "--as='arrow': must be one of jsonl, dataset" in err
+
+
+def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    people = [replace(d, user=f"u{i % 40}") for i, d in enumerate(simulate(120, 0).dialogues)]
+    jsonl.write_jsonl(people, corpus)
+    code, out, err = run(
+        "screen", corpus, "--unit", "user", "--policy", "regex:customersim", "--out", tmp_path / "s"
+    )
+    assert code == 0 and "users 40 · duplicates 0 · private 40" in out, err
+    longest = max(sum(len(d.turns) for d in people if d.user == f"u{k}") for k in range(40))
+    train = ["train", tmp_path / "s", "--epochs", 1, "--width", 8, "--out", tmp_path / "m"]
+    assert run(*train)[0] == 0
+    code, _, err = run("certify", tmp_path / "m", "--out", tmp_path / "c.html")
+    made = json.loads((tmp_path / "c.json").read_text())
+    assert (code, made["unit"], made["verdict"]) == (0, "user", "holds"), err
+    held = json.loads((tmp_path / "m.work" / "record.json").read_text())["holds"]
+    assert held == {"turn": longest, "dialogue": longest}
+    words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]
+    assert run(*words)[0] == 0
+    nobody = [replace(people[0], user="")]
+    jsonl.write_jsonl(nobody, tmp_path / "n.jsonl")
+    code, _, err = run("screen", tmp_path / "n.jsonl", "--unit", "user", "--out", tmp_path / "x")
+    assert code == 2 and err.count("\n") == 1
