@@ -7,6 +7,8 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
+from crtlib.accounting import confidentiality, ledger, odometer
+from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments.crt import utility
 from crtlib.models import folder
 from crtlib.text import customersim, jsonl
@@ -116,6 +118,38 @@ def test_account_gives_the_authors_figure(run, accountant, sigma, amplified):
 
 
 ACCOUNT = ["account", "--batch-size", 10, "--points", 100, "--epochs", 1]
+BEFORE = ["account", "--batch-size", 10, "--points", 1000, "--epochs", 1, "--delta", 1e-5]
+BEFORE += ["--noise-multiplier", 2, "--gamma", 0.1, "--delta2", 0.01, "--copies", 1]
+
+
+def test_account_adds_what_was_spent_before(run, tmp_path):
+    """Both ledgers in one; rates of two screenings add up."""
+    events = (SampledGaussian(0.02, 1.5, 50),)
+    facts = {"corpus": "c" * 64, "state": "finished", "unit": "dialogue", "method": "crt"}
+    facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
+    folder = tmp_path / "talk.odometer"
+    odometer.add(folder, run="a", events=events, holds={"turn": 7}, **facts)
+    odometer.add(folder, run="b", **facts | {"method": "sgd", "events": None, "holds": {}})
+    _, out, _ = run(*BEFORE, "--unit", "turn", "--before", folder, "--json")
+    told = json.loads(out)
+    both, own = told["together"], SampledGaussian(0.01, 2.0, 100)
+    exact = ledger.epsilon((own, *events), delta=1e-5, neighbouring_relation="replace")
+    assert told["epsilon"] < exact <= both["epsilon"] <= 1.01 * exact
+    assert (both["runs"], both["unprotected"]) == (1, 1)
+    assert (both["gamma"], both["delta2"]) == pytest.approx((0.15, 0.012))
+    bayes = confidentiality.bayes_at_fixed_delta(
+        (own, *events), gamma=both["gamma"], delta=1e-5, neighbouring_relation="replace"
+    )
+    assert bayes <= both["confidentiality_epsilon"] <= 1.01 * bayes
+    far = ledger.delta((own, *events), epsilon=0.0, neighbouring_relation="replace")
+    assert both["by_copies"][0]["right_guesses"] == pytest.approx(50 + 50 * far)
+    said = run(*BEFORE, "--unit", "turn", "--before", folder)[1]
+    assert "together with 1 earlier run on this text, and 1 without protection:" in said
+    for unit, says in (("point", "unit='point'"), ("user", "how many dialogues one user holds")):
+        code, _, error = run(*BEFORE, "--unit", unit, "--before", folder)
+        assert code == 2 and says in error
+
+
 BAD = {
     "missing corpus": (["screen", "nowhere.jsonl", "--unit", "turn"], "nowhere.jsonl"),
     "empty corpus": (["screen", "EMPTY", "--unit", "turn"], "empty"),

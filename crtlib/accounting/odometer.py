@@ -258,6 +258,11 @@ class Spent:
             sizes += [holds[e.unit] if smaller else 1] * len(e.events or ())
         return tuple(sizes)
 
+    def holds(self, unit: str) -> dict[str, int]:
+        """How many points of a smaller unit one ``unit`` holds, as its own runs say."""
+        every = (e.holds for e in self.private if e.unit == unit)
+        return {name: size for held in every for name, size in held.items()}
+
     def rates(self, screening: str, gamma: float, delta2: float) -> tuple[float, float]:
         """gamma and delta2 of all runs and of one more: a secret counts where any screening passes
         it over (union bound); runs of one screening read the same text, so they count once."""
@@ -295,7 +300,6 @@ def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:
     last = {e.run: e for e in entries}
     whole = spent(entries)
     unit = max((e.unit for e in whole.private), key=UNITS.index, default=UNITS[0])
-    holds = {name: size for e in whole.private if e.unit == unit for name, size in e.holds.items()}
 
     def epsilon(events: Sequence[SampledGaussian], groups: ledger.Group) -> float | str:
         value = ledger.epsilon(events, delta=delta, neighbouring_relation="replace", group=groups)
@@ -308,7 +312,7 @@ def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:
         for e in last.values()
     ]
     gamma, delta2 = whole.rates("", 0.0, 0.0)
-    together = epsilon(whole.events, whole.groups(unit, holds)) if whole.events else 0.0
+    together = epsilon(whole.events, whole.groups(unit, whole.holds(unit))) if whole.events else 0.0
     if whole.unprotected:
         together = "inf"
     return {

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from crtlib.accounting.events import SampledGaussian
+    from crtlib.accounting.ledger import Group
 
 
 def account(
@@ -28,6 +32,10 @@ def account(
         str, typer.Option(help="replace, or add_or_remove (as in the paper).")
     ] = "replace",
     unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
+    before: Annotated[
+        Path | None,
+        typer.Option(help="Odometer of earlier runs: what they and this one spend together."),
+    ] = None,
     odometer: Annotated[
         Path | None, typer.Option(help="Instead: what the runs in this odometer have spent.")
     ] = None,
@@ -39,6 +47,8 @@ def account(
 ) -> None:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
 
+    With --before, which needs --unit turn, dialogue or user: what a certificate of this run will
+    say, as it adds what was spent on the same text (gamma and delta2 as of another screening).
     With --odometer: the private runs on one text, and what they have spent together.
 
     Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
@@ -65,11 +75,13 @@ def account(
         neighbouring_relation=neighbouring,
     )
     told["unit"] = unit
-    rows = _by_copies(told, copies)
+    told["by_copies"] = _by_copies(told, copies, _events(told), 1)
+    if before is not None:
+        told["together"] = _together(told, before, copies)
     if as_json:
-        print(json.dumps(told | {"by_copies": rows}, allow_nan=False))
+        print(json.dumps(told, allow_nan=False))
         return
-    _say_account(told, rows)
+    _say_account(told)
     if told["accountant"] != accountant:
         other = told["accountant"]
         print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
@@ -98,11 +110,58 @@ def _say_odometer(
     )
 
 
-def _say_account(told: dict, rows: list[dict[str, float]]) -> None:
+def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
+    """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
+    from dataclasses import asdict
+
+    from crtlib.accounting import odometer
+    from crtlib.checks import check_choice
+    from crtlib.reports import certify
+
+    unit = told["unit"]
+    check_choice("unit", unit, odometer.UNITS)
+    spent = odometer.spent(odometer.read(folder))
+    rates = {"trace": {"upper": told["gamma"]}, "public": {"upper": told["delta2"]}}
+    names = {"relation": told["neighbouring_relation"], "accountant": told["accountant"]}
+    record = {"events": [asdict(e) for e in _events(told)], "rates": rates, "unit": unit, **names}
+    record |= {"holds": spent.holds(unit), "delta": told["delta"], "odometer": {"screening": ""}}
+    own = certify.promise(record, spent)
+    epsilon, delta = own.secret()
+    return {
+        "runs": spent.runs,
+        "unprotected": spent.unprotected,
+        "epsilon": certify.up(own.missed()[0]),
+        "gamma": own.gamma,
+        "delta2": own.delta2,
+        "confidentiality_epsilon": certify.up(epsilon),
+        "confidentiality_delta": delta,
+        "by_copies": _by_copies(
+            told | {"gamma": own.gamma, "delta2": own.delta2}, copies, own.events, own.groups
+        ),
+    }
+
+
+def _say_together(told: dict) -> None:
+    both = told["together"]
+    bare = f", and {both['unprotected']} without protection" if both["unprotected"] else ""
+    plural = "" if both["runs"] == 1 else "s"
+    print(f"\ntogether with {both['runs']} earlier run{plural} on this text{bare}:")
+    print(f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}")
+    print(
+        f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
+        f"{both['confidentiality_delta']:.4g} (trace rate {both['gamma']:.4g}, public "
+        f"{both['delta2']:.4g}, as of another screening)"
+    )
+    _say_copies(both["by_copies"])
+
+
+def _say_account(told: dict) -> None:
     """The numbers, the guarantee that they make, and what a person can weigh."""
     from crtlib.accounting.guarantees import Guarantee, MissRate
 
     for name, value in told.items():
+        if name in ("by_copies", "together"):
+            continue
         print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
     guarantee = Guarantee(
         told["confidentiality_epsilon"],
@@ -116,6 +175,12 @@ def _say_account(told: dict, rows: list[dict[str, float]]) -> None:
         public="the number of private points",
     )
     print(f"\n{guarantee}")
+    _say_copies(told["by_copies"])
+    if "together" in told:
+        _say_together(told)
+
+
+def _say_copies(rows: list[dict[str, float]]) -> None:
     for row in rows:
         print(
             f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "
@@ -123,19 +188,26 @@ def _say_account(told: dict, rows: list[dict[str, float]]) -> None:
         )
 
 
-def _by_copies(told: dict, copies: str) -> list[dict[str, float]]:
+def _events(told: dict) -> tuple[SampledGaussian, ...]:
+    from crtlib.accounting.events import SampledGaussian
+
+    q, sigma = told["sampling_probability"], told["noise_multiplier"]
+    return (SampledGaussian(q, sigma, told["steps"]),)
+
+
+def _by_copies(
+    told: dict, copies: str, events: tuple[SampledGaussian, ...], group: Group
+) -> list[dict[str, float]]:
     """Right guesses of 100 about a person with so many points, or a value said so often."""
     from crtlib.accounting import statements
-    from crtlib.accounting.events import SampledGaussian
     from crtlib.checks import whole_numbers
 
-    event = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
     rows = []
     for k in whole_numbers("copies", copies):
         options = {"copies": k, "neighbouring_relation": told["neighbouring_relation"]}
-        clear = statements.advantage(event, trace_rate=1.0, **options)
+        clear = statements.advantage(events, trace_rate=1.0, group=group, **options)
         rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}
-        after = statements.advantage(event, **rates, **options)
+        after = statements.advantage(events, group=group, **rates, **options)
         each = {"right_guesses": clear, "right_guesses_after_redaction": after}
         percent = {name: 100 * statements.right_guess(value) for name, value in each.items()}
         rows.append({"copies": k, **percent})

@@ -115,11 +115,19 @@ def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
         out = {"tagger": "tagger", "screen": "screened"}[step]
         return words(step, table, ["corpus", *labels, "--out", out, "--force"])
     if step == "train":
+        if "screen" in settings or "plan" in table or _reads_raw(table):
+            labels = []  # they have judged already, or there is no policy to judge
         place = "corpus" if "plan" in table else text
-        return words(step, table, [place, "--out", "model"])
+        return words(step, table, [place, *labels, "--out", "model"])
     if step == "report":
         return words(step, table, ["model", "--corpus", text, "--out", "report", "--force"])
     return words(step, table, ["model", "--out", "certificate.html", "--force"])
+
+
+def _reads_raw(table: dict[str, Any]) -> bool:
+    from crtlib.training import methods
+
+    return methods.by_name(table.get("method", "crt")).reads_raw
 
 
 def _step(step: str, settings: dict[str, dict[str, Any]]) -> bool:

@@ -118,6 +118,10 @@ def train(
     long: Annotated[
         str, typer.Option(help="Longer points: split (pieces clipped together) or cut.")
     ] = "split",
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Folder of crtlib label, by which the certificate judges the policies."),
+    ] = None,
     labelled: Annotated[
         int, typer.Option(help="Dialogues whose labels teach the policy tagger; not trained on.")
     ] = 0,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -200,7 +200,8 @@ class Data:
     read: tuple[Point, ...]
     others: tuple[Point, ...]
     template: Template = templates.SPEAKER
-    known: Rates | None = None  # as they were counted when the text was screened
+    known: Rates | None = None  # as screening counted them, or labels that people made
+    labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
 
     @functools.cached_property
     def rates(self) -> Rates:

@@ -32,7 +32,7 @@ from crtlib.experiments.data import Data
 from crtlib.experiments.spine import device_by_name
 from crtlib.experiments.store import Row
 from crtlib.models import pretrained
-from crtlib.screening.corpus import fitting
+from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
 from crtlib.training import kept, methods
 
@@ -208,6 +208,7 @@ def train_on(
     gradient_checkpointing: bool = False,
     odometer: str | os.PathLike[str] | None = None,
     trials: int = 1,
+    labels: str | os.PathLike[str] | None = None,
     card: Callable[[Facts], str] | None = None,
     progress: bool = False,
     **settings: Any,
@@ -218,12 +219,13 @@ def train_on(
     they follow from ``seed``, which is right for an experiment and wrong for a release. The run is
     entered in the odometer of the corpus (:mod:`crtlib.accounting.odometer`), in the folder
     ``odometer`` or beside it, before its first step; ``trials`` is how many trainings saw the text
-    before this one was chosen. ``out`` names the folder for :func:`write`, with a README.md by
-    ``card``; an unfinished training goes on from the folder ``OUT.work`` beside it. ``dtype``
-    "auto" is bfloat16 on a GPU; ``workers`` are threads of the CPU; ``memory`` (GiB) bounds one
-    pass, and ``gradient_checkpointing`` makes it need less, for more time. The other ``settings``
-    are fields of :class:`CrtStudy`, such as ``unit``, ``method``, ``policy``, ``epsilon``; those
-    that are not given or None follow from the sizes of model and text (:func:`sized`).
+    before this one was chosen. ``labels`` is a folder of ``crtlib label``: its judging part gives
+    the three rates, in place of the labels that the corpus came with. ``out`` names the folder for
+    :func:`write`, with a README.md by ``card``; an unfinished training goes on from the folder
+    ``OUT.work`` beside it. ``dtype`` "auto" is bfloat16 on a GPU; ``workers`` are threads of the
+    CPU; ``memory`` (GiB) bounds one pass, and ``gradient_checkpointing`` makes it need less, for
+    more time. The other ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``,
+    ``policy``, ``epsilon``; those not given or None follow from model and text (:func:`sized`).
     """
     given = {name: value for name, value in settings.items() if value is not None}
     device = device_by_name(device)
@@ -235,6 +237,7 @@ def train_on(
     study = sized(study, prepared, given)
     if out is not None:
         _check(out, corpus)
+    prepared = _judged(study, prepared, labels)
     meter = record.meter(study.ready(), prepared, place=odometer, repeatable_noise=repeatable_noise)
     meter.mark = None if out is None else work(out) / "unfinished.run"
     fitted = crt.fit(
@@ -265,6 +268,24 @@ def train_on(
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
     return trained
+
+
+def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | None) -> Data:
+    """What a run reads, with the rates of its policies as a folder of labels, if any, judges
+    them."""
+    if labels is None:
+        return prepared
+    if study.how.reads_raw:
+        raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
+    if study.labelled:
+        raise ValueError("--labels: teach the tagger by 'crtlib tagger --labels', not --labelled")
+    if screened.is_screened(study.corpus):
+        raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
+    counter, given = judge(
+        study.corpus, labels, prepared.policies,
+        names=(study.policy, study.conservative), unit=study.unit,
+    )  # fmt: skip
+    return replace(prepared, known=counter.rates(judged=given["judged"]), labels=given)
 
 
 def _precision(dtype: str, device: str) -> str:

@@ -347,15 +347,17 @@ def _before(study: CrtStudy) -> dict[str, Any] | None:
 
 
 def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
-    """The labels that judged: those of the screening, or of the corpus itself, which nobody drew
-    for this."""
+    """The labels that judged: those of the screening, those that people made for this training, or
+    those of the corpus itself, which nobody drew for this."""
     if before := _before(study):
         counts = {k: v for k, v in before["labels"].items() if k != "left_out"}
         inline = _sha(["labels of the corpus", before["corpus_sha256"]])
         return counts | {"sha256": counts["sha256"] or inline, "alpha": ALPHA}
+    counts = {k: v for k, v in d.rates.labels_json().items() if k != "left_out"}
+    if d.labels is not None:
+        return counts | dict(d.labels) | {"alpha": ALPHA}
     points = d.checked[0]
     spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in points]
-    counts = {k: v for k, v in d.rates.labels_json().items() if k != "left_out"}
     same: dict[str, Any] = {"sha256": _sha(spans), "drawn": "given", "agreement": None}
     return counts | same | {"alpha": ALPHA}  # that of both bounds together
 

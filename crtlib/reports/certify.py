@@ -463,7 +463,7 @@ def _difference(
         return "model.sha256: the model is another one"
     rows = [row["copies"] for row in value["right_guess"] if row["who"] == "user"]
     same = {"name": value["model"]["name"], "evidence": value.get("evidence")}
-    again = parts(trained, copies=rows or COPIES, **same)
+    again = parts(trained, copies=rows, **same)
     for path in differences({n: v for n, v in value.items() if n in again}, again):
         return f"{path}: is another when it is made again"
     return None

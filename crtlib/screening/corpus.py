@@ -207,12 +207,25 @@ def _counter(
     if judges is None:
         given = {"judged": 1, "drawn": "given", "sha256": None, "agreement": None}
         return rates.Counter(*pair, seed=how.seed), given
-    about = labels.about(judges)
-    points = label_import.points(corpus, judges, part="judge", unit=how.unit)
+    names = (how.policy, how.conservative)
+    return judge(corpus, judges, pair, names=names, unit=how.unit)
+
+
+def judge(
+    corpus: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    pair: tuple[Policy, Policy],
+    *,
+    names: tuple[str, str],
+    unit: str,
+) -> tuple[rates.Counter, dict[str, Any]]:
+    """What the judging part of a ``folder`` of labels shows of a pair of policies that are called
+    ``names``, and what a certificate says of these labels; that they judged is noted there."""
+    about = labels.about(folder)
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
-    counter.add(points)
-    hashes = {"pi": digest(how.policy), "pi_c": digest(how.conservative)}
-    judged = label_import.judging(judges, **hashes, corpus=about["corpus"])
+    counter.add(label_import.points(corpus, folder, part="judge", unit=unit))
+    hashes = dict(zip(("pi", "pi_c"), map(digest, names), strict=True))
+    judged = label_import.judging(folder, **hashes, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 

@@ -20,12 +20,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from _pytest import runner
 
 from tests.faults.table import FAULTS
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
-SILENCE = ["-q", "-x", "--no-header", "-p", "no:cacheprovider"]
+SILENCE = ["-q", "-s", "--no-header", "-p", "no:cacheprovider"]
 
 
 # --------------------------------------------------------------------------- one fault
@@ -66,10 +67,17 @@ def too_long(*_):
 
 
 class Watch:
-    """Notes by what kind of exception a test failed."""
+    """Plants all faults from within one session of pytest, which reads the test files once; each
+    is planted, and its guard run, in a process of its own, forked from there."""
 
-    def __init__(self):
-        self.failed, self.passed = [], 0
+    def __init__(self, faults, jobs, out):
+        self.faults, self.jobs, self.out = faults, jobs, out
+        self.tests, self.failed, self.passed, self.survivors = {}, [], 0, len(faults)
+
+    def pytest_collection_modifyitems(self, items):
+        for item in items:
+            for name in (item.nodeid, item.nodeid.partition("[")[0]):
+                self.tests.setdefault(name, []).append(item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
@@ -79,6 +87,37 @@ class Watch:
         elif report.when == "call" and report.passed:
             self.passed += 1
         return report
+
+    def pytest_runtestloop(self):
+        global watch
+        watch = self
+        guards = list(dict.fromkeys(fault.guard for fault in self.faults))
+        # A process for each: what is planted, and what a test leaves behind, dies with it.
+        with multiprocessing.get_context("fork").Pool(self.jobs, maxtasksperchild=1) as pool:
+            honest = dict(zip(guards, pool.imap(verdict, guards), strict=True))
+            said = pool.imap(planted, self.faults)
+            self.survivors = sum(
+                not self.caught(fault, honest[fault.guard], next(said)) for fault in self.faults
+            )
+        caught = len(self.faults) - self.survivors
+        print(f"{caught} of {len(self.faults)} planted faults caught", file=self.out)
+        return True
+
+    def caught(self, fault, before, said):
+        """Print a line; whether the guard passes without the fault and fails with it."""
+        caught = before == "passes" and said in CAUGHT
+        why = "" if caught else f"  (without it: {before}; with it: {said}; {fault.guard})"
+        line = f"{'caught  ' if caught else 'SURVIVED'}  {fault.name}{why}"
+        print(line, file=self.out, flush=True)
+        return caught
+
+    def run(self, guard):
+        """Run the guard's tests, as pytest would, up to the first that fails."""
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1), os.dup2(silence, 2)
+        for item in self.tests.get(guard, ()):
+            if not self.failed:
+                runner.runtestprotocol(item, log=False, nextitem=None)
 
 
 def planted(fault):
@@ -92,11 +131,9 @@ def planted(fault):
 
 def verdict(guard):
     """Whether a test passes, fails (and how), or never ran."""
-    watch = Watch()
     signal.signal(signal.SIGALRM, too_long)  # a fault may make a loop endless
     signal.alarm(SECONDS)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        pytest.main([*SILENCE, f"--rootdir={ROOT}", str(ROOT / guard)], plugins=[watch])
+    watch.run(guard)
     if watch.failed:
         return f"fails: {watch.failed[0]}"
     return "passes" if watch.passed else "never ran"
@@ -107,43 +144,34 @@ HEAVY = ("hypothesis", "scipy.stats", "torch._dynamo", "transformers.models.gpt2
 CAUGHT = ("fails: AssertionError", "fails: Failed")  # the second: an error that did not come
 
 
-def plant_all(faults, jobs, *, honest=True):
-    """Print a line a fault; the number of faults that were not caught. ``honest``: see the guards
-    pass first, which a run of the whole suite does beside us."""
+def plant_all(faults, jobs):
+    """Print a line a fault; the number of faults that were not caught."""
     for module in {*HEAVY, *(fault.target.partition(":")[0] for fault in faults)}:
         importlib.import_module(module)  # once, before processes are forked
-    guards = list(dict.fromkeys(fault.guard for fault in faults))
-    # A process for each, forked: what is planted, and what a test leaves behind, dies with it.
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        seen = pool.imap(verdict, guards) if honest else ["passes"] * len(guards)
-        passed = dict(zip(guards, seen, strict=True))
-        survivors = 0
-        for fault, said in zip(faults, pool.imap(planted, faults), strict=True):
-            before = passed[fault.guard]
-            caught = before == "passes" and said in CAUGHT
-            survivors += not caught
-            why = "" if caught else f"  (without it: {before}; with it: {said}; {fault.guard})"
-            print(f"{'caught  ' if caught else 'SURVIVED'}  {fault.name}{why}", flush=True)
-    print(f"{len(faults) - survivors} of {len(faults)} planted faults caught")
-    return survivors
+    files = dict.fromkeys(str(ROOT / fault.guard.partition("::")[0]) for fault in faults)
+    every = Watch(faults, jobs, sys.stdout)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        pytest.main([*SILENCE, f"--rootdir={ROOT}", *files], plugins=[every])
+    return every.survivors
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="those that every test run plants")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--start", type=int, default=0, help="begin at this row of the table")
     parser.add_argument("words", nargs="*", help="only faults whose name or target holds one")
     options = parser.parse_args()
     faults = [
         f
-        for f in FAULTS
+        for f in FAULTS[options.start :]
         if (f.quick or not options.quick)
         and (not options.words or any(w in f.name or w in f.target for w in options.words))
     ]
     if not faults:
         parser.error("no fault has that name")
     os.chdir(ROOT)
-    sys.exit(min(plant_all(faults, options.jobs, honest=not options.quick), 1))
+    sys.exit(min(plant_all(faults, options.jobs), 1))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import asdict, replace
 
 import jsonschema
 import pytest
@@ -17,8 +18,9 @@ from crtlib.experiments import data, own, record
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.reports import certificate, certify, sentences
 from crtlib.screening import by_name
+from crtlib.screening import corpus as screening
 from crtlib.screening.rates import rates
-from crtlib.text import corpora, customersim, jsonl, units
+from crtlib.text import corpora, customersim, jsonl, label_import, labels, units
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
@@ -145,6 +147,66 @@ def test_another_model_and_a_changed_page_are_noticed(runs, tmp_path, monkeypatc
         assert "model" in certify.verify(runs / "one", runs / "one.html")[0]
     finally:
         weights.write_bytes(content)
+
+
+def read_by_people(home, people=60):
+    """A corpus whose own labels are gone, and a folder of labels: of half of its users one turn."""
+    known = customersim.simulate(people, 3, "paper")
+    bare = [
+        replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns)) for d in known.dialogues
+    ]
+    jsonl.write_jsonl(replace(known, dialogues=tuple(bare)), home / "bare.jsonl")
+    kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
+    labels.sample(
+        home / "bare.jsonl", home / "labels", turns=people // 2, seed=1, kinds=kinds, forms=["csv"]
+    )
+    spans = {(d.id, i): t.secrets for d in known.dialogues for i, t in enumerate(d.turns)}
+    tasks = [
+        {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
+        for t in labels.tasks(home / "labels")
+    ]
+    digest = labels.about(home / "labels")["labels"]
+    page = {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
+    (home / "done.json").write_text(json.dumps(page))
+    label_import.take(home / "bare.jsonl", home / "done.json", home / "labels")
+    return home / "bare.jsonl", sum(bool(t["secrets"]) for t in tasks)
+
+
+def test_labels_that_people_made_judge_a_training(tmp_path):
+    """As they judge a screening: the same counts, and each further pair widens the bounds."""
+    corpus, people = read_by_people(tmp_path)
+    half = {**TINY, "policy": "regex:schema_guided", "method": "crt"}  # it leaves some in clear
+    how = screening.How(half["policy"], half["conservative"])
+    seen = screening.screen(corpus, tmp_path, how, key=None, judges=tmp_path / "labels").rates
+    for name, more, judged in (("one", {}, 1), ("two", {"conservative": "cautious"}, 2)):
+        own.train_on(corpus, out=tmp_path / name, labels=tmp_path / "labels", **{**half, **more})
+        page = tmp_path / f"{name}.html"
+        made = certify.write(tmp_path / name, page, copies=(), audience="officer")
+        trace = made["rates"]["trace"]
+        assert made["verdict"] == "holds" and (trace["of"], people) == (seen.trace.of, people)
+        assert 0 < trace["count"] == seen.trace.count < trace["of"] == people
+        bound = clopper_pearson_upper(trace["count"], people, confidence=1 - 0.025 / judged)
+        assert trace["upper"] == bound
+        assert (made["labels"]["drawn"], made["labels"]["judged"]) == ("at_random", judged)
+        assert "people who read 30 messages" in sentences.sentences(made)["O7"][0]
+        assert certify.verify(tmp_path / name, page)[0] is None
+        assert odometer.read(f"{corpus}.odometer")[-1].gamma == bound
+
+
+@pytest.mark.parametrize("change, says", [
+    ({"method": "dpsgd"}, "redacts nothing"), ({"labelled": 5}, "not --labelled"),
+    ({"corpus": "talk.jsonl"}, "were drawn from corpus"),
+])  # fmt: skip
+def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
+    corpus, _ = read_by_people(tmp_path)
+    jsonl.write_jsonl(customersim.simulate(60, 4, "paper"), tmp_path / "talk.jsonl")
+    settings = {**TINY, "method": "crt", **change}
+    with pytest.raises(ValueError, match=says):
+        own.train_on(
+            tmp_path / settings.pop("corpus", corpus.name), labels=tmp_path / "labels", **settings
+        )
+    assert not list(tmp_path.glob("*.odometer"))
+    assert (tmp_path / "labels" / "uses.jsonl").read_text() == ""
 
 
 def test_without_its_odometer_nothing_is_promised(runs, tmp_path):

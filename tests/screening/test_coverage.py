@@ -95,6 +95,17 @@ def test_the_recorded_table_holds_what_it_promises():
     assert {"profile", "device", "versions", "date", "seconds", "seed"} <= set(table)
 
 
+@pytest.mark.skipif(not coverage.OUT.exists(), reason="no recorded table coverage")
+def test_the_page_shows_the_recorded_table():
+    lowest = pd.read_parquet(coverage.OUT).groupby(["dialogues", "bound"]).coverage.min().unstack()
+    page = (coverage.ROOT / "book" / "guarantees.md").read_text(encoding="utf-8")
+    for size, row in lowest.iterrows():
+        shown = [
+            f"{100 * row[b]:.2f} %" for b in ("one a user", "occurrences", "Korn and Graubard")
+        ]
+        assert f"| {size} | {' | '.join(shown)} |" in page
+
+
 @pytest.mark.skipif(
     not os.path.isdir(os.path.join(os.environ.get("CRTLIB_DATA", ""), "sgd")),
     reason="CRTLIB_DATA is unset or has no folder sgd",
