@@ -283,16 +283,18 @@ def _arm(table: pd.DataFrame) -> pd.Series:
 
 def ordered(rows: pd.DataFrame, games: pd.DataFrame | None = None) -> pd.DataFrame:
     """Whether proved >= audited >= chance for each arm (``summary``), and for each white-box game
-    (:func:`crtlib.experiments.audits.table`): columns ``of``, ``proved``, ``audited``,
-    ``holds``."""
+    (:func:`crtlib.experiments.audits.table`): columns ``of``, ``proved``, ``audited``, ``holds``.
+    Nothing is audited below 0, and the strongest attack is not below its chance band."""
     each = pd.DataFrame(
         {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
     )
+    each["low"] = rows.accuracy < 1 - rows.strongest_high
     if games is not None:
         white = {"of": games.label, "kind": "white box", "proved": games.proved,
                  "audited": games.audited}  # fmt: skip
         each = pd.concat([each, pd.DataFrame(white)], ignore_index=True)
-    return each.assign(holds=(each.proved >= each.audited) & (each.audited >= 0))
+    low = each.pop("low").eq(True)  # the games have no such band
+    return each.assign(holds=(each.proved >= each.audited) & (each.audited >= 0) & ~low)
 
 
 def games(names: Iterable[str] | None = None, *, trials: int) -> pd.DataFrame:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import axis, grids, settings, utility
+from crtlib.experiments import axis, grids, settings, tables, utility
 from crtlib.experiments.axis import ARMS, AxisStudy
 from crtlib.figures import axis as figure
 from crtlib.training import methods
@@ -47,7 +47,20 @@ def test_an_audit_of_a_model_that_remembers_refutes_and_of_another_does_not(monk
 
 def test_an_audit_above_the_proof_breaks_the_order():
     rows = pd.DataFrame({"label": ["good", "bad"], "proved_swap": [1.0, 0.5], "audited": 0.8})
+    rows = rows.assign(accuracy=0.5, strongest_high=0.52)
     assert axis.ordered(rows).holds.tolist() == [True, False]
+    # an attack that is wrong more often than chance allows: the probe is broken
+    assert axis.ordered(rows.assign(accuracy=[0.49, 0.4])).holds.tolist() == [True, False]
+    assert axis.ordered(rows.assign(accuracy=[0.47, 0.5])).holds.tolist() == [False, False]
+
+
+def test_the_order_holds_where_it_was_recorded():
+    rows = axis.summary(tables.recorded("axis_laptop"))
+    order = axis.ordered(rows)
+    assert len(rows) == len(ARMS) and order.holds.all()
+    of = rows.set_index("arm")
+    assert of.audited["raw"] > 1  # who reads everything in clear is refuted a small epsilon
+    assert np.isfinite(of.proved_replace).sum() == 5
 
 
 def test_every_method_has_a_colour_of_its_own():
