@@ -12,7 +12,6 @@ from collections.abc import Iterable
 import pandas as pd
 
 from crtlib.attacks import exposure
-from crtlib.checks import check
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, Word, value
@@ -49,8 +48,8 @@ class CarrierStudy(Study):
 
     def __post_init__(self) -> None:
         for secret in self.secrets:
-            six = len(secret) == canaries.DIGITS and secret.isdecimal()
-            check("secrets", secret, six, f"{canaries.DIGITS} digits")
+            if not (len(secret) == canaries.DIGITS and secret.isdecimal()):
+                raise ValueError(f"secrets={secret!r}: must be {canaries.DIGITS} digits")
 
     def reads(self) -> Iterable[str]:
         """The model's fingerprint."""

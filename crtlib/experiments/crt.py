@@ -25,17 +25,17 @@ from torch import nn
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import data, pieces
+from crtlib.experiments import data, pieces, starts
 from crtlib.experiments.data import Data
 from crtlib.experiments.store import Row
 from crtlib.experiments.study import Desk, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.models import pretrained, scoring, smollm2
-from crtlib.models.build import build, fingerprint
+from crtlib.models.build import fingerprint
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
-from crtlib.text import corpora, screened, templates, units
+from crtlib.text import corpora, screened, templates
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training import kept, methods, schedules
@@ -46,9 +46,6 @@ from crtlib.training.phases import Event, Phase
 
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
-
-PUBLIC_DIALOGUES = 1000
-"""At most so many dialogues of a public corpus initialise a model."""
 
 UTILITY = ("ppl", "ppl_words", "acc", "acc_words")
 
@@ -372,7 +369,7 @@ def fit(
     if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
         flags = {"private": d.tokenizer.encode_marked(marked)[1]}
-    model, spec = _initial(study, d.tokenizer)
+    model, spec = starts.initial(study, d.tokenizer)
     if gradient_checkpointing:
         pretrained.checkpointed(model)
     if study.how.private:
@@ -399,39 +396,6 @@ def fit(
         checkpoint=checkpoint,
     )
     return Fitted(run, d, phases, spec, start)
-
-
-def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec | None]:
-    """The model before it reads the corpus: random weights, those of a pre-trained model, or
-    weights that were trained here on public text."""
-    if study.brings_vocabulary:
-        model = pretrained.pretrained(pretrained.place(study.init), tokenizer)
-        kind = model.config.model_type
-        if study.model not in ("pretrained", kind):
-            raise ValueError(f"model={study.model!r}: init={study.init!r} is a {kind}")
-        if study.lora:
-            options = {"alpha": study.lora_alpha, "targets": study.lora_targets}
-            model = pretrained.with_lora(model, study.lora, seed=study.seed, **options)
-        return model, None
-    spec = replace(study.shape(), vocab_size=tokenizer.vocab_size)
-    model = build(spec, study.seed)
-    if study.init != "random":
-        start = _public_start(study.init, study.init_epochs, spec, study.seed, tokenizer)
-        model.load_state_dict(start)
-    return model, spec
-
-
-@functools.lru_cache(maxsize=4)
-def _public_start(
-    corpus: str, epochs: int, spec: ModelSpec, seed: int, tokenizer: Bpe
-) -> dict[str, object]:
-    """Weights after ordinary training on a public corpus, read with the run's own vocabulary."""
-    public = corpora.load(corpus, limit=PUBLIC_DIALOGUES)
-    texts = (p.text for p in units.points(public, unit="turn"))
-    sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
-    rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
-    phases = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=rate)
-    return train(build(spec, seed), phases, {"public": sequences}, seed=seed).model.state_dict()
 
 
 def restore(study: CrtStudy, folder: str | os.PathLike[str]) -> Fitted | None:

@@ -255,10 +255,8 @@ def train_on(
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
     origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    promise = _promise(guarantee, repeatable_noise)
-    trained = Trained(
-        study.ready(), fitted, rows, guarantee, promise, origin, secure=not repeatable_noise
-    )
+    promise, secure = _promise(guarantee, repeatable_noise), not repeatable_noise
+    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=secure)
     if out is None:
         meter.finish(None)
     else:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -162,13 +162,14 @@ def masked(name_or_folder: str | os.PathLike) -> tuple[Bpe, int]:
     tokenizer, names = shipped(name_or_folder), _read_json(name_or_folder, "tokenizer_config.json")
     told = [names.get(f"{name}_token", f"[{name.upper()}]") for name in ("cls", "sep", "mask")]
     first, last, mask = (x["content"] if isinstance(x, dict) else x for x in told)
-    for token in (first, last, mask):
-        if token is None or tokenizer.token_to_id(token) is None:
-            raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {token}")
+    ids = [None if token is None else tokenizer.token_to_id(token) for token in (first, last, mask)]
+    if None in ids:
+        lacks = (first, last, mask)[ids.index(None)]
+        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {lacks}")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     content = json.loads(tokenizer.to_str()) | {"post_processor": None}
-    return Bpe(json.dumps(content), first, last), tokenizer.token_to_id(mask)
+    return Bpe(json.dumps(content), first, last), cast(int, ids[-1])
 
 
 def _read_json(name_or_folder: str | os.PathLike, file: str) -> dict[str, Any]:
