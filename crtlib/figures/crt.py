@@ -240,6 +240,7 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
                             marker=marks[model], label=name)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             plain_ticks(ax.yaxis, ax.get_ylim())
+            plain_ticks(ax.xaxis, ax.get_xlim())
         axes[-1].set_xlabel("ε: added or removed, to replaced")
         shared_legend(fig, columns=1)
         describe(fig, f"Test perplexity against epsilon; {_ended(ends)}.")

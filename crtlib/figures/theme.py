@@ -34,6 +34,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 
 INK = "#1d2733"
 """Text."""
@@ -371,13 +372,16 @@ def shade_chance(
 
 def plain_ticks(axis: Any, limits: tuple[float, float], *, apart: float = 1.35) -> None:
     """Ticks of a logarithmic axis as people write them: 1, 2, 5 times a power of ten, none closer
-    to the next than the factor ``apart``, and no powers."""
+    to the next than the factor ``apart``, and no powers. A range too narrow for two of them has
+    ticks at round numbers."""
     low, high = limits
     values = [m * 10.0**k for k in range(-9, 10) for m in (1, 1.5, 2, 3, 5, 7)]
     ticks: list[float] = []
     for value in (v for v in values if low <= v <= high):
         if not ticks or value / ticks[-1] >= apart:
             ticks.append(value)
+    if len(ticks) < 2:
+        ticks = [t for t in MaxNLocator(4).tick_values(low, high).tolist() if low <= t <= high]
     axis.set_ticks(ticks, labels=[f"{t:,g}" for t in ticks])
     axis.set_minor_locator(plt.NullLocator())
 

@@ -17,6 +17,7 @@ from crtlib.figures.theme import (
     contrast,
     describe,
     panels,
+    plain_ticks,
     provenance,
     readable,
     svg,
@@ -184,3 +185,10 @@ def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
     assert ">one</text>" in drawn and ">δ = 0.00008</text>" in drawn  # text as text, whole
     assert "<style" not in drawn and "<metadata" not in drawn
     assert callable(fig._ipython_display_)
+
+
+def test_a_narrow_logarithmic_axis_has_ticks_all_the_same():
+    with panels(["one"], height=2.0) as (_, axes):
+        axes[0].set(yscale="log", ylim=(1.32, 1.47))
+        plain_ticks(axes[0].yaxis, axes[0].get_ylim())
+        assert len(axes[0].get_yticks()) >= 2

@@ -111,8 +111,11 @@ def status(figure: Mapping[str, Any], corpus: str) -> str:
     if runs is None:
         names = sorted({c for t in found for c in t.corpus})
         return f"other corpus ({', '.join(names)})"
-    large = runs.dialogues >= figure["dialogues"]
-    return SIZE if (large & (runs.hidden >= figure["hidden"])).any() else "smaller"
+    large = runs[(runs.dialogues >= figure["dialogues"]) & (runs.hidden >= figure["hidden"])]
+    if large.empty:
+        return "smaller"
+    points = [set(zip(t.method, t.gamma, strict=True)) for t in (runs, large)]
+    return SIZE if points[0] == points[1] else f"{SIZE}, in part ({len(points[1])} points)"
 
 
 def badges() -> list[str]:
