@@ -133,8 +133,10 @@ def recorded():
     table = {}
     rows = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].splitlines()
     for row in rows[2:]:
-        name, one, two, paths = (cell.strip() for cell in row.strip("| ").split(" | "))
+        name, one, two, paths = (cell.strip() for cell in row.strip().strip("|").split("|"))
         some = table.setdefault(name.strip("`"), {})
+        if not one:
+            continue
         some |= {p: (int(one, 8), int(two, 8)) for p in re.findall(r"`([^`]+)`", paths)}
     return table
 

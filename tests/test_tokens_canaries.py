@@ -1,12 +1,13 @@
 """The tokenizer learns from public text only; canaries are where and what they should be."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from crtlib.experiments import data
 from crtlib.screening import policies
-from crtlib.text import canaries, customersim, tokenizer, units
+from crtlib.text import canaries, customersim, templates, tokenizer, units
 from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
 
 CORPUS = customersim.simulate(40, 0, "paper")
@@ -43,7 +44,14 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     assert other != CORPUS
     for unit in ("turn", "dialogue"):
         ours, theirs = (
-            data._tokenizer(c, unit, [p.secrets for p in points], policies.oracle, 512)
+            data._tokenizer(
+                c,
+                SimpleNamespace(unit=unit, vocab_size=512),
+                templates.SPEAKER,
+                points,
+                [p.secrets for p in points],
+                policies.oracle,
+            )
             for c, points in ((c, units.points(c, unit=unit)) for c in (CORPUS, other))
         )
         assert ours.json == theirs.json
@@ -53,17 +61,22 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
     """pi_c finds the second turn within its dialogue, and nothing in turns by themselves."""
     dialogues = [Dialogue(str(k), "u", (Turn("SYS", "hello"), Turn("USR", "zyx"))) for k in (0, 1)]
     corpus = Corpus("c", tuple(dialogues))
-    text = units.points(corpus, unit="dialogue")[0].text
+    points = units.points(corpus, unit="dialogue")
+    text, study = points[0].text, SimpleNamespace(unit="dialogue", vocab_size=300)
     found = [(Secret("name", text.index("zyx"), len(text)),)] * 2
 
     def nothing(points):
         return [()] * len(points)
 
-    words = data._tokenizer(corpus, "dialogue", found, nothing, 300).json
+    def fitted(corpus, cautious):
+        points = units.points(corpus, unit="dialogue")
+        return data._tokenizer(corpus, study, templates.SPEAKER, points, cautious, nothing).json
+
+    words = fitted(corpus, found)
     without = replace(corpus, dialogues=tuple(replace(d, turns=d.turns[:1]) for d in dialogues))
     none = [()] * 2
-    assert words == data._tokenizer(without, "dialogue", none, nothing, 300).json
-    assert words != data._tokenizer(corpus, "dialogue", none, nothing, 300).json
+    assert words == fitted(without, none)
+    assert words != fitted(corpus, none)
 
 
 def test_save_and_load(tmp_path):

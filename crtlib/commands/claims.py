@@ -10,8 +10,8 @@ import typer
 
 def claims(
     paper: Annotated[
-        str, typer.Option(help="Only this one: crt, crt_acl, report, hush or ours.")
-    ] = "",
+        str | None, typer.Option(help="Only this one: crt, crt_acl, report, hush or ours.")
+    ] = None,
     errata: Annotated[
         bool, typer.Option("--errata", help="Where the papers contradict themselves, instead.")
     ] = False,
@@ -24,10 +24,10 @@ def claims(
     from crtlib.checks import check_choice
     from crtlib.experiments.claims import ledger, page
 
-    if paper:
+    if paper is not None:
         check_choice("paper", paper, tuple(ledger.PAPERS))
     table = ledger.errata() if errata else ledger.ledger()
-    if paper:
+    if paper is not None:
         name = ledger.PAPERS[paper] if errata else paper
         table = table[table.paper == name]
     if as_json:

@@ -22,7 +22,7 @@ from crtlib.experiments import store as store_module
 from crtlib.experiments.store import Store
 from crtlib.models import folder
 from crtlib.screening import policies
-from crtlib.text import customersim, jsonl, units
+from crtlib.text import customersim, jsonl, templates, units
 from crtlib.training import kept
 
 TINY = crt.CrtStudy(
@@ -113,11 +113,11 @@ def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     calls = []
     honest = crt.utility
 
-    def dies(*args):
+    def dies(*args, **named):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return honest(*args)
+        return honest(*args, **named)
 
     monkeypatch.setattr(crt, "utility", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -220,10 +220,11 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     other = replace(base, dialogues=tuple(dialogues))
     regex = policies.regex()
     for unit in ("turn", "dialogue"):
-        cautious = [regex(units.points(c, unit=unit)) for c in (base, other)]
+        study = replace(TINY, unit=unit, vocab_size=512)
+        points = [units.points(c, unit=unit) for c in (base, other)]
         ours, theirs = (
-            data._tokenizer(c, unit, labels, regex, 512)
-            for c, labels in zip((base, other), cautious, strict=True)
+            data._tokenizer(c, study, templates.SPEAKER, some, regex(some), regex)
+            for c, some in zip((base, other), points, strict=True)
         )
         assert ours.json == theirs.json
     split = data.splits("customersim", "paper", 12, 10, 0)

@@ -110,7 +110,7 @@ def test_the_page_escapes_and_the_terminal_has_a_line_a_row():
 def test_the_command_prints_every_paper_or_one(run):
     code, out, _ = run("claims", "--json")
     assert code == 0
-    assert len({row["paper"] for row in json.loads(out)}) == len(ledger.PAPERS)
+    assert len({row["paper"] for row in json.loads(out)["rows"]}) == len(ledger.PAPERS)
     code, out, _ = run("claims", "--json", "--paper", "hush")
-    assert {row["paper"] for row in json.loads(out)} == {"hush"}
+    assert {row["paper"] for row in json.loads(out)["rows"]} == {"hush"}
     assert run("claims", "--paper", "bible")[0] == 2

@@ -2,7 +2,6 @@
 
 from importlib import util
 
-import numpy as np
 import pytest
 
 from crtlib.experiments import crt
@@ -28,8 +27,10 @@ def test_adapters_of_smollm2_learn_in_a_step():
     assert sum(fitted.run.updates.values()) == 1
     assert all("lora_" in name for name in trainable(model))
     assert fitted.run.history[0]["ppl"] < fitted.before["ppl"]
-    fact = bpe.encode_prefix("The number pi is 3.141592")  # it has read the internet
-    assert float(np.exp(scoring.token_logprobs(model, [fact])[0][-5:]).min()) > 0.1
+    digits = ("3.141592", "3.592141")  # it has read the internet
+    texts = [bpe.encode_prefix(f"The number pi is {number}") for number in digits]
+    pi, another = (x.sum() for x in scoring.token_logprobs(model, texts))
+    assert pi - another > 5  # nats
 
 
 def test_what_is_lacking_is_said_before_anything_runs(monkeypatch, tmp_path):

@@ -250,11 +250,11 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
     whole = own.crt.utility
     calls = []
 
-    def stop(*args):
+    def stop(*args, **named):
         calls.append(args)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return whole(*args)
+        return whole(*args, **named)
 
     monkeypatch.setattr(own.crt, "utility", stop)
     with pytest.raises(KeyboardInterrupt):
