@@ -381,7 +381,7 @@ def plain_ticks(axis: Any, limits: tuple[float, float], *, apart: float = 1.35) 
         if not ticks or value / ticks[-1] >= apart:
             ticks.append(value)
     if len(ticks) < 2:
-        ticks = [t for t in MaxNLocator(4).tick_values(low, high).tolist() if low <= t <= high]
+        ticks = [float(t) for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
     axis.set_ticks(ticks, labels=[f"{t:,g}" for t in ticks])
     axis.set_minor_locator(plt.NullLocator())
 
