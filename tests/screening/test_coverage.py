@@ -85,7 +85,6 @@ def _judged(failures, of):
     return [rates.Judged(str(k), "id", bytes([k]), k < failures, False, False) for k in range(of)]
 
 
-@pytest.mark.skipif(not coverage.OUT.exists(), reason="no recorded table coverage")
 def test_the_recorded_table_holds_what_it_promises():
     table = pd.read_parquet(coverage.OUT)
     ours = table[table.bound == "one a user"]
@@ -95,7 +94,6 @@ def test_the_recorded_table_holds_what_it_promises():
     assert {"profile", "device", "versions", "date", "seconds", "seed"} <= set(table)
 
 
-@pytest.mark.skipif(not coverage.OUT.exists(), reason="no recorded table coverage")
 def test_the_page_shows_the_recorded_table():
     lowest = pd.read_parquet(coverage.OUT).groupby(["dialogues", "bound"]).coverage.min().unstack()
     page = (coverage.ROOT / "book" / "guarantees.md").read_text(encoding="utf-8")
