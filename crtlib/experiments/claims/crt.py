@@ -1,6 +1,7 @@
 """What the recorded runs of CRT say of its claims: one outcome an edition, corpus and model.
 
->>> told = ratio(editions(), over="crt", under="dpsgd")
+>>> laptop = {"crt_laptop": editions()["crt_laptop"]}
+>>> told = ratio(laptop, over="crt", under="dpsgd")
 >>> sorted({one.corpus for one in told}), {one.verdict for one in told}
 (['customersim', 'schema_guided'], {'agrees'})
 """
