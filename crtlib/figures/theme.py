@@ -104,6 +104,7 @@ CORPUS_NAME = {
     "schema_guided": "Schema-Guided Dialogue",
     "multiwoz": "MultiWOZ 2.2",
     "wikitext2": "WikiText-2",
+    "wikitext2_cut": "WikiText-2 (no training split)",
 }
 
 _RC: dict[Any, Any] = {

@@ -74,3 +74,28 @@ SOURCE = register(
         "https://huggingface.co/datasets/Salesforce/wikitext, as hub:Salesforce/wikitext",
     ).source("WikiText-2", by_rule=True)
 )
+
+
+def _both(folder: str | os.PathLike, split: str) -> list[Path]:
+    if split != "train":
+        raise ValueError(f"split={split!r}: must be train")
+    return [path for part in ("valid", "test") for path in files(folder, part)]
+
+
+def cut(folder: str | os.PathLike, split: str) -> Corpus:
+    """Validation and test text as one: what there is to train on where the training text is not."""
+    parts = [read(folder, path.name.split(".")[1]) for path in _both(folder, split)]
+    dialogues = tuple(dialogue for part in parts for dialogue in part.dialogues)
+    headings = sum(dict(part.skipped).get("heading", 0) for part in parts)
+    return Corpus("wikitext2_cut", dialogues, (("heading", headings),))
+
+
+CUT = register(
+    Files(
+        "wikitext2_cut",
+        ("wikitext-2",),
+        _both,
+        lambda folder, split, _: cut(folder, split),
+        "https://huggingface.co/datasets/Salesforce/wikitext, as hub:Salesforce/wikitext",
+    ).source("WikiText-2, validation and test text", by_rule=True)
+)
