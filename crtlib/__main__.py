@@ -1,6 +1,7 @@
 """The command line: ``crtlib COMMAND``, the commands of :mod:`crtlib.commands`.
 
-What all commands share stands here once: ``--json``, ``--quiet``, errors of one line, exit codes.
+What all commands share stands here once: ``--json``, ``--quiet``, ``--log``, errors of one line,
+exit codes.
 A command is a function that prints what a person reads and returns its facts, a dict of JSON
 values; ``"ok": False`` among them says that the work is done and the answer is no.
 
@@ -33,10 +34,10 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from crtlib import __version__, commands
+from crtlib import __version__, commands, log
 from crtlib.checks import DamagedError, MachineError
 
-DONE, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 2, 3, 4, 130
+DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
@@ -107,6 +108,14 @@ def failure(error: BaseException) -> Failure | None:
     return None
 
 
+def _code(error: BaseException) -> int:
+    """The exit code that an error leads to."""
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return INTERRUPTED
+    ended = failure(error)
+    return getattr(error, "exit_code", DEFECT) if ended is None else ended.code
+
+
 def _usage(error: Any) -> Failure | None:
     """An error of typer's own, which it would print as a box."""
     if name := getattr(error, "option_name", None):
@@ -137,6 +146,9 @@ def _path(value: str) -> Path:
 
 
 _path.__name__ = "path"  # as the help prints it
+Log = Annotated[
+    Path | None, typer.Option("--log", help="Append events to this file, never text.", parser=_path)
+]
 
 
 def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
@@ -148,30 +160,34 @@ def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
         if options and Path in (kind, *get_args(kind)):
             options[0].parser = _path
     parameters = {n: p.replace(kind=p.KEYWORD_ONLY) for n, p in signature.parameters.items()}
-    for key, kind in (("as_json", Json), ("quiet", Quiet)):
-        flag = inspect.Parameter(
-            key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind
+    every = (("as_json", Json, False), ("quiet", Quiet, False), ("log_file", Log, None))
+    for key, kind, default in every:
+        option = inspect.Parameter(
+            key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
         )
-        parameters.setdefault(key, flag)
+        parameters.setdefault(key, option)
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
         as_json, quiet = options["as_json"], options["quiet"]
         given = {key: value for key, value in options.items() if key in signature.parameters}
-        text = io.StringIO()
-        with contextlib.ExitStack() as streams:
-            if as_json or quiet:
-                streams.enter_context(contextlib.redirect_stdout(text))
-            if quiet:
-                streams.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            result = function(**given)
-        facts = result if isinstance(result, dict) else {}
+        typed = [key for key, value in options.items() if value != parameters[key].default]
+        with log.events(options["log_file"], name, typed, _code) as told:
+            text = io.StringIO()
+            with contextlib.ExitStack() as streams:
+                if as_json or quiet:
+                    streams.enter_context(contextlib.redirect_stdout(text))
+                if quiet:
+                    streams.enter_context(contextlib.redirect_stderr(io.StringIO()))
+                result = function(**given)
+            facts = result if isinstance(result, dict) else {}
+            code = result if isinstance(result, int) else DONE if facts.get("ok", True) else NO
+            told["code"] = code
         if as_json:
             facts = facts or json.loads(text.getvalue() or "{}")
             facts = facts if isinstance(facts, dict) else {"rows": facts}
             head = {"schema": f"crtlib/{name.replace(' ', '-')}/1", "ok": True}
             print(json.dumps(head | plain(facts), allow_nan=False))
-        code = result if isinstance(result, int) else DONE if facts.get("ok", True) else NO
         if code:
             raise typer.Exit(code)
 
