@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ GAMMA = 0.1
 @functools.cache
 def editions() -> Editions:
     """The tables that are recorded here; GPT-2 from a public start is a model of its own."""
-    names = ("crt_laptop", "public_start_laptop", "crt_paper")
+    names = ("crt_laptop", "public_start_laptop", "crt_paper", "crt_at_hand")
     found = {name: table for name in names if (table := tables.edition(name)) is not None}
     if "public_start_laptop" in found:
         started = found["public_start_laptop"]
@@ -61,13 +61,20 @@ def _told(where: Mapping[str, str], metric: str, outcome: Outcome) -> Outcome:
 
 
 def ratio(
-    given: Editions, *, over: str, under: str, than: float | str = 1.0, models: str = ""
+    given: Editions,
+    *,
+    over: str,
+    under: str,
+    than: float | str = 1.0,
+    models: str = "",
+    corpus: str = "",
 ) -> list[Outcome]:
-    """Test perplexity over words of one method over that of another, paired by seed."""
+    """Test perplexity over words of one method over that of another, paired by seed; of one corpus
+    (its name, or what it begins with) or of all."""
     line = CLOSE if than == "close" else float(than)
     out = []
     for where, part in _parts(given, ("corpus", "model")):
-        if not where["model"].startswith(models):
+        if not (where["model"].startswith(models) and where["corpus"].startswith(corpus)):
             continue
         both = figures.perplexity(part, over, GAMMA) / figures.perplexity(part, under, GAMMA)
         if len(both := both.dropna()):
@@ -79,7 +86,8 @@ def ratio(
 def architectures(given: Editions, *, method: str) -> list[Outcome]:
     """Perplexity of GPT-2 over that of the LSTM, paired by seed, the same method and corpus."""
     out = []
-    whole = pd.concat([t for n, t in given.items() if n != "crt_paper"], ignore_index=True)
+    ours = ("crt_laptop", "public_start_laptop")
+    whole = pd.concat([t for n, t in given.items() if n in ours], ignore_index=True)
     for corpus, part in whole.groupby("corpus", sort=False):
         by = {str(m): figures.perplexity(runs, method, GAMMA) for m, runs in part.groupby("model")}
         for gpt in sorted(set(by) - {"lstm"}) if "lstm" in by else ():
@@ -92,21 +100,27 @@ def architectures(given: Editions, *, method: str) -> list[Outcome]:
 
 
 def easier(given: Editions, *, method: str, corpus: str, than: str) -> list[Outcome]:
-    """Whether perplexity on one corpus is lower than on another. Where ``than`` was not run, the
-    other corpora of people stand in, and levels of another corpus are not comparable."""
-    table = given["crt_laptop"]
-    ours = {
-        str(c): figures.perplexity(part[part.model == "lstm"], method, GAMMA)
-        for c, part in table.groupby("corpus")
-    }
-    where = {"source": "crt_laptop", "model": "lstm", "edition": size(table)}
-    if than in ours:
-        told = rules.lower((ours[corpus] / ours[than]).dropna().tolist(), 1.0, unit="times")
-        return [_told(where | {"corpus": f"{corpus}, {than}"}, "test_ppl_words", told)]
-    others = sorted(set(ours) - {corpus})
-    words = "; ".join(f"{c} {ours[c].mean():.3g}" for c in (corpus, *others))
-    told = rules.another_level(words, f"no recorded table has the corpus {than}")
-    return [_told(where | {"corpus": ", ".join((corpus, *others))}, "test_ppl_words", told)]
+    """Whether perplexity on one corpus is lower than on another, LSTM, paired by seed, each corpus
+    in the first edition that has it. ``than`` is its name, or what it begins with. Where it was not
+    run, the other corpora of people stand in, and levels of another corpus are not comparable."""
+    ours: dict[str, pd.Series] = {}
+    sizes: dict[str, str] = {}
+    for where, part in _parts(given, ("corpus", "model")):
+        if where["model"] == "lstm" and where["corpus"] not in ours:
+            ours[where["corpus"]] = figures.perplexity(part, method, GAMMA)
+            sizes[where["corpus"]] = f"{where['source']}, {where['edition']}"
+    other = next((name for name in ours if name.startswith(than)), None)
+    if other:
+        told = rules.lower((ours[corpus] / ours[other]).dropna().tolist(), 1.0, unit="times")
+        names: Iterable[str] = (corpus, other)
+    else:
+        names = (corpus, *sorted(set(ours) - {corpus}))
+        words = "; ".join(f"{c} {ours[c].mean():.3g}" for c in names)
+        told = rules.another_level(words, f"no recorded table has the corpus {than}")
+    edition = "; ".join(dict.fromkeys(sizes[c].partition(", ")[2] for c in names))
+    source = ", ".join(dict.fromkeys(sizes[c].partition(",")[0] for c in names))
+    where = {"source": source, "model": "lstm", "edition": edition, "corpus": ", ".join(names)}
+    return [_told(where, "test_ppl_words", told)]
 
 
 # --------------------------------------------------------------------------- attacks
