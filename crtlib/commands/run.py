@@ -185,4 +185,9 @@ def _label(line: list[str]) -> bool:
 
 def _call(line: list[str]) -> None:
     print("crtlib " + " ".join(line), flush=True)
-    _application().main(line, standalone_mode=False)
+    try:
+        _application().main(line, standalone_mode=False)
+    except ValueError as error:
+        if "say --" not in str(error):
+            raise
+        raise ValueError(f"{error}; in crtlib.toml it is a key of [{line[0]}]") from None

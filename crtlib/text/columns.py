@@ -19,14 +19,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 ROLES = {
-    "user": ("user", "userid", "customer", "customerid", "author", "sender"),
+    "user": (
+        *("user", "userid", "username", "customer", "customerid", "client", "clientid"),
+        *("author", "authorid", "sender", "senderid"),
+    ),
     "thread": (
         *("thread", "threadid", "conversation", "conversationid", "dialogue", "dialogueid"),
-        *("ticket", "session"),
+        *("ticket", "ticketid", "session", "sessionid", "case", "caseid", "chat", "chatid"),
     ),
-    "speaker": ("speaker", "role", "sender", "from"),
+    "speaker": ("speaker", "role", "sender", "from", "who"),
     "text": ("text", "body", "message", "content", "utterance"),
-    "time": ("time", "timestamp", "date", "createdat", "sentat"),
+    "time": ("time", "timestamp", "date", "createdat", "sent", "sentat"),
 }
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""

@@ -98,7 +98,8 @@ def sample(
     prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of
     turns that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To
     teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
-    prefilled by ``policy``. ``forms`` are of ``label_forms.FORMS``. Raises ``ValueError`` for an
+    prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
+    them. ``forms`` are of ``label_forms.FORMS``. Raises ``ValueError`` for an
     option outside its range, and where ``out`` may not be written.
     """
     _check(secrets, turns, rate, teach, by, context)
@@ -112,6 +113,7 @@ def sample(
         first = [whose[k] for k in order[:2000]]
         rate = _share(_texts(corpus, first, 0), policy) if policy else RATE
     wanted = turns or math.ceil(secrets / rate)
+    wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
     judged, others = order[:wanted], order[wanted:]
     tasks = [
         *_tasks(corpus, [whose[k] for k in judged], "judge", context),
@@ -300,7 +302,8 @@ def table(summary: Sample) -> str:
         f"{'the bound at 97.5 % is':<52}" + "".join(f"{_up(100 * b):>5.3g} %" for b in bounds),
         f"note: {n} if {100 * summary.rate:.3g} % of the turns show one; --rate says another share",
     ]
-    if summary.judge == summary.users and expected < 0.9 * summary.secrets:
+    few = summary.judge + summary.teach >= summary.users
+    if few and expected < 0.9 * summary.secrets:
         lines.append(
             f"note: the corpus has {summary.users:,} {who}; about {expected:.0f} of them will show "
             f"a secret, not {summary.secrets}"

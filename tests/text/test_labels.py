@@ -133,7 +133,7 @@ def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp
         tmp_path / "c.jsonl", tmp_path / "o", secrets=20, policy=flag("Ann"), cautious=flag("Bob"),
         teach=20, seed=1, forms=["labelstudio", "prodigy"],
     )  # fmt: skip
-    assert (summary.rate, summary.judge, summary.teach) == (0.25, 80, 0)
+    assert (summary.rate, summary.judge, summary.teach) == (0.25, 64, 16)  # few: each its share
     studio = json.loads((tmp_path / "o/labelstudio.json").read_text())
     assert not any(t["predictions"] for t in studio if t["data"]["task"].startswith("judge"))
 

@@ -24,6 +24,7 @@ import yaml
 from crtlib.experiments import tables
 from crtlib.experiments.claims import crt, hush, others, report, theory
 from crtlib.experiments.claims.rules import VERDICTS, Outcome
+from crtlib.text import corpora
 
 PAPERS = {
     "crt": "CRT (NAACL 2022)",
@@ -98,6 +99,11 @@ def errata() -> pd.DataFrame:
 SIZE = "at the paper's size"
 
 
+def labelled(corpus: str) -> str:
+    """A corpus as people are shown it; one that only a paper has is as it is."""
+    return corpora.known()[corpus].label if corpus in corpora.known() else corpus
+
+
 def status(figure: Mapping[str, Any], corpus: str) -> str:
     """At which size a figure of a paper is shown here on one of its corpora: computed from the
     recorded tables that ``figures.yml`` names."""
@@ -109,7 +115,7 @@ def status(figure: Mapping[str, Any], corpus: str) -> str:
     here = [t[t.corpus == corpus] for t in found]
     runs = pd.concat([t for t in here if len(t)]) if any(len(t) for t in here) else None
     if runs is None:
-        names = sorted({c for t in found for c in t.corpus})
+        names = sorted({labelled(c) for t in found for c in t.corpus})
         return f"other corpus ({', '.join(names)})"
     large = runs[(runs.dialogues >= figure["dialogues"]) & (runs.hidden >= figure["hidden"])]
     if large.empty:
@@ -126,6 +132,6 @@ def badges() -> list[str]:
         if len(set(each.values())) == 1:
             said = next(iter(each.values()))
         else:
-            said = "; ".join(f"{corpus}: {what}" for corpus, what in each.items())
+            said = "; ".join(f"{labelled(corpus)}: {what}" for corpus, what in each.items())
         lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {said} |")
     return ["| paper | figure or table | here |", "|---|---|---|", *lines]
