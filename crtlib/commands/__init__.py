@@ -24,7 +24,7 @@ As = Annotated[
 ]
 """What simulate and convert write."""
 
-Workers = Annotated[int, typer.Option(min=1, help="Processes, or threads.")]
+Workers = Annotated[int, typer.Option(min=1, max=1024, help="Processes, or threads.")]
 On = Annotated[
     str,
     typer.Option("--executor", help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME"),

@@ -26,7 +26,7 @@ def sweep(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
     ] = None,
     store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
-    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    workers: Annotated[int, typer.Option(help="Processes.", min=1, max=1024)] = 2,
     executor: Annotated[
         str,
         typer.Option(help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME."),

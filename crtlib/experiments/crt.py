@@ -140,12 +140,17 @@ class CrtStudy(Study):
 
         if self.model == "pretrained" and not self.brings_vocabulary:
             raise ValueError("model='pretrained': init must name a pre-trained model")
-        if self.model in ("lstm", "gru") and self.template not in templates.CANDIDATES:
+        if self.recurrent and self.template not in templates.CANDIDATES:
             raise ValueError(f"template={self.template!r}: is kept with a transformer only")
         if self.template != "speaker" and screened.is_screened(self.corpus):
             raise ValueError(f"template={self.template!r}: {self.corpus} is text already")
         if self.lora and not self.brings_vocabulary:
             raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the model is one of ours that reads token by token."""
+        return self.model in ("lstm", "gru")
 
     @property
     def how(self) -> Method:

@@ -230,8 +230,10 @@ def train_on(
     given = {name: value for name, value in settings.items() if value is not None}
     device = device_by_name(device)
     study = study_of(corpus, **given, precision=_precision(dtype, device))
+    if gradient_checkpointing and study.recurrent:
+        raise ValueError("gradient_checkpointing=True: needs a transformer")
     if workers is not None:
-        check("workers", workers, workers >= 1, "at least 1")
+        check("workers", workers, 1 <= workers <= 1024, "in [1, 1024]")
         torch.set_num_threads(workers)
     prepared = data.data(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)

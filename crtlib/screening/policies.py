@@ -92,6 +92,7 @@ _SHAPES = {
     },
     "wikitext2": {"number": r"\d+"},
 }
+_SHAPES["wikitext2_cut"] = _SHAPES["wikitext2"]
 
 
 SHAPES = tuple(_SHAPES)
@@ -102,6 +103,7 @@ NAMED = {
     "schema_guided": "Schema-Guided Dialogue",
     "multiwoz": "MultiWOZ",
     "wikitext2": "WikiText-2",
+    "wikitext2_cut": "WikiText-2",
 }
 
 

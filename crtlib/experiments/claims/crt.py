@@ -49,8 +49,8 @@ def _parts(given: Editions, by: tuple[str, ...]) -> Iterator[tuple[dict[str, str
 
 def size(part: pd.DataFrame) -> str:
     """How large the runs of a table are, in words: 300 dialogues, LSTM 64."""
-    dialogues = sorted(set(part.dialogues))
-    shapes = sorted({f"{m} {h}" for m, h in zip(part.model, part.hidden, strict=True)})
+    dialogues = sorted(part.dialogues.unique())
+    shapes = sorted(f"{m} {h}" for m, h in part[["model", "hidden"]].drop_duplicates().to_numpy())
     return f"{', '.join(map(str, dialogues))} dialogues, {', '.join(shapes)}"
 
 
