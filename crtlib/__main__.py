@@ -151,21 +151,28 @@ Log = Annotated[
 ]
 
 
-def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
-    """A command with the options that all have. One that has its own ``--json`` prints its object
-    itself, one that has its own ``--quiet`` is quiet itself; one may also return its exit code."""
-    signature = inspect.signature(function, eval_str=True)
+EVERY = (("as_json", Json, False), ("quiet", Quiet, False), ("log_file", Log, None))
+"""The options that every command has: name, kind, default."""
+
+
+def _parameters(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """The options of a command, and those that all have."""
     for parameter in signature.parameters.values():
         kind, *options = get_args(parameter.annotation) or (None,)
         if options and Path in (kind, *get_args(kind)):
             options[0].parser = _path
-    parameters = {n: p.replace(kind=p.KEYWORD_ONLY) for n, p in signature.parameters.items()}
-    every = (("as_json", Json, False), ("quiet", Quiet, False), ("log_file", Log, None))
-    for key, kind, default in every:
-        option = inspect.Parameter(
-            key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-        )
-        parameters.setdefault(key, option)
+    by_key = inspect.Parameter.KEYWORD_ONLY
+    parameters = {name: p.replace(kind=by_key) for name, p in signature.parameters.items()}
+    for key, kind, default in EVERY:
+        parameters.setdefault(key, inspect.Parameter(key, by_key, default=default, annotation=kind))
+    return parameters
+
+
+def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
+    """A command with the options that all have. One that has its own ``--json`` prints its object
+    itself, one that has its own ``--quiet`` is quiet itself; one may also return its exit code."""
+    signature = inspect.signature(function, eval_str=True)
+    parameters = _parameters(signature)
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
