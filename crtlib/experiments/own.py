@@ -231,10 +231,8 @@ def train_on(
     device = device_by_name(device)
     study = study_of(corpus, **given, precision=_precision(dtype, device))
     if gradient_checkpointing and study.recurrent:
-        raise ValueError("gradient_checkpointing=True: needs a transformer")
-    if workers is not None:
-        check("workers", workers, 1 <= workers <= 1024, "in [1, 1024]")
-        torch.set_num_threads(workers)
+        raise ValueError("gradient_checkpointing=True: must be False for a recurrent model")
+    _threads(workers)
     prepared = data.data(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
     if out is not None:
@@ -268,6 +266,13 @@ def train_on(
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
     return trained
+
+
+def _threads(workers: int | None) -> None:
+    """Let torch use so many threads; as it is where None."""
+    if workers is not None:
+        check("workers", workers, 1 <= workers <= 1024, "in [1, 1024]")
+        torch.set_num_threads(workers)
 
 
 def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | None) -> Data:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,9 @@ def with_lora(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            wrapped: nn.Module = peft.get_peft_model(model, config)
+            with warnings.catch_warnings():  # peft asks transformers for an attribute's old name
+                warnings.simplefilter("ignore", FutureWarning)
+                wrapped: nn.Module = peft.get_peft_model(model, config)
         except ValueError:
             raise ValueError(f"lora_targets={targets!r}: the model has no such layers") from None
     head(wrapped)  # refuses an adapter on the output layer
