@@ -41,7 +41,7 @@ from crtlib.text import customersim, ingest, jsonl  # noqa: F401
 
 CPU, MEMORY, FILE = 10, 6 << 30, 64 << 20
 """Limits of a case: CPU seconds, bytes of memory, bytes of a file."""
-LONG = {"claims": 90, "lab": 240}
+SECONDS = {"claims": 90, "lab": 240}
 """CPU seconds of the commands whose work has one size: half a minute, and two models to train."""
 WALL = 12
 """Seconds for each of the CPU's: the machine may be busy, and who only waits hangs."""
@@ -264,7 +264,7 @@ def child(words, work):
                           (2, work / "stderr", os.O_CREAT | 1)):  # fmt: skip
         os.dup2(os.open(name, how, 0o600), fd)
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(i, "rw"[i > 0]) for i in range(3))
-    cpu = LONG.get(words[0], CPU)
+    cpu = SECONDS.get(words[0], CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
@@ -288,10 +288,13 @@ def outcome(words, home, work):
     before = state(home)
     pid = os.fork()
     if pid == 0:
-        child(words, work)
+        try:
+            child(words, work)
+        finally:
+            os._exit(1)  # whatever fails: a fork that returned would go on as this process
     began = time.monotonic()
     while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-        if time.monotonic() - began > WALL * LONG.get(words[0], CPU):
+        if time.monotonic() - began > WALL * SECONDS.get(words[0], CPU):
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
     code = os.waitstatus_to_exitcode(ended[1])
