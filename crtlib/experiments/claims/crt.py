@@ -124,6 +124,7 @@ def easier(given: Editions, *, method: str, corpus: str, than: str) -> list[Outc
 
 
 # --------------------------------------------------------------------------- attacks
+NAMED = "mia_address_accuracy"
 ATTACKS = {"exposure": "3", "membership": "4", "group": "5"}
 
 
@@ -217,6 +218,24 @@ def missed(given: Editions, *, method: str = "crt") -> list[Outcome]:
     return out
 
 
+def named(given: Editions, *, corpus: str, method: str = "sgd") -> list[Outcome]:
+    """Membership with the kind of secret that the paper takes on a corpus (addresses; in MultiWOZ
+    reference numbers): whether a method leaks it at some miss rate above 0."""
+    from crtlib.attacks import membership
+
+    alone = tables.edition("addresses_laptop")
+    every = {**given} if alone is None else {**given, "addresses_laptop": alone}
+    out = []
+    for where, part in _parts(every, ("corpus", "model")):
+        if where["corpus"] != corpus or not (part.metric == NAMED).any():
+            continue
+        points = membership.summary(part)
+        rows = points[(points.metric == NAMED) & (points.method == method) & (points.gamma > 0)]
+        if len(rows):
+            out.append(_told(where, NAMED, figures.leaks(rows)))
+    return out or [rules.absent(f"no recorded run on {corpus} has it alone")]
+
+
 # --------------------------------------------------------------------------- what is proved
 def _constants(part: pd.DataFrame, method: str, gamma: float) -> pd.Series | None:
     rows = part[(part.method == method) & ((method == "dpsgd") | np.isclose(part.gamma, gamma))]
@@ -304,6 +323,6 @@ def most_exposed(given: Editions) -> list[Outcome]:
 
 MEASURES: dict[str, Callable[..., list[Outcome]]] = {
     f.__name__: f
-    for f in (ratio, architectures, easier, attacked, almost_nothing, grouped, missed,
+    for f in (ratio, architectures, easier, attacked, almost_nothing, grouped, missed, named,
               smaller_epsilon, selective_epsilon, faster, most_exposed)
 }  # fmt: skip
