@@ -6,7 +6,11 @@ import re
 import sys
 from pathlib import Path
 
+import bs4
+import pandas as pd
 import pytest
+
+from crtlib.figures import tables
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
@@ -184,3 +188,15 @@ def test_launch_buttons_follow_the_one_address(address, shown):
     config = type("Config", (), {"html_theme_options": {"repository_url": address}})
     launch.add_buttons(None, config)
     assert ("launch_buttons" in config.html_theme_options) == shown
+
+
+def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
+    sys.path.insert(0, str(ROOT / "book" / "_ext"))
+    pages = importlib.import_module("pages")
+    values = pd.DataFrame([[0.1] * 3], index=[0.5], columns=["1", "2", "4"])
+    table = tables.show(values.rename_axis(index="γ", columns="ε′"))
+    soup = bs4.BeautifulSoup(table.to_html(), "html.parser")
+    pages.arranged(soup)
+    row = soup.select_one("tbody tr")
+    labels = [cell.get("data-label") for cell in row.find_all(["th", "td"])]
+    assert labels == ["γ", "ε′ = 1", "ε′ = 2", "ε′ = 4"]

@@ -82,7 +82,9 @@ def arranged(soup):
             continue
         rows = [row for row in table.select("tbody tr") if row.find(["td", "th"])]
         grid = [_cells(row) for row in table.select("thead tr")]
-        heads = [_head([row[k] for row in grid if k < len(row)]) for k in range(_width(grid))]
+        heads = _named(
+            [_head([row[k] for row in grid if k < len(row)]) for k in range(_width(grid))], grid
+        )
         for cell in table.select("thead th"):
             if cell.get_text(strip=True):
                 cell["scope"] = "col"
@@ -93,6 +95,8 @@ def arranged(soup):
             for cell, head in zip(_cells(row), heads, strict=False):
                 if cell is not None and cell.name == "th":
                     cell["scope"] = "row"
+                    if head and re.match(r"[-\d∞]", cell.get_text(strip=True)):
+                        cell["data-label"] = head  # a bare number says nothing on a card
                 elif cell is not None and head:
                     cell["data-label"] = head
         if _width(map(_cells, rows)) > 3:
@@ -121,6 +125,16 @@ def _head(cells):
     """What stands above a column: the last words of its header rows."""
     words = [cell.get_text(" ", strip=True) for cell in cells if cell is not None]
     return next((word for word in reversed(words) if word), "")
+
+
+def _named(heads, grid):
+    """The headers of a cross table with the name of what goes across: "ε′ = 1" for "1"."""
+    if len(grid) < 2:
+        return heads
+    words = [[cell.get_text(strip=True) if cell else "" for cell in row] for row in grid]
+    rows = sum(1 for word in words[-1] if word)  # the last row names the columns of row headers
+    axis = words[0][rows - 1] if rows and not any(words[-1][rows:]) else ""
+    return [f"{axis} = {h}" if axis and k >= rows and h else h for k, h in enumerate(heads)]
 
 
 def _repeat(soup, rows):

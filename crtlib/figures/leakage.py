@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,8 @@ from matplotlib.ticker import MaxNLocator
 from pandas.io.formats.style import Styler
 
 from crtlib.attacks.leakage import Leakage
-from crtlib.figures.theme import FAINT, METHOD_STYLE, MUTED, describe, panels, plain_ticks
+from crtlib.figures.tables import number, show
+from crtlib.figures.theme import METHOD_STYLE, MUTED, describe, panels, plain_ticks
 
 RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
 SHADES = sns.color_palette("YlOrBr", as_cmap=True)
@@ -161,15 +161,15 @@ def means(
 
 
 TABLE_2 = {
-    "ppl": "val perp",
-    "acc_percent": "val acc (%)",
     "unique": "unique",
     "unique_secrets": "of these with a whole secret",
     "unique_above": "ratio ≥ t",
     "leakage_epsilon": "ε_l, other text",
     "left_out_leakage_epsilon": "ε_l, owners left out",
+    "ppl": "validation perplexity",
+    "acc_percent": "validation accuracy (%)",
 }
-"""The columns of Table 2 (Inan et al.), and three that its text asks for."""
+"""The columns of Table 2 (Inan et al.), what leaked first, and three that its text asks for."""
 
 
 def table_2(table: pd.DataFrame) -> pd.DataFrame:
@@ -200,14 +200,14 @@ def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
     """The models of :func:`crtlib.experiments.leakage.one_table` side by side; ``rows`` maps
     the keys of the runs to their names."""
     names = {
+        "unique": "unique",
+        "unique_secrets": "with a whole secret",
+        "canaries_completed": "canaries completed",
+        "unique_above": "ratio ≥ t",
+        "leakage_epsilon": "ε_l",
         "ppl_words": "perplexity",
         "acc_words_percent": "accuracy (%)",
         "runs": "runs",
-        "unique": "unique",
-        "unique_secrets": "with a whole secret",
-        "unique_above": "ratio ≥ t",
-        "leakage_epsilon": "ε_l",
-        "canaries_completed": "canaries completed",
     }
     labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
     return means(labelled, names, ["model"])
@@ -217,20 +217,16 @@ def _text(values, seeds: int, std: bool) -> str:
     v = np.asarray(values, dtype=float)
     if not len(v):
         return "–"
-    digits = 0 if (v == v.round()).all() and seeds == 1 else 1 if v.mean() >= 10 else 2
-    spread = f" ± {v.std(ddof=1):.{digits}f}" if std and len(v) > 1 else ""
+    whole = (v == v.round()).all() and seeds == 1
+    digits = 0 if whole or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
+    spread = f" ± {v.std(ddof=1):,.{digits}f}" if std and len(v) > 1 else ""
     partial = f" ({len(v)} of {seeds})" if len(v) < seeds else ""
-    return f"{v.mean():.{digits}f}{spread}{partial}"
+    return f"{v.mean():,.{digits}f}{spread}{partial}"
 
 
 def styled(table: pd.DataFrame, caption: str) -> Styler:
-    """A table for a page: no index, numbers to the right, where it comes from below it."""
-    right = ("td:not(:first-child), th:not(:first-child)", "text-align:right")
-    below = ("caption", "caption-side:bottom; color:inherit")
-    line = ("tbody tr", f"border-bottom:1px solid {FAINT}")
-    rules: Any = [{"selector": s, "props": p} for s, p in (right, below, line)]
-    shown = table.style.hide(axis="index").format(escape="html")
-    return shown.set_caption(html.escape(caption)).set_table_styles(rules)
+    """A table for a page: its first column names the rows."""
+    return show(table.set_index(table.columns[0]), caption)
 
 
 def sequences(report: Leakage, decode: Callable[[Sequence[int]], str], rows: int) -> pd.DataFrame:
@@ -246,7 +242,7 @@ def sequences(report: Leakage, decode: Callable[[Sequence[int]], str], rows: int
             "user # in D": some.users_in_d.to_numpy(),
             "context length": [min(n for _, n in row) for row in some.contexts],
             "PP model": [f"{a:.2f}" for a, _ in best],
-            "PP public": [f"{b:.3g}" for _, b in best],
-            "ratio": [f"{r:.3g}" for r in some.ratio],
+            "PP public": [number(b) for _, b in best],
+            "ratio": [number(r) for r in some.ratio],
         }
     )

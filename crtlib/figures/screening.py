@@ -24,6 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from crtlib.figures.sliders import Frame, slider
+from crtlib.figures.tables import number
 from crtlib.figures.theme import (
     CARD,
     FAINT,
@@ -207,18 +208,19 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
             ax.plot(n[n > misses], bounds, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
         place: Style = {"textcoords": "offset points", "va": "top"}
-        ax.annotate(f"δ = {target:g}", (n[0], target), xytext=(0, -6), **place)
+        ax.annotate(f"δ = {number(target)}", (n[0], target), xytext=(0, -6), **place)
         for k in (labelled, enough):
             bound = clopper_pearson_upper(0, k)
             ax.plot(k, bound, "o", color="#00795A")
-            ax.annotate(f"{k:,} labels: {bound:.2g}", (k, bound), xytext=(-8, -5), ha="right",
-                        **place)  # fmt: skip
+            words = f"{k:,} labels: {number(bound, 2)}"
+            ax.annotate(words, (k, bound), xytext=(-8, -5), ha="right", **place)
         ax.set(xscale="log", yscale="log", xlabel="labelled secrets", ylim=(target / 8, 1))
         ax.set_ylabel("miss rate, 95 % upper bound")
         ax.legend(loc="upper right")
         describe(fig, "Upper bound of a miss rate against labelled secrets: "
-                 f"{labelled:,} without a miss certify {clopper_pearson_upper(0, labelled):.2g}; "
-                 f"{target:g} takes {enough:,}.")  # fmt: skip
+                 f"{labelled:,} without a miss certify "
+                 f"{number(clopper_pearson_upper(0, labelled), 2)}; "
+                 f"{number(target)} takes {enough:,}.")  # fmt: skip
     return fig
 
 

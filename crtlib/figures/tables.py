@@ -7,6 +7,8 @@
 (['γ = 0', 'γ = 0.1'], ['16.8', '″'])
 >>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(5.5e20)
 (True, '1,291', '8·10⁻⁵', '5.5·10²⁰')
+>>> plain("(1.000, 8e-05) at 3.674e+04 points")
+'(1.000, 8·10⁻⁵) at 36,740 points'
 >>> folded(wide, "all runs").startswith("<details><summary>all runs</summary>")
 True
 """
@@ -14,7 +16,10 @@ True
 from __future__ import annotations
 
 import html
+import math
+import re
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import pandas as pd
@@ -29,13 +34,14 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def number(value: float, digits: int = 3) -> str:
     """A number as people write it: thousands with commas, very small and large ones with a
-    power of ten."""
-    if value and not 10 ** -(digits + 1) <= abs(value) < 1e9:
+    power of ten, a dash for none."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "-∞"
+    if value and not 10 ** -min(digits + 1, 4) <= abs(value) < 1e9:
         head, power = f"{value:.{digits - 1}e}".split("e")
         return f"{float(head):g}·10{str(int(power)).translate(RAISED)}"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
+    short = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 or "e" in short else short
 
 
 def named(table: pd.DataFrame) -> pd.DataFrame:
@@ -101,13 +107,26 @@ def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
     return wide.rename_axis(columns=None)
 
 
+def plain(text: str) -> str:
+    """A sentence whose numbers are as people write them: no ``8e-05``."""
+    return re.sub(r"(?<![\w.])\d+(?:\.\d+)?e[+-]\d+\b", lambda m: number(float(m[0]), 4), text)
+
+
+def _cell(value: Any) -> str:
+    if pd.api.types.is_bool(value):
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{value:,}"
+    return number(float(value)) if isinstance(value, Real) else str(value)
+
+
 def show(table: pd.DataFrame, caption: str = "") -> Styler:
-    """A table for a page: every text escaped, every number as :func:`number` writes it."""
-    forms: dict[Any, Any] = {
-        c: number for c in table.columns if pd.api.types.is_float_dtype(table[c])
-    }
-    shown = table.style.format(forms, escape="html").format_index(escape="html")
-    shown = shown.format_index(escape="html", axis="columns")
+    """A table for a page: every text escaped, every number as :func:`number` writes it, one row
+    of headers. Chain ``.format`` for a column that needs other digits."""
+    if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
+        table = table.rename_axis(index=None, columns=table.index.name)
+    shown = table.style.format(_cell, escape="html").format_index(_cell, escape="html")
+    shown = shown.format_index(_cell, escape="html", axis="columns")
     return shown.set_caption(html.escape(caption)) if caption else shown
 
 

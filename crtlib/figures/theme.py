@@ -21,7 +21,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D, Transform
 
 INK = "#1d2733"
 """Text."""
@@ -48,6 +49,8 @@ WIDTH = 5.4
 """Inches. A telephone shows this in about 345 px."""
 SMALL = 11.3
 """Points of the smallest text: 10 px on a telephone."""
+LINE = 1.4
+"""Height of a line of a name, in sizes of its letters: what DejaVu Sans needs, and some air."""
 ALT_LENGTH = 250
 """Characters of the longest sentence that may stand for a figure."""
 
@@ -288,21 +291,27 @@ def by_method(ax: Axes, table: pd.DataFrame, *, x: str, y: str, **options: Any) 
 def end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Name lines at the right edge, beside their ends ``(x, y, name, colour)``, none over another.
 
-    A figure with more than four lines is read more easily so than with a legend. Call it when the
-    limits of the axes are set.
+    A figure with more than four lines is read more easily so than with a legend. Where a name
+    stands is found whenever the figure is drawn, for its footer and legend move the axes.
     """
     fig = ax.get_figure(root=True)
     assert fig is not None
-    rows = max(1, len({round(a.get_position().y0, 2) for a in fig.axes}))
-    inches = max(1.0, fig.get_figheight() / rows - 0.9)  # of the axes, about
-    line = SMALL * 1.22 / 72 / inches
-    into = ax.transData + ax.transAxes.inverted()
     names = [textwrap.fill(name, 13) for _, _, name, _ in ends]
-    places = [float(into.transform((x, y))[1]) for x, y, _, _ in ends]
-    heights = [line * (1 + name.count("\n")) for name in names]
-    for (x, y, _, color), name, at in zip(ends, names, _apart(places, heights), strict=True):
+
+    def place(k: int) -> Callable[[Any], Transform]:
+        def where(_: Any) -> Transform:
+            box = ax.get_window_extent()
+            line = SMALL * LINE * fig.dpi / 72 / box.height
+            ys = [float(ax.transData.transform((x, y))[1]) for x, y, _, _ in ends]
+            heights = [line * (1 + name.count("\n")) for name in names]
+            at = _apart([(y - box.y0) / box.height for y in ys], heights)[k]
+            return Affine2D().translate(box.x0 + 1.06 * box.width, box.y0 + at * box.height)
+
+        return where
+
+    for k, (x, y, _, color) in enumerate(ends):
         ax.annotate(
-            name, (x, y), xytext=(1.06, at), textcoords="axes fraction", va="center",
+            names[k], (x, y), xytext=(0, 0), textcoords=place(k), va="center",
             color=readable(color), annotation_clip=False, linespacing=1.0,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1,
                         "shrinkB": 3},

@@ -1,6 +1,7 @@
 """Tables for people: verdicts first, every text escaped, what is long is folded."""
 
 import pandas as pd
+import pytest
 
 from crtlib.figures import tables
 
@@ -39,3 +40,21 @@ def test_a_folded_table_escapes_its_words():
     page = tables.folded(table, "all <rows>", "a & b")
     assert "all &lt;rows&gt;</summary>" in page and "&lt;MASK&gt;" in page
     assert "a &amp; b" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "read"),
+    [(999.7, 3, "1,000"), (2e-5, 4, "2·10⁻⁵"), (-5.51145e19, 3, "-5.51·10¹⁹"), (55, 1, "55"),
+     (float("nan"), 3, "–"), (float("inf"), 3, "∞"), (0, 3, "0")],
+)  # fmt: skip
+def test_no_number_is_written_as_computers_write_it(value, digits, read):
+    assert tables.number(value, digits) == read
+
+
+def test_a_table_has_one_row_of_headers_and_writes_every_number_for_people():
+    rows = {"labels": [36740, 12], "leaked": [True, False], "δ": [8e-5, float("nan")]}
+    mixed = pd.DataFrame(rows).assign(seen=[3.674e4, "all"])
+    page = tables.show(mixed.set_index(pd.Index([0.5, 20_000], name="σ"))).to_html()
+    assert page.count("<tr") == 3 and ">σ</th>" in page
+    for text in ("36,740", "yes", "no", "8·10⁻⁵", "–", "all", "0.5", "20,000"):
+        assert f">{text}</t" in page

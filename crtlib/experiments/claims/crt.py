@@ -287,7 +287,7 @@ def selective_epsilon(given: Editions, *, gamma: float) -> list[Outcome]:
         epsilon = promised(part, "selective", gamma, "replace")
         if not math.isnan(epsilon):
             told = rules.holds(
-                math.isinf(epsilon) == (gamma > 0), f"ε = {epsilon:.3g}",
+                math.isinf(epsilon) == (gamma > 0), f"ε = {epsilon:,.2f}",
                 "infinite where the policy misses, finite where it does not", epsilon,
             )  # fmt: skip
             out.append(_told(where, "steps, accounted", told))

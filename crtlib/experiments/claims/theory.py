@@ -57,10 +57,11 @@ def amplification() -> list[Outcome]:
         mixed = ((1 - gamma) * q + gamma * p).tolist()
         least = confidentiality.indistinguishability(mixed, q.tolist(), epsilon=amplified)
         worst = max(worst, least - bound)
+    most = "less than 10⁻¹²" if worst < 1e-12 else f"{worst:.6f}"
     return calculated(
         rules.holds(
             worst < 1e-12,
-            f"largest excess of delta {max(worst, 0):.1g} in 200 mechanisms",
+            f"δ exceeds the bound by {most} in 200 mechanisms",
             "no mechanism may exceed the bound",
         )
     )
