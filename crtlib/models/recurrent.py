@@ -25,6 +25,9 @@ SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
 TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
 FUSED = frozenset({"cuda"})
 """Kinds of device with one kernel for a whole recurrence (cuDNN); elsewhere a scan is faster."""
+CACHED = 2**17
+"""Numbers that a backward pass prepares at once, for as many steps as that is: few operators where
+the steps are small, and nothing that leaves the cache where they are large."""
 
 
 class _Scan(torch.autograd.Function):
@@ -174,32 +177,43 @@ class Lstm(Recurrent):
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, cells, tanhs, out = saved
-        n = self.size
+        time, batch, n = tanhs.shape
         w_x, w_h = self.weight.detach().split([self.inputs, n], dim=1)
         d_gates = torch.empty_like(gates)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-        d_cell, work = torch.zeros_like(cells[0]), torch.empty_like(gates[0])
-        w_o, w_i, _, w_g = work.split(n, dim=1)
-        w_open, w_cell, wide = work[:, : 3 * n], work[:, n:].unflatten(1, (3, n)), d_cell[:, None]
-        dg, do, tanh = d_gates.unbind(), d_out.unbind(), tanhs.unbind()
-        o, i, f, g = gates.split(n, dim=2)
-        by_cell = torch.stack([g, cells[:-1], i], dim=2).unbind()  # the factors of i, f and g
-        open_, d_open, d_g = (x.unbind() for x in (gates[..., : 3 * n], d_gates[..., : 3 * n],
-                                                   d_gates[..., 3 * n :]))  # fmt: skip
-        o, f, g = o.unbind(), f.unbind(), g.unbind()
-        for t in range(len(do) - 1, -1, -1):
-            if t + 1 < len(do):
-                do[t].addmm_(dg[t + 1], w_h)
-            torch.mul(do[t], o[t], out=w_o)
-            d_cell.add_(TANH_BACKWARD(w_o, tanh[t], grad_input=w_i))
-            torch.mul(do[t], tanh[t], out=w_o)
-            torch.mul(wide, by_cell[t], out=w_cell)
-            d_cell.mul_(f[t])
-            SIGMOID_BACKWARD(w_open, open_[t], grad_input=d_open[t])
-            TANH_BACKWARD(w_g, g[t], grad_input=d_g[t])
+        d_cell = torch.zeros_like(cells[0])
+        wide = d_cell[None]
+        do, dg = d_out.unbind(), d_gates.unbind()
+        d_each = d_gates.unflatten(2, (4, n)).transpose(1, 2)  # (time, 4, batch, hidden)
+        d_o, d_rest = d_each[:, 0].unbind(), d_each[:, 1:].unbind()
+        forget = gates[..., 2 * n : 3 * n].unbind()
+        several = min(time, max(1, CACHED // (5 * batch * n)))
+        store = gates.new_empty(several, 5, batch, n)
+        for first in reversed(range(0, time, several)):
+            steps = slice(first, min(first + several, time))
+            by = self._slopes(gates[steps], cells[steps], tanhs[steps], store)
+            for t, to_cell, of_o, of_rest in reversed(list(zip(range(time)[steps], *by))):
+                if t + 1 < time:
+                    do[t].addmm_(dg[t + 1], w_h)
+                d_cell.addcmul_(do[t], to_cell)
+                torch.mul(do[t], of_o, out=d_o[t])
+                torch.mul(wide, of_rest, out=d_rest[t])
+                d_cell.mul_(forget[t])
         inputs = torch.cat([x.transpose(0, 1), out[:-1]], dim=2)  # (time, batch, inputs + hidden)
         d_x = (d_gates @ w_x).transpose(0, 1)
         return d_x, [(inputs.transpose(0, 1), d_gates.transpose(0, 1))]
+
+    def _slopes(self, gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
+        """Of each of a few steps: the derivative of the output by the cell and by o, and that of
+        the cell by i, f and g, where o to g are before their sigmoid or tanh."""
+        o, i, f, g = gates.split(tanhs.shape[2], dim=2)
+        by_cell, by_o, by_i, by_f, by_g = store[: len(gates)].unbind(1)
+        TANH_BACKWARD(o, tanhs, grad_input=by_cell)
+        SIGMOID_BACKWARD(tanhs, o, grad_input=by_o)
+        SIGMOID_BACKWARD(g, i, grad_input=by_i)
+        SIGMOID_BACKWARD(cells, f, grad_input=by_f)
+        TANH_BACKWARD(i, g, grad_input=by_g)
+        return by_cell.unbind(), by_o.unbind(), store[: len(gates), 2:].unbind()
 
 
 class Gru(Recurrent):
