@@ -55,8 +55,8 @@ class _Scan(torch.autograd.Function):
             ctx.sink(pairs)
             return None, None, dx, *([None] * len(ctx.cell.weights()))
         grads = []
-        for a, g in pairs:  # both (batch, time, ·), stored time first
-            a, g = a.transpose(0, 1).flatten(0, 1), g.transpose(0, 1).flatten(0, 1)
+        for a, g in pairs:  # both (batch, time, ·)
+            a, g = a.flatten(0, 1), g.flatten(0, 1)
             grads += [g.T @ a, g.sum(0)]
         return None, None, dx, *grads
 
@@ -179,12 +179,12 @@ class Lstm(Recurrent):
         gates, cells, tanhs, out = saved
         time, batch, n = tanhs.shape
         w_x, w_h = self.weight.detach().split([self.inputs, n], dim=1)
-        d_gates = torch.empty_like(gates)
+        d_gates = gates.new_empty(batch, time, 4 * n)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         d_cell = torch.zeros_like(cells[0])
         wide = d_cell[None]
-        do, dg = d_out.unbind(), d_gates.unbind()
-        d_each = d_gates.unflatten(2, (4, n)).transpose(1, 2)  # (time, 4, batch, hidden)
+        do, dg = d_out.unbind(), d_gates.unbind(1)
+        d_each = d_gates.unflatten(2, (4, n)).permute(1, 2, 0, 3)  # (time, 4, batch, hidden)
         d_o, d_rest = d_each[:, 0].unbind(), d_each[:, 1:].unbind()
         forget = gates[..., 2 * n : 3 * n].unbind()
         several = min(time, max(1, CACHED // (5 * batch * n)))
@@ -199,9 +199,8 @@ class Lstm(Recurrent):
                 torch.mul(do[t], of_o, out=d_o[t])
                 torch.mul(wide, of_rest, out=d_rest[t])
                 d_cell.mul_(forget[t])
-        inputs = torch.cat([x.transpose(0, 1), out[:-1]], dim=2)  # (time, batch, inputs + hidden)
-        d_x = (d_gates @ w_x).transpose(0, 1)
-        return d_x, [(inputs.transpose(0, 1), d_gates.transpose(0, 1))]
+        inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
+        return d_gates @ w_x, [(inputs, d_gates)]
 
     def _slopes(self, gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
         """Of each of a few steps: the derivative of the output by the cell and by o, and that of
@@ -283,14 +282,14 @@ class Gru(Recurrent):
         gates, recurrent, out = saved
         n = self.size
         weight_x, weight_h = self.weight_x.detach(), self.weight_h.detach()
-        d_x_gates, d_h_gates = torch.empty_like(gates), torch.empty_like(gates)
+        d_x_gates, d_h_gates = gates.new_empty(2, len(x), len(gates), 3 * n)
         d_out, carry = grad.transpose(0, 1), torch.zeros_like(out[0])
         r, z, new = gates.split(n, dim=2)
         keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, out[:-1] - new
         of_z = torch.empty_like(carry)
-        dx_r, dx_z, dx_new = map(torch.unbind, d_x_gates.split(n, dim=2))
-        dh, dh_new = d_h_gates.unbind(), d_h_gates[..., 2 * n :].unbind()
-        dx_open, dh_open = (d[..., : 2 * n].unbind() for d in (d_x_gates, d_h_gates))
+        dx_r, dx_z, dx_new = (d.unbind(1) for d in d_x_gates.split(n, dim=2))
+        dh, dh_new = d_h_gates.unbind(1), d_h_gates[..., 2 * n :].unbind(1)
+        dx_open, dh_open = (d[..., : 2 * n].unbind(1) for d in (d_x_gates, d_h_gates))
         parts = (r, z, keep, flat, shut, change, recurrent, d_out)
         steps = list(zip(*map(torch.unbind, parts), strict=True))
         for t in range(len(steps) - 1, -1, -1):
@@ -302,9 +301,7 @@ class Gru(Recurrent):
             dh_open[t].copy_(dx_open[t])
             torch.mul(dx_new[t], r, out=dh_new[t])
             torch.addmm(torch.mul(d, z, out=of_z), dh[t], weight_h, out=carry)
-        pairs = [(x, d_x_gates.transpose(0, 1)), (out[:-1].transpose(0, 1),
-                 d_h_gates.transpose(0, 1))]  # fmt: skip
-        return (d_x_gates @ weight_x).transpose(0, 1), pairs
+        return d_x_gates @ weight_x, [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
 
 
 # --------------------------------------------------------------------------- torch's kernels
