@@ -50,7 +50,10 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, *_ = ctx.saved_tensors
-        dx, pairs = ctx.cell.scan_backward(x, grad, ctx.saved)
+        with torch.inference_mode():
+            pairs = ctx.cell.scan_backward(x, grad, ctx.saved)
+        # The first pair is that of the input, whose gradient is autograd's: no inference tensor.
+        dx = pairs[0][1] @ ctx.cell.weights()[0].detach()[:, : ctx.cell.inputs]
         if ctx.sink is not None:
             ctx.sink(pairs)
             return None, None, dx, *([None] * len(ctx.cell.weights()))
@@ -99,6 +102,22 @@ class Recurrent(nn.Module):
                 return self.fused(x)
             return _Scan.apply(self, self.sink, x, *self.weights())
 
+    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
+        """Outputs (batch, time, hidden) from ``state``, the state after the last step, and what
+        ``scan_backward`` needs.
+
+        In inference mode, as its many small operators then cost a tenth less; what leaves it and
+        may meet autograd is made outside.
+        """
+        out = x.new_empty(x.shape[1] + 1, len(x), self.size)  # [t] is the output before step t
+        with torch.inference_mode():
+            saved, more = self._steps(x, state, out)
+        return out[1:].transpose(0, 1), (out[-1], *(last.clone() for last in more)), saved
+
+    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
+        """Fill ``out``; what the backward pass needs, and what else than the output is carried."""
+        raise NotImplementedError
+
     def fused(self, x: Tensor) -> Tensor:
         """The forward pass in torch's own kernel, whose backward pass gives what ``sink`` needs.
 
@@ -144,14 +163,12 @@ class Lstm(Recurrent):
         gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
         return out
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
+    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
         n = self.size
         w_x, w_h = self.weight.split([self.inputs, n], dim=1)
         gates = F.linear(x.transpose(0, 1), w_x, self.bias)  # (time, batch, 4 hidden)
-        time, batch, _ = gates.shape
-        cells = gates.new_empty(time + 1, batch, n)  # [t] is the cell before step t
-        tanhs = gates.new_empty(time, batch, n)
-        out = gates.new_empty(time + 1, batch, n)  # [t] is the output before step t
+        cells = torch.empty_like(out)  # [t] is the cell before step t
+        tanhs = torch.empty_like(out[1:])
         if state is None:
             out[0].zero_(), cells[0].zero_()
         else:
@@ -159,14 +176,14 @@ class Lstm(Recurrent):
         w_h, outs, cell, tanh, gate = w_h.T, *map(torch.unbind, (out, cells, tanhs, gates))
         open_ = gates[..., : 3 * n].unbind()
         o, i, f, g = map(torch.unbind, gates.split(n, dim=2))
-        for t in range(time):
+        for t in range(len(gate)):
             gate[t].addmm_(outs[t], w_h)
             open_[t].sigmoid_()
             g[t].tanh_()
             torch.mul(f[t], cell[t], out=cell[t + 1]).addcmul_(i[t], g[t])
             torch.tanh(cell[t + 1], out=tanh[t])
             torch.mul(o[t], tanh[t], out=outs[t + 1])
-        return out[1:].transpose(0, 1), (out[-1], cells[-1]), (gates, cells, tanhs, out)
+        return (gates, cells, tanhs, out), [cells[-1]]
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs, in
@@ -178,7 +195,7 @@ class Lstm(Recurrent):
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, cells, tanhs, out = saved
         time, batch, n = tanhs.shape
-        w_x, w_h = self.weight.detach().split([self.inputs, n], dim=1)
+        w_h = self.weight[:, self.inputs :]
         d_gates = gates.new_empty(batch, time, 4 * n)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         d_cell = torch.zeros_like(cells[0])
@@ -192,7 +209,8 @@ class Lstm(Recurrent):
         for first in reversed(range(0, time, several)):
             steps = slice(first, min(first + several, time))
             by = self._slopes(gates[steps], cells[steps], tanhs[steps], store)
-            for t, to_cell, of_o, of_rest in reversed(list(zip(range(time)[steps], *by))):
+            prepared = list(zip(range(time)[steps], *by, strict=True))
+            for t, to_cell, of_o, of_rest in reversed(prepared):
                 if t + 1 < time:
                     do[t].addmm_(dg[t + 1], w_h)
                 d_cell.addcmul_(do[t], to_cell)
@@ -200,7 +218,7 @@ class Lstm(Recurrent):
                 torch.mul(wide, of_rest, out=d_rest[t])
                 d_cell.mul_(forget[t])
         inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
-        return d_gates @ w_x, [(inputs, d_gates)]
+        return [(inputs, d_gates)]
 
     def _slopes(self, gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
         """Of each of a few steps: the derivative of the output by the cell and by o, and that of
@@ -259,29 +277,26 @@ class Gru(Recurrent):
         gates.register_hook(pairs)
         return out
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
+    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
         n = self.size
         gates = F.linear(x.transpose(0, 1), self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
-        time, batch, _ = gates.shape
-        out = gates.new_empty(time + 1, batch, n)
         out[0] = 0 if state is None else state[0]
-        recurrent = gates.new_empty(time, batch, n)  # what the reset gate multiplies
+        recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
         open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
         outs, recurrents, w_h = out.unbind(), recurrent.unbind(), self.weight_h.T
-        from_h = gates.new_empty(batch, 3 * n)
+        from_h = gates.new_empty(len(x), 3 * n)
         h_open, h_new = from_h.split([2 * n, n], dim=1)
-        for t in range(time):
+        for t in range(len(open_)):
             torch.addmm(self.bias_h, outs[t], w_h, out=from_h)
             open_[t].add_(h_open).sigmoid_()
             recurrents[t].copy_(h_new)
             new[t].addcmul_(r[t], h_new).tanh_()
             torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
-        return out[1:].transpose(0, 1), (out[-1],), (gates, recurrent, out)
+        return (gates, recurrent, out), []
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, recurrent, out = saved
         n = self.size
-        weight_x, weight_h = self.weight_x.detach(), self.weight_h.detach()
         d_x_gates, d_h_gates = gates.new_empty(2, len(x), len(gates), 3 * n)
         d_out, carry = grad.transpose(0, 1), torch.zeros_like(out[0])
         r, z, new = gates.split(n, dim=2)
@@ -300,8 +315,8 @@ class Gru(Recurrent):
             torch.mul(d, change, out=dx_z[t]).mul_(z).mul_(keep)
             dh_open[t].copy_(dx_open[t])
             torch.mul(dx_new[t], r, out=dh_new[t])
-            torch.addmm(torch.mul(d, z, out=of_z), dh[t], weight_h, out=carry)
-        return d_x_gates @ weight_x, [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
+            torch.addmm(torch.mul(d, z, out=of_z), dh[t], self.weight_h, out=carry)
+        return [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
 
 
 # --------------------------------------------------------------------------- torch's kernels
