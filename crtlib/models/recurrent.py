@@ -25,6 +25,9 @@ SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
 TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
 FUSED = frozenset({"cuda"})
 """Kinds of device with one kernel for a whole recurrence (cuDNN); elsewhere a scan is faster."""
+CACHED = 2**17
+"""Numbers that a backward pass prepares at once, for as many steps as that is: few operators where
+the steps are small, and nothing that leaves the cache where they are large."""
 
 
 class _Scan(torch.autograd.Function):
@@ -47,13 +50,16 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, *_ = ctx.saved_tensors
-        dx, pairs = ctx.cell.scan_backward(x, grad, ctx.saved)
+        with torch.inference_mode():
+            pairs = ctx.cell.scan_backward(x, grad, ctx.saved)
+        # The first pair is that of the input, whose gradient is autograd's: no inference tensor.
+        dx = pairs[0][1] @ ctx.cell.weights()[0].detach()[:, : ctx.cell.inputs]
         if ctx.sink is not None:
             ctx.sink(pairs)
             return None, None, dx, *([None] * len(ctx.cell.weights()))
         grads = []
-        for a, g in pairs:  # both (batch, time, ·), stored time first
-            a, g = a.transpose(0, 1).flatten(0, 1), g.transpose(0, 1).flatten(0, 1)
+        for a, g in pairs:  # both (batch, time, ·)
+            a, g = a.flatten(0, 1), g.flatten(0, 1)
             grads += [g.T @ a, g.sum(0)]
         return None, None, dx, *grads
 
@@ -95,6 +101,22 @@ class Recurrent(nn.Module):
             if x.device.type in FUSED and self.initial is None:
                 return self.fused(x)
             return _Scan.apply(self, self.sink, x, *self.weights())
+
+    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
+        """Outputs (batch, time, hidden) from ``state``, the state after the last step, and what
+        ``scan_backward`` needs.
+
+        In inference mode, as its many small operators then cost a tenth less; what leaves it and
+        may meet autograd is made outside.
+        """
+        out = x.new_empty(x.shape[1] + 1, len(x), self.size)  # [t] is the output before step t
+        with torch.inference_mode():
+            saved, more = self._steps(x, state, out)
+        return out[1:].transpose(0, 1), (out[-1], *(last.clone() for last in more)), saved
+
+    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
+        """Fill ``out``; what the backward pass needs, and what else than the output is carried."""
+        raise NotImplementedError
 
     def fused(self, x: Tensor) -> Tensor:
         """The forward pass in torch's own kernel, whose backward pass gives what ``sink`` needs.
@@ -141,14 +163,12 @@ class Lstm(Recurrent):
         gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
         return out
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
+    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
         n = self.size
         w_x, w_h = self.weight.split([self.inputs, n], dim=1)
         gates = F.linear(x.transpose(0, 1), w_x, self.bias)  # (time, batch, 4 hidden)
-        time, batch, _ = gates.shape
-        cells = gates.new_empty(time + 1, batch, n)  # [t] is the cell before step t
-        tanhs = gates.new_empty(time, batch, n)
-        out = gates.new_empty(time + 1, batch, n)  # [t] is the output before step t
+        cells = torch.empty_like(out)  # [t] is the cell before step t
+        tanhs = torch.empty_like(out[1:])
         if state is None:
             out[0].zero_(), cells[0].zero_()
         else:
@@ -156,14 +176,14 @@ class Lstm(Recurrent):
         w_h, outs, cell, tanh, gate = w_h.T, *map(torch.unbind, (out, cells, tanhs, gates))
         open_ = gates[..., : 3 * n].unbind()
         o, i, f, g = map(torch.unbind, gates.split(n, dim=2))
-        for t in range(time):
+        for t in range(len(gate)):
             gate[t].addmm_(outs[t], w_h)
             open_[t].sigmoid_()
             g[t].tanh_()
             torch.mul(f[t], cell[t], out=cell[t + 1]).addcmul_(i[t], g[t])
             torch.tanh(cell[t + 1], out=tanh[t])
             torch.mul(o[t], tanh[t], out=outs[t + 1])
-        return out[1:].transpose(0, 1), (out[-1], cells[-1]), (gates, cells, tanhs, out)
+        return (gates, cells, tanhs, out), [cells[-1]]
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs, in
@@ -174,32 +194,43 @@ class Lstm(Recurrent):
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, cells, tanhs, out = saved
-        n = self.size
-        w_x, w_h = self.weight.detach().split([self.inputs, n], dim=1)
-        d_gates = torch.empty_like(gates)
+        time, batch, n = tanhs.shape
+        w_h = self.weight[:, self.inputs :]
+        d_gates = gates.new_empty(batch, time, 4 * n)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-        d_cell, work = torch.zeros_like(cells[0]), torch.empty_like(gates[0])
-        w_o, w_i, _, w_g = work.split(n, dim=1)
-        w_open, w_cell, wide = work[:, : 3 * n], work[:, n:].unflatten(1, (3, n)), d_cell[:, None]
-        dg, do, tanh = d_gates.unbind(), d_out.unbind(), tanhs.unbind()
-        o, i, f, g = gates.split(n, dim=2)
-        by_cell = torch.stack([g, cells[:-1], i], dim=2).unbind()  # the factors of i, f and g
-        open_, d_open, d_g = (x.unbind() for x in (gates[..., : 3 * n], d_gates[..., : 3 * n],
-                                                   d_gates[..., 3 * n :]))  # fmt: skip
-        o, f, g = o.unbind(), f.unbind(), g.unbind()
-        for t in range(len(do) - 1, -1, -1):
-            if t + 1 < len(do):
-                do[t].addmm_(dg[t + 1], w_h)
-            torch.mul(do[t], o[t], out=w_o)
-            d_cell.add_(TANH_BACKWARD(w_o, tanh[t], grad_input=w_i))
-            torch.mul(do[t], tanh[t], out=w_o)
-            torch.mul(wide, by_cell[t], out=w_cell)
-            d_cell.mul_(f[t])
-            SIGMOID_BACKWARD(w_open, open_[t], grad_input=d_open[t])
-            TANH_BACKWARD(w_g, g[t], grad_input=d_g[t])
-        inputs = torch.cat([x.transpose(0, 1), out[:-1]], dim=2)  # (time, batch, inputs + hidden)
-        d_x = (d_gates @ w_x).transpose(0, 1)
-        return d_x, [(inputs.transpose(0, 1), d_gates.transpose(0, 1))]
+        d_cell = torch.zeros_like(cells[0])
+        wide = d_cell[None]
+        do, dg = d_out.unbind(), d_gates.unbind(1)
+        d_each = d_gates.unflatten(2, (4, n)).permute(1, 2, 0, 3)  # (time, 4, batch, hidden)
+        d_o, d_rest = d_each[:, 0].unbind(), d_each[:, 1:].unbind()
+        forget = gates[..., 2 * n : 3 * n].unbind()
+        several = min(time, max(1, CACHED // (5 * batch * n)))
+        store = gates.new_empty(several, 5, batch, n)
+        for first in reversed(range(0, time, several)):
+            steps = slice(first, min(first + several, time))
+            by = self._slopes(gates[steps], cells[steps], tanhs[steps], store)
+            prepared = list(zip(range(time)[steps], *by, strict=True))
+            for t, to_cell, of_o, of_rest in reversed(prepared):
+                if t + 1 < time:
+                    do[t].addmm_(dg[t + 1], w_h)
+                d_cell.addcmul_(do[t], to_cell)
+                torch.mul(do[t], of_o, out=d_o[t])
+                torch.mul(wide, of_rest, out=d_rest[t])
+                d_cell.mul_(forget[t])
+        inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
+        return [(inputs, d_gates)]
+
+    def _slopes(self, gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
+        """Of each of a few steps: the derivative of the output by the cell and by o, and that of
+        the cell by i, f and g, where o to g are before their sigmoid or tanh."""
+        o, i, f, g = gates.split(tanhs.shape[2], dim=2)
+        by_cell, by_o, by_i, by_f, by_g = store[: len(gates)].unbind(1)
+        TANH_BACKWARD(o, tanhs, grad_input=by_cell)
+        SIGMOID_BACKWARD(tanhs, o, grad_input=by_o)
+        SIGMOID_BACKWARD(g, i, grad_input=by_i)
+        SIGMOID_BACKWARD(cells, f, grad_input=by_f)
+        TANH_BACKWARD(i, g, grad_input=by_g)
+        return by_cell.unbind(), by_o.unbind(), store[: len(gates), 2:].unbind()
 
 
 class Gru(Recurrent):
@@ -246,37 +277,34 @@ class Gru(Recurrent):
         gates.register_hook(pairs)
         return out
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
+    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
         n = self.size
         gates = F.linear(x.transpose(0, 1), self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
-        time, batch, _ = gates.shape
-        out = gates.new_empty(time + 1, batch, n)
         out[0] = 0 if state is None else state[0]
-        recurrent = gates.new_empty(time, batch, n)  # what the reset gate multiplies
+        recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
         open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
         outs, recurrents, w_h = out.unbind(), recurrent.unbind(), self.weight_h.T
-        from_h = gates.new_empty(batch, 3 * n)
+        from_h = gates.new_empty(len(x), 3 * n)
         h_open, h_new = from_h.split([2 * n, n], dim=1)
-        for t in range(time):
+        for t in range(len(open_)):
             torch.addmm(self.bias_h, outs[t], w_h, out=from_h)
             open_[t].add_(h_open).sigmoid_()
             recurrents[t].copy_(h_new)
             new[t].addcmul_(r[t], h_new).tanh_()
             torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
-        return out[1:].transpose(0, 1), (out[-1],), (gates, recurrent, out)
+        return (gates, recurrent, out), []
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, recurrent, out = saved
         n = self.size
-        weight_x, weight_h = self.weight_x.detach(), self.weight_h.detach()
-        d_x_gates, d_h_gates = torch.empty_like(gates), torch.empty_like(gates)
+        d_x_gates, d_h_gates = gates.new_empty(2, len(x), len(gates), 3 * n)
         d_out, carry = grad.transpose(0, 1), torch.zeros_like(out[0])
         r, z, new = gates.split(n, dim=2)
         keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, out[:-1] - new
         of_z = torch.empty_like(carry)
-        dx_r, dx_z, dx_new = map(torch.unbind, d_x_gates.split(n, dim=2))
-        dh, dh_new = d_h_gates.unbind(), d_h_gates[..., 2 * n :].unbind()
-        dx_open, dh_open = (d[..., : 2 * n].unbind() for d in (d_x_gates, d_h_gates))
+        dx_r, dx_z, dx_new = (d.unbind(1) for d in d_x_gates.split(n, dim=2))
+        dh, dh_new = d_h_gates.unbind(1), d_h_gates[..., 2 * n :].unbind(1)
+        dx_open, dh_open = (d[..., : 2 * n].unbind(1) for d in (d_x_gates, d_h_gates))
         parts = (r, z, keep, flat, shut, change, recurrent, d_out)
         steps = list(zip(*map(torch.unbind, parts), strict=True))
         for t in range(len(steps) - 1, -1, -1):
@@ -287,10 +315,8 @@ class Gru(Recurrent):
             torch.mul(d, change, out=dx_z[t]).mul_(z).mul_(keep)
             dh_open[t].copy_(dx_open[t])
             torch.mul(dx_new[t], r, out=dh_new[t])
-            torch.addmm(torch.mul(d, z, out=of_z), dh[t], weight_h, out=carry)
-        pairs = [(x, d_x_gates.transpose(0, 1)), (out[:-1].transpose(0, 1),
-                 d_h_gates.transpose(0, 1))]  # fmt: skip
-        return (d_x_gates @ weight_x).transpose(0, 1), pairs
+            torch.addmm(torch.mul(d, z, out=of_z), dh[t], self.weight_h, out=carry)
+        return [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
 
 
 # --------------------------------------------------------------------------- torch's kernels

@@ -144,8 +144,6 @@ class Outer:
                 pairs = [(rows, part) for part in _parts(columns * factors, rows.dtype)]
         grad = gradient(self.parameter)
         for rows, columns in pairs:
-            if rows.transpose(0, 1).is_contiguous():  # of a recurrence: time first
-                rows, columns = rows.transpose(0, 1), columns.transpose(0, 1)
             rows, columns = rows.flatten(0, 1).mT, columns.flatten(0, 1)
             if self.bias is None and rows.dtype == grad.dtype:
                 grad.addmm_(rows, columns)

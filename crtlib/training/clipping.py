@@ -242,8 +242,9 @@ def _head_and_loss(
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits is w * d; w goes to the narrow side.
         w = w[:, None].to(x.dtype)
-        d_h[rows, :time] = (d @ weight[:, :width]).mul_(w).unflatten(0, (-1, time))
-        d, x = d.unflatten(0, (-1, time)), x.mul_(w).unflatten(0, (-1, time))
+        parts = (d @ weight[:, :width], d, x.mul_(w))
+        of_h, d, x = (part.unflatten(0, (-1, time)) for part in parts)
+        torch.mul(of_h, w.view(-1, time, 1), out=d_h[rows, :time])
         match learns:
             case (None, None):
                 pass

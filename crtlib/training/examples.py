@@ -60,6 +60,7 @@ class Examples:
         lengths = lengths.to(tokens.device)
         lengths, order = lengths.sort(descending=True, stable=True)
         tokens = tokens[order]
+        masked = targets is not None
         if targets is None:
             if not interface.is_causal(model):
                 raise ValueError("targets=None: must be given for a masked language model")
@@ -73,11 +74,11 @@ class Examples:
         width = extents[0] if extents else 0
         inputs, targets = inputs[:, :width], targets[:, :width]
         real = torch.arange(width, device=tokens.device) < lengths[:, None]
-        counted = real & (targets != IGNORED)
+        counted = real & (targets != IGNORED) if masked else real
         weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))
         if reduction == "mean":
             weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
-        inputs, targets = inputs.masked_fill(~real, 0), targets.masked_fill(~counted, 0)
+        inputs, targets = inputs * real, targets * counted
         if width == 0:  # no example has a target: nothing to learn, and nothing to run
             return Examples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
         return Examples(inputs, targets, weights, lengths, extents, order)

@@ -65,7 +65,7 @@ class Book:
         first = self.squares[0][1]
         total = torch.zeros(self.batch, dtype=torch.float64, device=first.device)
         for span, square in self.squares:
-            total[span] += square
+            total[span].add_(square)  # not +=, which copies the sum onto itself
         return total.clamp_min(0).sqrt().to(first.dtype)
 
     def add_clipped(self, factors: Tensor) -> None:

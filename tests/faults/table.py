@@ -110,7 +110,7 @@ CLIPPING = rows(
     ("a parameter used outside of its layer passes", "recording:Book.backward",
      "if p.grad is not None:", "if False:",
      "test_parameter_used_outside_of_its_layer_is_not_left_unclipped"),
-    ("a head's blocks forgotten", "recording:Book.norms", "total[span] += square",
+    ("a head's blocks forgotten", "recording:Book.norms", "total[span].add_(square)",
      "total[span] = square", f"{CLIPPED}[lstm-mean-64]"),
     ("gradients of a tied embedding rounded in the cross term", "cross",
      "columns.to(grads.dtype), grads.mT", "columns, grads.to(columns.dtype).mT",
