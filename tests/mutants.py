@@ -4,7 +4,8 @@ mutmut changes each function of a module in every small way it knows (a number, 
 argument, a text) and runs the module's own tests against each. What they let pass is listed: a gap
 in the tests, or a change that makes no difference. ``--sample N`` tries N mutants of each module,
 drawn at random, and gives the score with its 95 % interval; ``--only`` tries those that are named.
-It works in a copy, under ``_build/mutants``.
+``--but`` leaves slow tests out: what only they would notice then counts as let pass. It works in a
+copy, under ``_build/mutants``.
 """
 
 import argparse
@@ -33,7 +34,10 @@ MODULES = {
 """Each module with the file of its tests."""
 SETTINGS = """[mutmut]
 source_paths=crtlib/{module}.py
-pytest_add_cli_args_test_selection=tests/{tests}.py
+pytest_add_cli_args_test_selection=
+    tests/{tests}.py
+    -k
+    {but}
 """
 TOOL = ROOT / "_build" / "mutmut"
 """mutmut is kept apart: its wheel brings a package "tests", which would hide ours."""
@@ -53,7 +57,7 @@ def install():
         shutil.rmtree(TOOL / "tests", ignore_errors=True)
 
 
-def copy(name, folder):
+def copy(name, folder, but):
     """The library and one file of tests, with mutmut's settings; the module itself it writes."""
     module, tests = MODULES[name]
     shutil.rmtree(folder, ignore_errors=True)
@@ -63,7 +67,7 @@ def copy(name, folder):
             shutil.copytree(ROOT / part, place / part, ignore=ignore)
         shutil.copy(ROOT / "pyproject.toml", place)
     (folder / "mutants" / "crtlib" / f"{module}.py").unlink()
-    (folder / "setup.cfg").write_text(SETTINGS.format(module=module, tests=tests))
+    (folder / "setup.cfg").write_text(SETTINGS.format(module=module, tests=tests, but=but))
 
 
 def drawn(names: Iterable[str], sample: int, seed: int) -> list[str]:
@@ -89,6 +93,7 @@ def main():
     parser.add_argument("--sample", type=int, default=10**9, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--only", nargs="*", default=[], help="the ends of mutants' names")
+    parser.add_argument("--but", nargs="*", default=[], help="parts of the names of tests")
     options = parser.parse_args()
     install()
     environment = os.environ | {"PYTHONPATH": str(TOOL), "OMP_NUM_THREADS": "1"}
@@ -96,7 +101,7 @@ def main():
         if name not in MODULES:
             parser.error(f"{name}: must be one of {', '.join(MODULES)}")
         folder = ROOT / "_build" / "mutants" / name
-        copy(name, folder)
+        copy(name, folder, f"not ({' or '.join(options.but)})" if options.but else "test")
 
         def python(code, *arguments, folder=folder, **kept):
             command = [sys.executable, "-c", code, *arguments]

@@ -19,6 +19,7 @@ from crtlib import __main__ as cli
 from crtlib.accounting import accountants, confidentiality, ledger
 from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
 from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.screening import dedup, policies
 from crtlib.screening.prepare import prepare
 from crtlib.screening.redact import redact
@@ -562,6 +563,32 @@ def test_edges_of_gamma():
         confidentiality.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=DELTA)
         == math.inf
     )
+
+
+def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
+    event, options = SampledGaussian(0.1, 2.0, 100), {"accountant": "rdp"}
+    gamma, delta2 = MissRate.measured(3, 200), MissRate.measured(0, 50)
+    for relation in ("add_or_remove", "replace"):
+        options["neighbouring_relation"] = relation
+        given = {"gamma": gamma, "delta2": delta2, "unit": "turn", "public": "lengths"}
+        found = confidentiality.crt_guarantee(event, delta=DELTA, **given, **options)
+        rates = {"gamma": gamma.bound, "delta": DELTA}
+        assert found == Guarantee(
+            confidentiality.bayes_at_fixed_delta(event, **rates, **options),
+            delta=DELTA + delta2.bound,
+            unit="one secret in one turn",
+            neighbours=relation,
+            accountant="rdp",
+            kind="Bayesian confidentiality",
+            gamma=gamma,
+            delta2=delta2,
+            public="lengths",
+        )
+    for rate in (0.0, 1e-9):  # as good as never missed: the profile is read beyond delta = 1
+        never = {"gamma": MissRate(rate), "delta2": MissRate(1.0), "delta": DELTA, "unit": "turn"}
+        found = confidentiality.crt_guarantee(SampledGaussian(1, 40.0, 100), **never)
+        assert (found.epsilon, found.delta, found.public) == (0, 1, "")
+        assert (found.neighbours, found.accountant) == ("replace", "pld")
 
 
 def test_single_secrets():
