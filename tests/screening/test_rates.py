@@ -247,6 +247,40 @@ def test_the_json_form_is_that_of_summary_and_certificate():
     }  # fmt: skip
 
 
+def test_what_was_written_is_read_again():
+    found = rates.rates(POINTS, policies.regex(), policies.everything, judged=2)
+    again = rates.from_json(json.loads(json.dumps(found.to_json())), judged=2)
+    assert again.by_kind == found.by_kind and len(found.by_kind) > 1
+    assert (again.miss, again.trace, again.public) == (found.miss, found.trace, found.public)
+    assert again.judged == 2 and rates.from_json(found.to_json()).judged == 1
+    users = len({p.user for p in POINTS})
+    assert found.labels_json() == {
+        "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
+        "judged": 2, "alpha": 0.0125, "left_out": 0,
+    }  # fmt: skip
+    assert found.miss.of == users
+
+
+def test_a_rate_is_said_in_words():
+    assert str(rates.UNKNOWN) == "unknown: no labels"
+    assert str(rates.assumed(0.25)) == "at most 25.00 % (assumed)"
+    assert str(Rate(0, 9, 0.0, "policy")) == "at most 0.00 % (policy)"
+    assert str(Rate(1, 8, 0.52651, "one_per_cluster")) == "1 of 8 (12.50 %), at most 52.66 %"
+    assert str(Rate(0, 8, 1.0, "one_per_cluster")) == "0 of 8 (0.00 %), at most 100.00 %"
+    assert rates.assumed(0.1) == Rate(0, 0, 0.1, "assumed") and rates.assumed(1).upper == 1
+    assert rates.assumed(0).upper == 0
+
+
+def test_the_table_names_each_rate_and_what_it_counts():
+    miss, trace = Rate(1, 8, 0.52651, "one_per_cluster"), Rate(8, 8, 1.0, "one_per_cluster")
+    assert rates.Rates(miss, trace, rates.UNKNOWN, cluster="dialogue").table().splitlines() == [
+        "one secret a dialogue, 8 dialogues          count     of     rate   at most",
+        "miss    a value passed over by pi               1      8  12.50 %   52.66 %",
+        "trace   the redacted point still differs        8      8 100.00 %  100.00 %",
+        "public  a secret trained on without noise       0      0        -  100.00 %",
+    ]
+
+
 def test_the_table_fits_a_terminal_and_rounds_bounds_upwards():
     some = points(*(f"[{n}]" for n in range(400)))
     table = rates.rates(some, policies.oracle, policies.none).table()
