@@ -46,6 +46,10 @@ MAKE = (
     "from mutmut import __main__ as m; "
     "m.copy_src_dir(); m.copy_also_copy_files(); m.setup_source_paths(); m.create_mutants(1)"
 )
+SHOW = (
+    "import sys; from mutmut import __main__ as m\n"
+    "for one in sys.argv[1:]: print(m.get_diff_for_mutant(one, path=m.find_mutant(one).path))"
+)
 KILLED = {"killed", "timeout", "segfault"}
 
 
@@ -119,11 +123,9 @@ def main():
         after = statuses()
         found = {one: after[one] for one in names}
         print(score(name, len(every), found), flush=True)
-        for one in names:
-            if found[one] != "killed":
-                print(f"  {found[one]}")
-                diff = python(RUN, "show", one, capture_output=True).stdout
-                print("\n".join(f"    {line}" for line in diff.splitlines()), flush=True)
+        left = [one for one in names if found[one] != "killed"]
+        print("".join(f"  {found[one]}: {one}\n" for one in left), end="", flush=True)
+        python(SHOW, *left)
 
 
 if __name__ == "__main__":

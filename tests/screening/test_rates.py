@@ -258,7 +258,7 @@ def test_what_was_written_is_read_again():
         "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
         "judged": 2, "alpha": 0.0125, "left_out": 0,
     }  # fmt: skip
-    assert found.miss.of == users
+    assert found.miss.of == users and found.trace.all[1] == sum(len(p.secrets) for p in POINTS)
 
 
 def test_a_rate_is_said_in_words():
@@ -300,7 +300,10 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rates.rates(POINTS, policies.none, policies.none, judged=0), "judged=0: must be"),
+        (
+            lambda: rates.rates(POINTS, policies.none, policies.none, judged=0),
+            "judged=0: must be at least 1",
+        ),
         (lambda: rates.rates(POINTS, policies.none, policies.none, cluster="x"), "cluster='x'"),
         (lambda: rates.assumed(1.5), r"rate=1.5: must be in \[0, 1\]"),
     ],
