@@ -274,7 +274,10 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: SampledGaussian(0.1, 1, 2.5), "steps=2.5: must be a whole number"),
         (lambda: ledger.epsilon([], delta=0), "delta=0: must be in (0, 1)"),
         (lambda: ledger.epsilon([], delta=1.0), "delta=1.0: must be in (0, 1)"),
-        (lambda: ledger.epsilon([], delta=0.1, accountant="gdp"), "must be one of pld, rdp"),
+        (
+            lambda: ledger.epsilon([], delta=0.1, accountant="gdp"),
+            "accountant='gdp': must be one of pld",
+        ),
         (
             lambda: ledger.epsilon([], delta=0.1, neighbouring_relation="swap"),
             "neighbouring_relation='swap': must be one of add_or_remove, replace",
