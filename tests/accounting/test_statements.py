@@ -108,7 +108,7 @@ def test_a_value_is_guessed_at_most_as_often_as_is_said():
         delta = max(indistinguishability(w, silent, epsilon=epsilon) for w in worlds)
         bound = statements.value_guess(epsilon, delta=delta, prior=float(prior.max()))
         assert right <= bound + 1e-12
-    assert statements.value_guess(800.0, delta=0.0, prior=0.5) == 1.0
+    assert statements.value_guess(800.0, delta=0.1, prior=0.5) == 1.0
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.0, 1.7, 2.5, 3.0])
@@ -222,6 +222,21 @@ def test_one_copy_is_proposition_6(relation):
         for bound in (statements.repeated_value, statements.repeated_value_independent):
             found = bound(event, copies=1, trace_rate=gamma, **options)
             assert exact * (1 - 1e-4) <= found <= exact * 1.004
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_copies_that_are_mostly_in_clear(relation):
+    """More than one of two on average: the corners are none or both, and one or both."""
+    event, options = SampledGaussian(1, 20, 4), {"copies": 2, "delta": 1e-5, **relation}
+    (way,) = relation.values()
+    curves = {k: statements.polygon(ledger.profile(event, "pld", way, k), 1e-5) for k in (1, 2)}
+    corners = {0: 0.25, 2: 0.75}, {1: 0.5, 2: 0.5}
+    worst = max(statements.Mixture(law, curves).epsilon(1e-5) for law in corners)
+    assert statements.repeated_value(event, trace_rate=0.75, **options) == worst
+    both = ledger.epsilon(event, delta=1e-5, group=2, **relation)  # always in clear: a group
+    for bound in (statements.repeated_value, statements.repeated_value_independent):
+        found = bound(event, trace_rate=1.0, **options)
+        assert worst < both * (1 - 1e-4) <= found <= both * 1.004
 
 
 def polygon(p, q):
