@@ -122,6 +122,8 @@ def main():
         python(RUN, "run", "--max-children", str(options.jobs), *names, capture_output=True)
         after = statuses()
         found = {one: after[one] for one in names}
+        if "not checked" in found.values():
+            sys.exit(f"{name}: mutmut did not finish, or the tests fail without a mutant")
         print(score(name, len(every), found), flush=True)
         left = [one for one in names if found[one] != "killed"]
         print("".join(f"  {found[one]}: {one}\n" for one in left), end="", flush=True)
