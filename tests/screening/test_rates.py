@@ -217,6 +217,17 @@ def test_flags_that_are_known_already_are_not_asked_for_again():
     assert known == fresh and calls[next(p.id for p in POINTS if not p.secrets)] == 2
 
 
+def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
+    pi = policies.miss(policies.regex(), 0.3, 0)
+    made = rates.Counter(pi, policies.none, seed=3)
+    for batch in (POINTS[:50], POINTS[50:]):
+        made.add(batch)
+    assert made.rows == rates.judge(POINTS, pi, policies.none, seed=3)
+    assert made.rates() == rates.rates(POINTS, pi, policies.none, seed=3)
+    assert made.rates().points == len(POINTS)
+    assert made.rows[0].order != rates.judge(POINTS, pi, policies.none)[0].order
+
+
 # --------------------------------------------------------------------------- without labels
 def test_without_labels_nothing_is_known_but_of_the_policy_that_flags_everything():
     bare = [Point(p.id, p.user, p.text) for p in POINTS]
