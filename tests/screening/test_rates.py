@@ -83,6 +83,15 @@ def test_a_policy_that_reads_the_context_is_judged_on_the_neighbour():
     assert (found.miss.count, found.trace.count) == (0, 1)
 
 
+def test_what_a_policy_flags_beside_the_secret_leaves_no_trace():
+    """It is redacted in the neighbour as well, as the policy speaks of it there."""
+    both = flagging("both", lambda p: (*p.secrets, Secret("x", len(p.text) - 2, len(p.text))))
+    (point,) = points("pin [77] ok")
+    assert rates.rates([point], both, both).trace.count == 0
+    only = flagging("only", lambda p: (Secret("x", 0, 3), *p.secrets))
+    assert rates.rates([point], only, only).trace.count == 0
+
+
 def test_a_point_that_holds_a_mask_already_is_not_public():
     some = points(f"{MASK} said [7351]")
     assert rates.rates(some, policies.none, policies.none).public.count == 0
