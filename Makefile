@@ -66,8 +66,8 @@ test: .venv/.installed ## run the tests
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
 
-mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way; list what its tests let pass
-	@$(BIN)/python tests/mutants.py $(MODULES) --jobs $(JOBS)
+mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way, or in SAMPLE=50; list what its tests let pass
+	@$(BIN)/python tests/mutants.py $(MODULES) --jobs $(JOBS) $(if $(SAMPLE),--sample $(SAMPLE))
 
 kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills

@@ -25,6 +25,7 @@ import pandas as pd
 from scipy.stats import beta
 from scipy.stats import t as student
 
+from crtlib.experiments import tables
 from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import Judged
@@ -162,13 +163,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
-    from crtlib.experiments import store
-
     started = time.perf_counter()
     made = table(args.draws)
     seconds = time.perf_counter() - started
-    origin = store.provenance(profile="coverage", device="cpu", seconds=seconds)
-    store.record(made.assign(seed=0, **origin), args.out)
+    origin = tables.provenance(profile="coverage", device="cpu", seconds=seconds)
+    tables.record(made.assign(seed=0, **origin), args.out)
     wide = made.pivot_table("coverage", ["corpus", "policy", "rate", "bound"], "dialogues")
     print(wide.to_string(float_format=lambda x: f"{100 * x:.1f}"))
     ours = made[made.bound == "one a user"].coverage

@@ -305,8 +305,8 @@ def _three(judged: Sequence[Judged], pi: Policy, pi_c: Policy, alpha: float) -> 
     found = {name: _rate(name, judged, alpha) if judged else UNKNOWN for name in NAMES}
     certain = Rate(0, found["miss"].of, 0.0, "policy")
     if pi.total:
-        found |= {"miss": certain, "trace": certain}
-    return found | ({"public": certain} if pi.total or pi_c.total else {})
+        return dict.fromkeys(NAMES, certain)
+    return found | ({"public": certain} if pi_c.total else {})
 
 
 def rates(

@@ -19,6 +19,7 @@ from crtlib import __main__ as cli
 from crtlib.accounting import accountants, confidentiality, ledger
 from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
 from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.screening import dedup, policies
 from crtlib.screening.prepare import prepare
 from crtlib.screening.redact import redact
@@ -564,6 +565,32 @@ def test_edges_of_gamma():
     )
 
 
+def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
+    event, options = SampledGaussian(0.1, 2.0, 100), {"accountant": "rdp"}
+    gamma, delta2 = MissRate.measured(3, 200), MissRate.measured(0, 50)
+    for relation in ("add_or_remove", "replace"):
+        options["neighbouring_relation"] = relation
+        given = {"gamma": gamma, "delta2": delta2, "unit": "turn", "public": "lengths"}
+        found = confidentiality.crt_guarantee(event, delta=DELTA, **given, **options)
+        rates = {"gamma": gamma.bound, "delta": DELTA}
+        assert found == Guarantee(
+            confidentiality.bayes_at_fixed_delta(event, **rates, **options),
+            delta=DELTA + delta2.bound,
+            unit="one secret in one turn",
+            neighbours=relation,
+            accountant="rdp",
+            kind="Bayesian confidentiality",
+            gamma=gamma,
+            delta2=delta2,
+            public="lengths",
+        )
+    for rate in (0.0, 1e-9):  # as good as never missed: the profile is read beyond delta = 1
+        never = {"gamma": MissRate(rate), "delta2": MissRate(1.0), "delta": DELTA, "unit": "turn"}
+        found = confidentiality.crt_guarantee(SampledGaussian(1, 40.0, 100), **never)
+        assert (found.epsilon, found.delta, found.public) == (0, 1, "")
+        assert (found.neighbours, found.accountant) == ("replace", "pld")
+
+
 def test_single_secrets():
     assert confidentiality.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
     assert confidentiality.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (
@@ -598,6 +625,41 @@ def test_extreme_epsilons_do_not_overflow():
 EVENT = SampledGaussian(0.1, 1.0, 10)
 
 
+def account(**changes):
+    run = {"delta": 1e-5, "batch_size": 1000, "points": 1000, "epochs": 3, "noise_multiplier": 40.0}
+    return confidentiality.account(**run | changes)
+
+
+def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
+    event, replaced = SampledGaussian(1, 40.0, 3), {"neighbouring_relation": "replace"}
+    epsilon = ledger.epsilon(event, delta=1e-5, **replaced)
+    plain = {
+        "noise_multiplier": 40.0, "epsilon": epsilon, "delta": 1e-5, "gamma": 1.0, "delta2": 0.0,
+        "confidentiality_epsilon": epsilon, "confidentiality_delta": 1e-5, **replaced,
+        "neighbours": "one data point replaced (antipodal pair, proved the worst)",
+        "accountant": "pld", "sampling_probability": 1.0, "steps": 3,
+    }  # fmt: skip
+    assert account() == plain
+    paper = {"accountant": "rdp", "neighbouring_relation": "add_or_remove"}
+    event = SampledGaussian(0.3, 4.0, 9)
+    amplified = confidentiality.bayes_at_fixed_delta(event, gamma=0.1, delta=1e-5, **paper)
+    told = account(
+        batch_size=300, epochs=2.5, noise_multiplier=4.0, gamma=0.1, delta2=0.02, **paper
+    )
+    assert told == plain | paper | {
+        "noise_multiplier": 4.0, "epsilon": ledger.epsilon(event, delta=1e-5, **paper),
+        "gamma": 0.1, "delta2": 0.02, "confidentiality_epsilon": amplified,
+        "confidentiality_delta": 0.02001, "neighbours": "one data point added or removed",
+        "sampling_probability": 0.3, "steps": 9,
+    }  # fmt: skip
+    sigma = ledger.noise_multiplier(
+        epsilon=0.5, delta=1e-5, sampling_probability=1, steps=3, **replaced
+    )
+    found = account(noise_multiplier=None, epsilon=0.5)
+    assert found["noise_multiplier"] == sigma and 0.4999 < found["epsilon"] <= 0.5
+    assert account(delta2=0.99999999)["confidentiality_delta"] == 1
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -615,7 +677,55 @@ EVENT = SampledGaussian(0.1, 1.0, 10)
             ),
             "delta2=0.2: must be at most gamma=0.1",
         ),
-        (lambda: hockey_stick([1], [0.5, 0.5], epsilon=0), "must list the same outcomes"),
+        (
+            lambda: hockey_stick([1], [0.5, 0.5], epsilon=0),
+            "q: has shape (2,), p has (1,): must list the same outcomes",
+        ),
+        (
+            lambda: hockey_stick([0.5, 0.5], [-0.5, 1.5], epsilon=0),
+            "sum of q=1.0: must be 1, of probabilities that are at least 0",
+        ),
+        (lambda: confidentiality.bayes_amplify(-1, delta=0.1, gamma=1), "epsilon=-1: must be at l"),
+        (
+            lambda: confidentiality.group_naive([1, -1], delta=0.1),
+            "epsilons=-1.0: must be at least",
+        ),
+        (lambda: confidentiality.crt_group(1, delta=0.1, missed=-1), "missed=-1: must be a whole"),
+        (
+            lambda: confidentiality.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=2),
+            "delta2=2: must be in [0, 1]",
+        ),
+        (
+            lambda: confidentiality.group_delta(EVENT, group=1, epsilon=-1),
+            "epsilon=-1: must be at least 0",
+        ),
+        (
+            lambda: confidentiality.group_delta(EVENT, group=1.5, epsilon=1),
+            "group=1.5: must be a whole number, at least 0",
+        ),
+        (
+            lambda: confidentiality.bayes_at_fixed_delta(EVENT, gamma=2, delta=0.1),
+            "gamma=2: must be in [0, 1]",
+        ),
+        (
+            lambda: confidentiality.bayes_at_fixed_delta(EVENT, gamma=1, delta=0.1, delta2=-1),
+            "delta2=-1: must be in [0, 1]",
+        ),
+        (
+            lambda: confidentiality.bayes_at_fixed_delta(EVENT, gamma=1, delta=1),
+            "delta=1: must be in (0, 1)",
+        ),
+        (lambda: account(points=0), "points=0: must be at least 1"),
+        (lambda: account(batch_size=0), "batch_size=0: must be above 0, at most 1000 points"),
+        (lambda: account(batch_size=1001), "batch_size=1001: must be above 0, at most 1000 points"),
+        (lambda: account(epochs=0), "epochs=0: must be positive"),
+        (lambda: account(epochs=math.inf), "epochs=inf: must be positive"),
+        (lambda: account(gamma=-1), "gamma=-1: must be in [0, 1]"),
+        (lambda: account(delta2=1), "delta2=1: must be in [0, 1)"),
+        (lambda: account(delta=0), "delta=0: must be in (0, 1)"),
+        (lambda: account(noise_multiplier=None), "epsilon, noise_multiplier: give one of the two"),
+        (lambda: account(noise_multiplier=0), "noise_multiplier=0: must be positive and at most"),
+        (lambda: account(noise_multiplier=1e101), "noise_multiplier=1e+101: must be positive and"),
         (lambda: hockey_stick([0.5, 0.6], [0.5, 0.5], epsilon=0), "sum of p=1.1: must be 1"),
         (
             lambda: confidentiality.group_epsilon(EVENT, group=-1, delta=0.1),

@@ -107,6 +107,56 @@ def test_composition_of_phases():
     )
 
 
+def test_each_event_may_have_a_group_of_its_own():
+    """k points in every step of a Gaussian: k times the shift, as if the noise were a k-th."""
+    events = [SampledGaussian(1, 10, 50), SampledGaussian(1, 20, 100)]
+
+    def spent(events, **options):
+        return ledger.epsilon(events, delta=DELTA, **options)
+
+    shifted = [SampledGaussian(1, 5, 50), SampledGaussian(1, 20, 100)]
+    for relation in ledger.RELATIONS:
+        way = {"neighbouring_relation": relation}
+        assert spent(events, group=(2, 1), **way) == pytest.approx(spent(shifted, **way), rel=1e-9)
+    assert spent(events, group=(1, 0)) == spent(events[0]) > 0
+    assert spent(events, group=0) == 0 == spent([SampledGaussian(1, 10, 0)])
+    assert spent(events, group=1) == spent(events, group=(1, 1)) == spent(events)
+    more = [SampledGaussian(1, 10, 20), SampledGaussian(1, 20, 100), SampledGaussian(1, 10, 30)]
+    assert spent(more) == spent(events)
+
+
+def test_what_a_question_leaves_open_is_the_tight_bound_for_one_point_left_out():
+    event = SampledGaussian(1, 10, 5)
+    said = {"accountant": "pld", "neighbouring_relation": "add_or_remove", "group": 1}
+    found = ledger.epsilon(event, delta=DELTA)
+    assert found == ledger.epsilon(event, delta=DELTA, **said)
+    assert ledger.answer(event, delta=DELTA) == accountants.Answer(found, "pld")
+    assert ledger.delta(event, epsilon=0.5) == ledger.delta(event, epsilon=0.5, **said)
+    other = {"accountant": "rdp", "neighbouring_relation": "replace", "group": 3}
+    sampled = SampledGaussian(0.1, 4.0, 10)
+    much = ledger.answer(sampled, delta=DELTA, **other)
+    assert much == accountants.Answer(ledger.epsilon(sampled, delta=DELTA, **other), "rdp")
+    assert ledger.delta(sampled, epsilon=much.value, **other) == pytest.approx(DELTA, rel=1e-6)
+    for name, value in said.items():  # each of the three was heard
+        assert ledger.epsilon(sampled, delta=DELTA, **(other | {name: value})) < much.value
+    assert 0 < ledger.delta(event, epsilon=0) < 1
+    sigma = ledger.noise_multiplier(epsilon=1, delta=DELTA, sampling_probability=1, steps=5)
+    event = SampledGaussian(1, sigma, 5)
+    assert 1 - 1e-6 < ledger.epsilon(event, delta=DELTA) <= 1
+
+
+def test_a_relation_is_said_in_words():
+    said = {
+        (r, a): ledger.describe_relation(r, a) for r in ("replace", "x") for a in ("pld", "prv")
+    }
+    assert said["x", "pld"] == "x" == said["x", "prv"]
+    assert said["replace", "pld"] == "one data point replaced (antipodal pair, proved the worst)"
+    assert said["replace", "prv"] == "one data point replaced (as a removal and an addition)"
+    assert ledger.describe_relation("replace", "rdp") == said["replace", "pld"]
+    assert ledger.describe_relation("replace", "autodp") == said["replace", "prv"]
+    assert ledger.describe_relation("add_or_remove", "x") == "one data point added or removed"
+
+
 # --- Accountants among themselves -----------------------------------------------------------------
 
 
@@ -212,6 +262,9 @@ def test_edges_of_the_event(accountant):
     ) == pytest.approx(0)
 
 
+NONE = SampledGaussian(1, 1, 0)
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -221,12 +274,25 @@ def test_edges_of_the_event(accountant):
         (lambda: SampledGaussian(0.1, 1, 2.5), "steps=2.5: must be a whole number"),
         (lambda: ledger.epsilon([], delta=0), "delta=0: must be in (0, 1)"),
         (lambda: ledger.epsilon([], delta=1.0), "delta=1.0: must be in (0, 1)"),
-        (lambda: ledger.epsilon([], delta=0.1, accountant="gdp"), "must be one of pld, rdp"),
+        (
+            lambda: ledger.epsilon([], delta=0.1, accountant="gdp"),
+            "accountant='gdp': must be one of pld",
+        ),
         (
             lambda: ledger.epsilon([], delta=0.1, neighbouring_relation="swap"),
             "neighbouring_relation='swap': must be one of add_or_remove, replace",
         ),
-        (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive"),
+        (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive, at most 10000"),
+        (lambda: sigma_for(0.1, 10, 10_001), "epsilon=10001: must be positive, at most 10000"),
+        (lambda: sigma_for(0.1, 10, 1, delta=0), "delta=0: must be in (0, 1)"),
+        (lambda: sigma_for(1.1, 0, 1), "sampling_probability=1.1: must be in [0, 1]"),
+        (lambda: sigma_for(0.1, 10, 1, "gdp"), "accountant='gdp': must be one of pld, rdp"),
+        (lambda: sigma_for(0.1, 10, 1, relation="swap"), "neighbouring_relation='swap': must be"),
+        (lambda: ledger.delta([], epsilon=-1), "epsilon=-1: must be at least 0"),
+        (lambda: ledger.answer([], delta=2), "delta=2: must be in (0, 1)"),
+        (lambda: ledger.epsilon([NONE], delta=0.1, group=-1), "group=-1: must be a whole number,"),
+        (lambda: ledger.epsilon([NONE], delta=0.1, group=1.5), "group=1.5: must be a whole"),
+        (lambda: ledger.epsilon([NONE], delta=0.1, group=(1, 2)), "groups=2: must be as many as"),
         (lambda: clopper_pearson_upper(3, 2), "count=3: must be in [0, 2]"),
         (lambda: MissRate(1.2), "rate=1.2: must be in [0, 1]"),
     ],

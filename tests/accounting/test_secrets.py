@@ -1,6 +1,7 @@
 """Every promise is kept: golden numbers, independent routes, and what a plan must never do."""
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -8,13 +9,17 @@ import pytest
 from scipy import sparse
 
 from crtlib.accounting import mixtures, posteriors
+from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import (
     RELATIONS,
     TARGETS,
+    SecretGuarantee,
+    guarantees,
     kl,
     noise_multiplier,
     plan,
     sampling_probabilities,
+    sweep,
     tight_posterior,
 )
 
@@ -249,6 +254,87 @@ def test_golden_plan():
             "neighbours: reference",
         ):
             assert part in said
+
+
+def test_a_plan_tells_in_numbers_what_it_does():
+    made = golden()
+    assert made.summary() == {
+        "secrets": 4, "examples": 4, "rounds": 100, "batch_size": 1.0, "targets": "linear",
+        "scale": 1.0, "neighbouring_relation": "reference", "accounting": "kl",
+        "noise_multiplier": made.noise_multiplier, "kept_weight": pytest.approx(2.0),
+        "kept": made.kept, "certified_gap": made.gap, "in_every_batch": 0,
+    }  # fmt: skip
+    tables = made.tables(list("abcd"), [9, 8, 7, 6])
+    weights, rows = tables["weights"].to_dict("list"), tables["secrets"].to_dict("list")
+    assert weights == {
+        "example": list("abcd"), "weight": made.weights.tolist(),
+        "sampling_probability": made.probabilities.tolist(),
+    }  # fmt: skip
+    each = made.guarantees(range(4))
+    assert rows == {
+        "secret": [9, 8, 7, 6], "examples": [3, 2, 1, 1],
+        "load": pytest.approx([g.load for g in each]), "prior": 4 * [0.01],
+        "promised": list(GOLDEN_POSTERIOR),
+        "posterior_kl": pytest.approx([g.posterior_kl for g in each], rel=1e-9),
+    }  # fmt: skip
+    assert [g.secret for g in made.guarantees([2, 0])] == ["2", "0"]
+    (one,) = made.guarantees([1], names=list("wxyz"))
+    assert (one.secret, one.examples, one.steps) == ("x", 2, 100)
+    assert (one.prior, one.promised) == (0.01, GOLDEN_POSTERIOR[1])
+    assert one.noise_multiplier == made.noise_multiplier and one.posterior_tight is None
+    assert one.posterior == one.posterior_kl and one.neighbouring_relation == "reference"
+    other = golden(neighbouring_relation="replace")
+    assert other.tables("abcd", "wxyz")["secrets"].posterior_kl.max() <= max(GOLDEN_POSTERIOR)
+    assert other.guarantees([1])[0].posterior_kl == pytest.approx(GOLDEN_POSTERIOR[1], rel=1e-8)
+    assert replace(made, bound=2.5).gap == pytest.approx(0.2) and replace(made, bound=1).gap == 0
+
+
+def test_a_guarantee_of_a_secret_is_printed_in_full():
+    g = SecretGuarantee("x", 0.01, 0.3, 0.25, None, 7, 0.5, 3.811242, 100, "reference")
+    said = (
+        "secret x: guessed with probability at most {} (promised: 0.3), prior 0.01; "
+        "unit: all its 7 examples, of which 0.5 are in a batch; "
+        "100 rounds with noise multiplier 3.81124; "
+        "accountant: KL divergence 0.25, blow-up function {}; neighbours: reference; "
+        "treated as public: which examples hold which secret, the weights"
+    )
+    assert str(g) == said.format("0.25", "not computed")
+    assert str(replace(g, posterior_tight=0.125)) == said.format("0.125", "0.125")
+    assert replace(g, posterior_tight=0.5).posterior == 0.25
+
+
+def test_plans_are_compared_a_row_each():
+    options = {"steps": 100, "batch_size": 1, "targets": "linear"}
+    table = sweep(GOLDEN, 0.01, GOLDEN_POSTERIOR, scales=(1.0, math.inf), **options)
+    plans = [golden(), golden(scale=math.inf)]
+    names = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
+    assert list(table) == [*names, "binding"]
+    for (_, row), made in zip(table.iterrows(), plans, strict=True):
+        assert row[names].tolist() == [made.summary()[name] for name in names]
+        assert row.binding == len(made.binding)
+    assert plans[1].weights.tolist() == 4 * [1.0] and plans[0].kept < plans[1].kept == 1
+
+
+def test_what_was_done_is_charged_round_by_round():
+    p, prior = (0.125, 0.3, 0.075, 0.5), 0.01
+    events = WeightedGaussian(p, 4.0, 60), WeightedGaussian((0.1,) * 4, 5.0, 40)
+    for relation in RELATIONS:
+        told = {"neighbouring_relation": relation}
+        each = [e.steps * kl(GOLDEN, e.sampling_probabilities, e.noise_multiplier, **told)
+                for e in events]  # fmt: skip
+        bound, spent = guarantees(events, GOLDEN, prior=prior, **told)
+        assert spent.tolist() == pytest.approx((each[0] + each[1]).tolist(), rel=1e-12)
+        assert bound.tolist() == posteriors.posterior(spent, prior).tolist()
+        assert guarantees(events[0], GOLDEN, prior=prior, **told)[1].tolist() == each[0].tolist()
+    assert guarantees(events, GOLDEN, prior=prior)[1].tolist() == pytest.approx(
+        guarantees(events, GOLDEN, prior=prior, neighbouring_relation="reference")[1].tolist()
+    )
+    bare = WeightedGaussian((0.0, 0.0, 0.1, 0.0), 0.0, 1), events[1]
+    bound, spent = guarantees(bare, GOLDEN, prior=prior)
+    assert bound[:2].tolist() == [1, 1] and np.isinf(spent).tolist() == [True, True, False, False]
+    assert bound[2] == guarantees(events[1], GOLDEN, prior=prior)[0][2] < 0.03
+    with pytest.raises(ValueError, match="incidence: has 4 points, the phase 2"):
+        guarantees(WeightedGaussian((0.1, 0.2), 1.0, 1), GOLDEN, prior=prior)
 
 
 @pytest.mark.parametrize(

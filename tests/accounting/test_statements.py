@@ -108,7 +108,7 @@ def test_a_value_is_guessed_at_most_as_often_as_is_said():
         delta = max(indistinguishability(w, silent, epsilon=epsilon) for w in worlds)
         bound = statements.value_guess(epsilon, delta=delta, prior=float(prior.max()))
         assert right <= bound + 1e-12
-    assert statements.value_guess(800.0, delta=0.0, prior=0.5) == 1.0
+    assert statements.value_guess(800.0, delta=0.1, prior=0.5) == 1.0
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.0, 1.7, 2.5, 3.0])
@@ -152,6 +152,36 @@ def test_advantage_is_one_where_a_secret_is_public():
     assert 0.02 < few < more < 1
 
 
+def test_a_statement_is_about_replaced_points_and_the_tight_bound_unless_told_otherwise():
+    event, other, delta = SampledGaussian(1, 20, 4), SampledGaussian(1, 30, 2), 1e-5
+    for way, told in ((REPLACE, {}), (REPLACE, REPLACE), (ADD, ADD)):
+        assert statements.missed_secret(event, delta=delta, **told) == ledger.epsilon(
+            event, delta=delta, **way
+        )
+        assert statements.user(event, points=3, delta=delta, **told) == ledger.epsilon(
+            event, delta=delta, group=3, **way
+        )
+        far = [ledger.delta(event, epsilon=0, group=k, **way) for k in (1, 2, 4)]
+        rates = {"copies": 2, "trace_rate": 0.1, **told}
+        bound = statements.concave_majorant([0, *far[:2]], 0.2)
+        assert statements.advantage(event, **rates) == pytest.approx(bound, rel=1e-9)
+        assert statements.advantage(event, public_rate=0.01, **rates) == pytest.approx(bound + 0.02)
+        bound = statements.concave_majorant([0, *far[1:]], 0.2)
+        assert statements.advantage(event, group=2, **rates) == pytest.approx(bound, rel=1e-9)
+        both = statements.advantage([event, other], group=(2, 0), **rates)
+        assert both == pytest.approx(bound, rel=1e-9)
+    sampled = SampledGaussian(0.1, 4.0, 10)
+    loose = statements.missed_secret(sampled, delta=delta, accountant="rdp")
+    assert loose == ledger.epsilon(sampled, delta=delta, accountant="rdp", **REPLACE)
+    for bound in (statements.repeated_value, statements.repeated_value_independent):
+        left, right = (
+            bound(event, copies=2, trace_rate=0.1, delta=delta, **told) for told in ({}, REPLACE)
+        )
+        assert left == right > bound(event, copies=2, trace_rate=0.1, delta=delta, **ADD) > 0
+        assert bound(event, copies=0, trace_rate=0.1, delta=delta) == 0
+        assert bound(event, copies=2, trace_rate=0.0, delta=delta) == 0
+
+
 # --- A user ---------------------------------------------------------------------------------------
 
 
@@ -192,6 +222,21 @@ def test_one_copy_is_proposition_6(relation):
         for bound in (statements.repeated_value, statements.repeated_value_independent):
             found = bound(event, copies=1, trace_rate=gamma, **options)
             assert exact * (1 - 1e-4) <= found <= exact * 1.004
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_copies_that_are_mostly_in_clear(relation):
+    """More than one of two on average: the corners are none or both, and one or both."""
+    event, options = SampledGaussian(1, 20, 4), {"copies": 2, "delta": 1e-5, **relation}
+    (way,) = relation.values()
+    curves = {k: statements.polygon(ledger.profile(event, "pld", way, k), 1e-5) for k in (1, 2)}
+    corners = {0: 0.25, 2: 0.75}, {1: 0.5, 2: 0.5}
+    worst = max(statements.Mixture(law, curves).epsilon(1e-5) for law in corners)
+    assert statements.repeated_value(event, trace_rate=0.75, **options) == worst
+    both = ledger.epsilon(event, delta=1e-5, group=2, **relation)  # always in clear: a group
+    for bound in (statements.repeated_value, statements.repeated_value_independent):
+        found = bound(event, trace_rate=1.0, **options)
+        assert worst < both * (1 - 1e-4) <= found <= both * 1.004
 
 
 def polygon(p, q):
@@ -256,8 +301,25 @@ def test_a_polygon_is_above_the_curve_and_convex():
     [
         (lambda e: statements.user(e, points=1.5, delta=1e-5), "points=1.5: must be a whole"),
         (lambda e: statements.advantage(e, copies=1, trace_rate=2), "trace_rate=2: must be in"),
+        (lambda e: statements.user(e, points=-1, delta=1e-5), "points=-1: must be a whole"),
+        (lambda e: statements.advantage(e, copies=-1, trace_rate=0), "copies=-1: must be a whole"),
+        (lambda e: statements.advantage(e, copies=1.5, trace_rate=0), "copies=1.5: must be a whol"),
+        (
+            lambda e: statements.advantage(e, copies=1, trace_rate=0, public_rate=2),
+            "public_rate=2: must be in",
+        ),
         (lambda e: statements.value_guess(1.0, delta=0.0, prior=0), "prior=0: must be in"),
+        (lambda e: statements.value_guess(-1, delta=0.0, prior=1), "epsilon=-1: must be at least"),
         (lambda e: statements.right_guess(1.2), "advantage=1.2: must be in"),
+        (lambda e: statements.right_guess(-0.1), "advantage=-0.1: must be in"),
+        (
+            lambda e: statements.repeated_value_independent(e, copies=2, trace_rate=-1, delta=0.1),
+            "trace_rate=-1: must be in",
+        ),
+        (
+            lambda e: statements.repeated_value_independent(e, copies=2, trace_rate=0.1, delta=1),
+            "delta=1: must be in",
+        ),
         (
             lambda e: statements.repeated_value(e, copies=2, trace_rate=0.1, delta=0),
             "delta=0: must be in",

@@ -1,9 +1,12 @@
 """White-box games against every private method: below the proof, half of the noise noticed."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from crtlib.experiments import audits
+from crtlib.experiments import audits, tables
 
 NAMES = [each.name for each in audits.AUDITS]
 
@@ -38,3 +41,19 @@ def test_crt_shows_the_mask_where_the_policy_caught_the_secret():
 def test_a_method_without_an_audit_is_refused():
     with pytest.raises(ValueError, match="audit='sgd': must be one of dpsgd, dpsgd_replace, crt"):
         audits.table(["sgd"])
+
+
+def test_the_page_shows_the_recorded_table():
+    """What is audited is rounded down and what is proved up; what is refuted is so as printed."""
+    recorded = tables.recorded("audits")
+    assert list(recorded.method) == NAMES and set(recorded.games) == {16_000}
+    assert (recorded.audited < recorded.proved).all()
+    page = (Path(__file__).resolve().parents[2] / "book" / "guarantees.md").read_text("utf-8")
+    part = page.split("**Audits of the proofs.**")[1].split("**Planted faults.**")[0]
+    lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line[:1] == "|"][2:]
+    for (_, row), (label, _, *numbers) in zip(recorded.iterrows(), lines, strict=True):
+        audited, half = (math.floor(100 * row[c]) / 100 for c in ("audited", "audited at 0.5"))
+        proved = math.ceil(100 * row.proved) / 100
+        verdict = "refuted" if half > proved else "not refuted"
+        assert label == row.label
+        assert numbers == [f"{audited:.2f}", f"{proved:.2f}", f"{half:.2f}, {verdict}"]

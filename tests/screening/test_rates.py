@@ -83,6 +83,15 @@ def test_a_policy_that_reads_the_context_is_judged_on_the_neighbour():
     assert (found.miss.count, found.trace.count) == (0, 1)
 
 
+def test_what_a_policy_flags_beside_the_secret_leaves_no_trace():
+    """It is redacted in the neighbour as well, as the policy speaks of it there."""
+    both = flagging("both", lambda p: (*p.secrets, Secret("x", len(p.text) - 2, len(p.text))))
+    (point,) = points("pin [77] ok")
+    assert rates.rates([point], both, both).trace.count == 0
+    only = flagging("only", lambda p: (Secret("x", 0, 3), *p.secrets))
+    assert rates.rates([point], only, only).trace.count == 0
+
+
 def test_a_point_that_holds_a_mask_already_is_not_public():
     some = points(f"{MASK} said [7351]")
     assert rates.rates(some, policies.none, policies.none).public.count == 0
@@ -217,6 +226,17 @@ def test_flags_that_are_known_already_are_not_asked_for_again():
     assert known == fresh and calls[next(p.id for p in POINTS if not p.secrets)] == 2
 
 
+def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
+    pi = policies.miss(policies.regex(), 0.3, 0)
+    made = rates.Counter(pi, policies.none, seed=3)
+    for batch in (POINTS[:50], POINTS[50:]):
+        made.add(batch)
+    assert made.rows == rates.judge(POINTS, pi, policies.none, seed=3)
+    assert made.rates() == rates.rates(POINTS, pi, policies.none, seed=3)
+    assert made.rates().points == len(POINTS)
+    assert made.rows[0].order != rates.judge(POINTS, pi, policies.none)[0].order
+
+
 # --------------------------------------------------------------------------- without labels
 def test_without_labels_nothing_is_known_but_of_the_policy_that_flags_everything():
     bare = [Point(p.id, p.user, p.text) for p in POINTS]
@@ -247,6 +267,40 @@ def test_the_json_form_is_that_of_summary_and_certificate():
     }  # fmt: skip
 
 
+def test_what_was_written_is_read_again():
+    found = rates.rates(POINTS, policies.regex(), policies.everything, judged=2)
+    again = rates.from_json(json.loads(json.dumps(found.to_json())), judged=2)
+    assert again.by_kind == found.by_kind and len(found.by_kind) > 1
+    assert (again.miss, again.trace, again.public) == (found.miss, found.trace, found.public)
+    assert again.judged == 2 and rates.from_json(found.to_json()).judged == 1
+    users = len({p.user for p in POINTS})
+    assert found.labels_json() == {
+        "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
+        "judged": 2, "alpha": 0.0125, "left_out": 0,
+    }  # fmt: skip
+    assert found.miss.of == users and found.trace.all[1] == sum(len(p.secrets) for p in POINTS)
+
+
+def test_a_rate_is_said_in_words():
+    assert str(rates.UNKNOWN) == "unknown: no labels"
+    assert str(rates.assumed(0.25)) == "at most 25.00 % (assumed)"
+    assert str(Rate(0, 9, 0.0, "policy")) == "at most 0.00 % (policy)"
+    assert str(Rate(1, 8, 0.52651, "one_per_cluster")) == "1 of 8 (12.50 %), at most 52.66 %"
+    assert str(Rate(0, 8, 1.0, "one_per_cluster")) == "0 of 8 (0.00 %), at most 100.00 %"
+    assert rates.assumed(0.1) == Rate(0, 0, 0.1, "assumed") and rates.assumed(1).upper == 1
+    assert rates.assumed(0).upper == 0
+
+
+def test_the_table_names_each_rate_and_what_it_counts():
+    miss, trace = Rate(1, 8, 0.52651, "one_per_cluster"), Rate(8, 8, 1.0, "one_per_cluster")
+    assert rates.Rates(miss, trace, rates.UNKNOWN, cluster="dialogue").table().splitlines() == [
+        "one secret a dialogue, 8 dialogues          count     of     rate   at most",
+        "miss    a value passed over by pi               1      8  12.50 %   52.66 %",
+        "trace   the redacted point still differs        8      8 100.00 %  100.00 %",
+        "public  a secret trained on without noise       0      0        -  100.00 %",
+    ]
+
+
 def test_the_table_fits_a_terminal_and_rounds_bounds_upwards():
     some = points(*(f"[{n}]" for n in range(400)))
     table = rates.rates(some, policies.oracle, policies.none).table()
@@ -266,7 +320,10 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rates.rates(POINTS, policies.none, policies.none, judged=0), "judged=0: must be"),
+        (
+            lambda: rates.rates(POINTS, policies.none, policies.none, judged=0),
+            "judged=0: must be at least 1",
+        ),
         (lambda: rates.rates(POINTS, policies.none, policies.none, cluster="x"), "cluster='x'"),
         (lambda: rates.assumed(1.5), r"rate=1.5: must be in \[0, 1\]"),
     ],

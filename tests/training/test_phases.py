@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -120,6 +121,88 @@ def test_without_noise_nothing_is_promised_of_a_sampled_secret():
         phase(sampling_probability=p, noise_multiplier=0.0).event(), HELD, prior=0.01
     )
     assert bound.tolist() == [1, 1, pytest.approx(0.01), 1] and spent[0] == math.inf
+
+
+def public(**changes):
+    fields = {"epoch": 1, "part": "public", "passes": 2, "batch_size": 3, "learning_rate": 0.1}
+    return phases.PublicPhase(**fields | changes)
+
+
+def test_public_batches_cover_the_points_once_a_pass_and_hold_what_is_alike():
+    """Of each draw of four batches the shortest points are in one, the next in another, ..."""
+    lengths = torch.arange(30).flip(0)
+    batches = list(public().batches(lengths, torch.Generator().manual_seed(0)))
+    again = list(public().batches(lengths, torch.Generator().manual_seed(0)))
+    assert [len(b) for b in batches] == 20 * [3]
+    assert all(torch.equal(a, b) for a, b in zip(batches, again, strict=True))
+    ranks = [lengths[b].tolist() for b in batches]
+    for one_pass in (ranks[:10], ranks[10:]):
+        assert sorted(chain(*one_pass)) == list(range(30))
+        for draw in (one_pass[:4], one_pass[4:8], one_pass[8:]):
+            assert list(chain(*sorted(draw))) == sorted(chain(*draw))
+    assert ranks[:10] != ranks[10:] and ranks[:4] != sorted(ranks[:4])
+    assert sorted(chain(*ranks[:4])) != list(range(12))  # drawn at random, not by length
+    assert [len(b) for b in public(passes=1).batches(lengths[:7], torch.Generator())].count(1) == 1
+
+
+def test_each_phase_says_what_it_costs_how_fast_it_learns_and_what_an_update_was():
+    model, batch = build(SPEC, 0), phases.collate(PARTS["private"], range(4), torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    (update,) = public().updates(model, batch, generator)
+    assert (update.kind, update.non_finite) == ("public", 0) and 0 < update.loss < 10
+    learned = flat(model)  # .grad was set and nothing else
+    assert torch.equal(learned, flat(build(SPEC, 0))) and model.head.weight.grad.abs().sum() > 0
+    assert public().event() is None and public().rates() == {"public": 0.1}
+    made = phase(sampling_probability=0.25)
+    assert tuple(made.updates(model, batch, generator)) == (("private", 0, None),)
+    assert made.event() == phases.SampledGaussian(0.25, 1.0, 4) and made.rates() == {
+        "private": 0.01
+    }
+    assert list(made.examples(batch, generator)) == batch
+    with torch.no_grad():
+        model.head.weight.fill_(math.inf)
+    assert next(made.updates(model, batch, generator)).non_finite == 4
+    each = phase(sampling_probability=np.array([0.5, 1.0]))
+    assert each == phase(sampling_probability=(0.5, 1.0))
+    assert each.event() == phases.WeightedGaussian((0.5, 1.0), 1.0, 4)
+    assert len({*map(len, made.batches(torch.ones(50), generator))}) > 1
+
+
+def test_micro_batches_are_filled_with_what_is_alike_and_padded_with_zeros():
+    points, cpu = [[1, 2, 3], [9, 9], [4], [5, 6]], torch.device("cpu")
+
+    def made(at_once):
+        batch = phases.collate(points, [0, 2, 3], cpu, at_once)
+        return [(tokens.tolist(), lengths.tolist()) for tokens, lengths in batch]
+
+    alone = [([[4]], [1]), ([[5, 6]], [2]), ([[1, 2, 3]], [3])]
+    assert made(3) == made(1) == alone
+    assert made(4) == made(8) == [([[4, 0], [5, 6]], [1, 2]), alone[2]]
+    assert made(9) == [([[4, 0, 0], [5, 6, 0], [1, 2, 3]], [1, 2, 3])]
+    assert phases.collate(points, [], cpu) == []
+    ((tokens, _),) = phases.collate([[1] * 64] * 64, range(64), cpu)
+    assert tokens.dtype == torch.long and tokens.shape == (64, 64)  # 4096 at once
+    assert len(phases.collate([[1] * 64] * 65, range(65), cpu)) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: public(passes=0), "passes=0: must be positive"),
+        (lambda: public(batch_size=0), "batch_size=0: must be positive"),
+        (lambda: public(learning_rate=0), "learning_rate=0: must be positive"),
+        (lambda: phase(steps=0), "steps=0: must be positive"),
+        (lambda: phase(clip_norm=0), "clip_norm=0: must be positive"),
+        (lambda: phase(normaliser=0), "normaliser=0: must be positive"),
+        (lambda: phase(learning_rate=0), "learning_rate=0: must be positive"),
+        (lambda: phase(sampling_probability=0), r"sampling_probability=0: must be in \(0, 1\]"),
+        (lambda: phase(sampling_probability=1.5), r"sampling_probability=1.5: must be in \(0, 1\]"),
+        (lambda: phase(sampling_probability=(1.5,)), r"sampling_probability=1.5: must be in \[0"),
+    ],
+)
+def test_a_phase_that_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_refusals():
