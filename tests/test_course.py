@@ -200,3 +200,12 @@ def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
     row = soup.select_one("tbody tr")
     labels = [cell.get("data-label") for cell in row.find_all(["th", "td"])]
     assert labels == ["γ", "ε′ = 1", "ε′ = 2", "ε′ = 4"]
+
+
+def test_a_formula_and_the_stop_behind_it_stay_on_one_line():
+    pages = importlib.import_module("pages")
+    soup = bs4.BeautifulSoup('<p>at <span class="math">x</span>. Then 5 %</p>', "html.parser")
+    pages.joined(soup)
+    assert (
+        soup.select_one(".unparted").get_text() == "x." and soup.p.get_text() == "at x. Then 5\xa0%"
+    )

@@ -3,13 +3,13 @@
 - A figure's SVG stands in the page itself, with its sentence; its colours follow light and dark.
 - A table says of each cell which column it is in, so that a telephone shows rows as cards; more
   than :data:`ROWS` rows are folded; headers have a scope.
-- Numbers and their units are not parted at the end of a line.
+- Numbers and their units, formulas and the stops behind them are not parted at a line's end.
 """
 
 import re
 from pathlib import Path
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, NavigableString
 
 from crtlib.figures.theme import CARD, FAINT, INK, MUTED, lightened
 
@@ -166,7 +166,14 @@ def _fold(soup, box, rows):
 
 
 def joined(soup):
-    """Keep a number and its per cent sign on one line."""
+    """Keep a number and its per cent sign on one line, and a formula and the stop behind it."""
+    for formula in soup.select("span.math"):
+        after = formula.next_sibling
+        stop = re.match(r"[.,;:?!)\]”’]+", after) if isinstance(after, NavigableString) else None
+        if stop:
+            whole = formula.wrap(soup.new_tag("span", attrs={"class": "unparted"}))
+            whole.append(stop[0])
+            after.replace_with(after[stop.end() :])
     for text in soup.find_all(string=re.compile(r"\d %")):
         if not text.find_parent(["pre", "code", "script", "style"]):
             text.replace_with(re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text))
