@@ -124,7 +124,8 @@ def show(table: pd.DataFrame, caption: str = "") -> Styler:
     """A table for a page: every text escaped, every number as :func:`number` writes it, one row
     of headers. Chain ``.format`` for a column that needs other digits."""
     if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
-        table = table.rename_axis(index=None, columns=table.index.name)
+        header: Any = table.index.name
+        table = table.rename_axis(index=None, columns=header)
     shown = table.style.format(_cell, escape="html").format_index(_cell, escape="html")
     shown = shown.format_index(_cell, escape="html", axis="columns")
     return shown.set_caption(html.escape(caption)) if caption else shown
