@@ -94,7 +94,7 @@ def test_every_command_answers_as_one_object_and_may_say_no(capsys, result, word
     ):  # fmt: skip
         ended = 0
         try:
-            cli.shared("demo", demo)(as_json=as_json, quiet=quiet)
+            cli.shared("demo", demo)(as_json=as_json, quiet=quiet, log_file=None)
         except cli.typer.Exit as end:
             ended = end.exit_code
         said = capsys.readouterr()

@@ -95,7 +95,7 @@ def test_a_figure_is_at_the_papers_size_only_where_a_run_is():
     figure = {"tables": ["crt_laptop"], "dialogues": 300, "hidden": 64}
     assert ledger.status(figure, "customersim") == ledger.SIZE
     assert ledger.status(figure | {"dialogues": 301}, "customersim") == "smaller"
-    assert ledger.status(figure, "multiwoz").startswith("other corpus (customersim")
+    assert ledger.status(figure, "multiwoz").startswith("other corpus (CustomerSim")
     assert ledger.status(figure | {"tables": ["nowhere"]}, "customersim") == "not recorded"
 
 

@@ -77,4 +77,4 @@ def test_bars_show_shares():
 def test_certified_miss_rate_says_how_many_labels():
     fig = screening.certified_miss_rate(target=8e-5)
     texts = [t.get_text() for t in fig.axes[0].texts]
-    assert "37,446 labels: 8e-05" in texts and "200 labels: 0.015" in texts
+    assert "37,446 labels: 8·10⁻⁵" in texts and "200 labels: 0.015" in texts

@@ -35,7 +35,7 @@ def test_every_corpus_of_ours_is_a_value_with_a_label():
     assert names <= set(known)
     assert {n for n in known if known[n].by_rule} == {
         "customersim",
-        "wikitext2",
+        *("wikitext2", "wikitext2_cut"),
         "hub:Salesforce/wikitext",
     }
     assert {n for n in known if known[n].draw} == {"customersim"}

@@ -47,6 +47,16 @@ def test_bad_files(tmp_path):
         wikitext.read(tmp_path / "no", "test")
 
 
+def test_what_there_is_is_cut_as_one_where_the_training_text_is_not(tmp_path):
+    (tmp_path / "wiki.valid.raw").write_text(" = A = \n It has 24 . \n")
+    (tmp_path / "wiki.test.raw").write_text(" It has 7 . \n")
+    both = wikitext.cut(tmp_path, "train")
+    assert [t.values() for t in both.turns()] == [("24",), ("7",)]
+    assert (len({d.id for d in both.dialogues}), both.skipped) == (2, (("heading", 1),))
+    with pytest.raises(ValueError, match="split='test': must be train"):
+        wikitext.cut(tmp_path, "test")
+
+
 def test_sentences_are_whole():
     text = 'It has 24 . " H. gammarus " is by Mr. Smith of Rome ! It is large. So is e.g. this one.'
     cut = sentences([Point("p", "u", text, (Secret("number", 7, 9),))])
