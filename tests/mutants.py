@@ -26,16 +26,16 @@ MODULES = {
     "confidentiality": ("accounting/confidentiality", "accounting/test_confidentiality"),
     "statements": ("accounting/statements", "accounting/test_statements"),
     "secrets": ("accounting/secrets", "accounting/test_secrets"),
-    "clipping": ("training/clipping", "training/test_clipping"),
+    "clipping": ("training/clipping", "training/test_clipping", "training/test_units"),
     "phases": ("training/phases", "training/test_phases"),
     "prepare": ("screening/prepare", "screening/test_prepare"),
     "rates": ("screening/rates", "screening/test_rates"),
 }
-"""Each module with the file of its tests."""
+"""Each module with the files of its tests."""
 SETTINGS = """[mutmut]
 source_paths=crtlib/{module}.py
 pytest_add_cli_args_test_selection=
-    tests/{tests}.py
+    {tests}
     -k
     {but}
 """
@@ -63,7 +63,8 @@ def install():
 
 def copy(name, folder, but):
     """The library and one file of tests, with mutmut's settings; the module itself it writes."""
-    module, tests = MODULES[name]
+    module, *files = MODULES[name]
+    tests = "\n    ".join(f"tests/{file}.py" for file in files)
     shutil.rmtree(folder, ignore_errors=True)
     ignore = shutil.ignore_patterns("__pycache__")
     for place in (folder, folder / "mutants"):
