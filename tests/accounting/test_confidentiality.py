@@ -819,3 +819,21 @@ def test_command_account_refuses(crtlib, arguments, message):
     done = crtlib(f"{SETTING} {arguments}")
     assert done.returncode == 2 and done.out == ""
     assert message in done.err and done.err.count("\n") == 1
+
+
+def test_beyond_the_largest_exponent_one_direction_is_still_a_number():
+    for epsilon in (699.0, 701.0, 800.0):
+        found, _ = confidentiality.crt_bayesian(
+            epsilon, delta=0.0, gamma=0.1, delta2=0.01, one_directional=True
+        )
+        assert found == pytest.approx(epsilon + math.log(0.09), rel=1e-9)
+
+
+def test_a_miss_rate_above_one_is_refused_wherever_it_enters():
+    run = {"delta": 1e-5, "batch_size": 10, "points": 1000, "epochs": 1, "noise_multiplier": 1.0}
+    for call in (
+        lambda: confidentiality.bayes_amplify(1.0, delta=1e-5, gamma=1.5),
+        lambda: confidentiality.account(**run, gamma=1.5),
+    ):
+        with pytest.raises(ValueError, match=r"gamma=1\.5: must be in"):
+            call()

@@ -59,6 +59,16 @@ def test_a_unit_has_the_gradient_of_its_mean_loss_and_one_text_is_clipped_as_eve
     assert float(norm) > 0.05
 
 
+def test_what_the_gradient_held_before_a_unit_stays_in_the_sum():
+    model, alone = build(SPEC, 0), []
+    for unit in ([0, 1], [2]):
+        model.zero_grad()
+        clipping.unit_sum(model, collate(TEXTS, unit, CPU), clip_norm=0.5)
+        alone.append(gradient(model).clone())
+    clipping.unit_sum(model, collate(TEXTS, [0, 1], CPU), clip_norm=0.5)
+    assert torch.allclose(gradient(model), alone[0] + alone[1], atol=1e-6)
+
+
 def test_poisson_draws_units_and_an_overflow_of_one_text_leaves_its_whole_unit_out(monkeypatch):
     seen = []
     monkeypatch.setattr(
