@@ -434,3 +434,10 @@ def test_a_secret_in_no_example_is_refused():
     empty = sparse.csr_array([[1, 0], [0, 0]])
     with pytest.raises(ValueError, match="secrets without an example=1: must be 0"):
         plan(empty, 0.01, 0.1, steps=1, batch_size=1, scale=1.0)
+
+
+def test_of_equally_held_secrets_the_strictest_promise_binds():
+    made = plan(
+        sparse.csr_array(np.eye(3)), 0.01, [0.5, 0.05, 0.3], steps=100, batch_size=1, scale=math.inf
+    )
+    assert made.binding.tolist() == [1]
