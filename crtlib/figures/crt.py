@@ -41,6 +41,7 @@ from crtlib.figures.theme import (
     model_name,
     panels,
     plain_ticks,
+    provenance,
     readable,
     shared_legend,
 )
@@ -277,13 +278,20 @@ class Note:
 
 
 def edition(
-    table: pd.DataFrame | None, draw: Callable[[pd.DataFrame], Figure], *, command: str
+    table: pd.DataFrame | None,
+    draw: Callable[[pd.DataFrame], Figure],
+    *,
+    caption: Callable[[pd.DataFrame], str],
+    command: str,
 ) -> Figure | Note:
-    """A figure of a recorded table that not every edition has, of the points that it has; where
-    there is none, the sentence that says so, with the command that makes it."""
+    """A figure of a recorded table that not every edition has, of the points that it has, with the
+    line that says whose runs it shows; where there is none, the sentence that says so, with the
+    command that makes it."""
     if table is None or table.empty:
         return Note(f"*Not recorded in this edition: `{command}` makes it.*")
-    return draw(table)
+    fig = draw(table)
+    provenance(fig, "recorded: " + caption(table))
+    return fig
 
 
 def _utility(ax: Axes, rows: pd.DataFrame) -> None:

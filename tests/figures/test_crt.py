@@ -156,15 +156,17 @@ DRAWS = {
     ],
 )
 def test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes(figure, chosen):
-    drawn = crt.edition(of_crt(**chosen), DRAWS[figure], command="x")
+    drawn = crt.edition(
+        of_crt(**chosen), DRAWS[figure], caption=lambda runs: "two seeds", command="x"
+    )
     said = [text.get_text() for text in drawn.findobj(Text)]
-    assert any(text.startswith("CRT") for text in said)
+    assert any(text.startswith("CRT") for text in said) and "two seeds" in said
     counted = utility.points(of_crt(**chosen), planned=["sgd", "crt"])
     assert set(chosen["method"]) <= set(counted.index.get_level_values("method"))
 
 
 def test_a_table_that_is_not_recorded_leaves_a_sentence():
-    note = crt.edition(None, DRAWS["2"], command="crtlib sweep crt")
+    note = crt.edition(None, DRAWS["2"], caption=str, command="crtlib sweep crt")
     assert "`crtlib sweep crt` makes it" in note._repr_markdown_()
     assert utility.points(None, planned=["sgd"]).index.tolist() == ["sgd"]
 
