@@ -160,7 +160,7 @@ def test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes(figure, chosen
         of_crt(**chosen), DRAWS[figure], caption=lambda runs: "two seeds", command="x"
     )
     said = [text.get_text() for text in drawn.findobj(Text)]
-    assert any(text.startswith("CRT") for text in said) and "two seeds" in said
+    assert any(text.startswith("CRT") for text in said) and "recorded: two seeds" in said
     counted = utility.points(of_crt(**chosen), planned=["sgd", "crt"])
     assert set(chosen["method"]) <= set(counted.index.get_level_values("method"))
 
