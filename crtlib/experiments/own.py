@@ -34,6 +34,7 @@ from crtlib.experiments.store import Row
 from crtlib.models import pretrained
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
+from crtlib.text.tokenizer import train_bpe
 from crtlib.training import kept, methods
 
 LEAST = 12
@@ -233,7 +234,7 @@ def train_on(
     if gradient_checkpointing and study.recurrent:
         raise ValueError("gradient_checkpointing=True: must be False for a recurrent model")
     _threads(workers)
-    prepared = data.data(study)  # refuses what can be refused before anything is written
+    prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
     if out is not None:
         _check(out, corpus)
@@ -266,6 +267,16 @@ def train_on(
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
     return trained
+
+
+def _read(study: CrtStudy) -> Data:
+    """What the run reads. Where points are more than turns the vocabulary is that of the public
+    points: a silent turn of a private one may hold a secret that no rate counts as public."""
+    prepared = data.data(study)
+    if study.unit == "turn" or study.how.reads_raw or study.brings_vocabulary:
+        return prepared
+    texts = [p.text for p in prepared.prepared.public]
+    return replace(prepared, tokenizer=train_bpe(texts, vocab_size=study.vocab_size))
 
 
 def _threads(workers: int | None) -> None:
