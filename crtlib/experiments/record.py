@@ -148,8 +148,16 @@ def meter(
         "gamma": rates["trace"].upper,
         "delta2": rates["public"].upper,
         "holds": _holds(study),
+        "base": weights_of(study.init),
     }
     return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise)
+
+
+def weights_of(init: str) -> str | None:
+    """SHA-256 of the weights of a model's folder, by which the odometer knows a model of its own
+    text again; None where ``init`` is none."""
+    path = Path(init) / "model.safetensors"
+    return outputs.sha256(path) if path.is_file() else None
 
 
 def _protects(study: CrtStudy) -> bool:

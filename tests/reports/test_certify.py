@@ -101,6 +101,26 @@ def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     assert certify.verify(runs / "open", runs / "open.html")[0] is None
 
 
+def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, tmp_path):
+    made = json.loads((runs / "one.work" / record.NAME).read_text())
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "model.safetensors").write_bytes(b"weights")
+    sha = record.weights_of(str(tmp_path / "base"))
+    line = next(e for e in entry(runs) if e.run == made["odometer"]["run"])
+    home = tmp_path / "x.odometer"
+    odometer.again(home, line, run="naked", method="sgd", events=None, state="finished", model=sha)
+    for name, base in (("from it", sha), ("from elsewhere", record.weights_of("random"))):
+        last = odometer.again(home, line, run=name, base=base)
+        ours = made["odometer"] | {"run": name, "entry": last.entry, "folder": str(home)}
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / record.NAME).write_text(json.dumps(made | {"odometer": ours}))
+        parts = certify.parts(certify.read(folder), copies=())
+        assert parts["spent_before"]["unprotected"] == 1
+        assert (parts["verdict"] == "void") == (base is not None)
+    assert base is None and sha == outputs.sha256(tmp_path / "base" / "model.safetensors")
+
+
 def changed(runs, tmp_path, change, seal=True):
     """The certificate of "one" with one thing changed, verified again."""
     content = copy.deepcopy(value(runs, "one"))
