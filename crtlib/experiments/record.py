@@ -187,7 +187,8 @@ def _screening(study: CrtStudy, corpus: str) -> str:
         return _sha([corpus, *(before[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
     read = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
-    return _sha([corpus, study.unit, *read, dial])
+    words = ["own words"] if study.template != "speaker" else []  # what the policies were shown
+    return _sha([corpus, study.unit, *read, dial, *words])
 
 
 def _holds(study: CrtStudy) -> dict[str, int]:

@@ -225,6 +225,8 @@ def judge(
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
     counter.add(label_import.points(corpus, folder, part="judge", unit=unit))
     hashes = dict(zip(("pi", "pi_c"), map(digest, names), strict=True))
+    if unit != "turn":  # on other points a pair has other rates, and who tries both may choose
+        hashes = {name: f"{value} by {unit}" for name, value in hashes.items()}
     judged = label_import.judging(folder, **hashes, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}

@@ -14,7 +14,7 @@ from crtlib import __main__ as cli
 from crtlib import outputs
 from crtlib.accounting import confidentiality, ledger, odometer
 from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments import data, own, record
+from crtlib.experiments import crt, data, own, record
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.reports import certificate, certify, sentences
 from crtlib.screening import by_name
@@ -119,6 +119,12 @@ def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, t
         assert parts["spent_before"]["unprotected"] == 1
         assert (parts["verdict"] == "void") == (base is not None)
     assert base is None and sha == outputs.sha256(tmp_path / "base" / "model.safetensors")
+
+
+def test_policies_that_are_shown_other_words_are_another_screening():
+    one = crt.CrtStudy(method="crt", model="gpt2", gamma=0.0, seed=0)
+    hashes = [record._screening(replace(one, template=t), "c") for t in ("speaker", "plain")]
+    assert len({*hashes, record._screening(replace(one, template="chatml"), "c")}) == 2
 
 
 def changed(runs, tmp_path, change, seal=True):

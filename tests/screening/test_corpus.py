@@ -108,6 +108,9 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
             missed, "at_random",
         )  # fmt: skip
     assert judged == [1, 2, 2]
+    how = How("none", "cautious", "dialogue")  # on other points: other rates, so one more
+    outcome = screening.screen(home / "c.jsonl", home, how, key=None, judges=home / "labels")
+    assert outcome.rates.judged == 3
     assert screening.recorded(home / "s1").alpha == 0.05 / 4
     jsonl.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
