@@ -256,8 +256,9 @@ def train_on(
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
     origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    promise, secure = _promise(guarantee, repeatable_noise), not repeatable_noise
-    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=secure)
+    void = _void(study, meter, repeatable_noise)
+    promise = _promise(guarantee, void)
+    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:
         meter.finish(None)
     else:
@@ -329,8 +330,20 @@ def work(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _promise(guarantee: Guarantee | None, repeatable_noise: bool) -> str:
-    """The guarantee in words, with what makes it void."""
+def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> str:
+    """What makes a promise void whatever its numbers are; nothing where it stands."""
+    said = {
+        "; noise and batches follow from a known seed: an experiment, not a release":
+            repeatable_noise,
+        "; void, as a policy read the labels themselves": record.oracle(study),
+        "; void, as it started from a model that had learned this text without protection":
+            meter.bare,
+    }  # fmt: skip
+    return "".join(text for text, applies in said.items() if applies)
+
+
+def _promise(guarantee: Guarantee | None, void: str) -> str:
+    """The guarantee in words, with what makes it ``void``."""
     if guarantee is None:
         return "no guarantee: this method adds no noise"
     text = str(guarantee)
@@ -339,9 +352,7 @@ def _promise(guarantee: Guarantee | None, repeatable_noise: bool) -> str:
             "; void, as delta is 1: no labelled secret tells what the policies miss. Label some "
             "turns, or use --conservative everything"
         )
-    if repeatable_noise:
-        text += "; noise and batches follow from a known seed: an experiment, not a release"
-    return text
+    return text + void
 
 
 def _settings(study: CrtStudy) -> dict[str, Any]:

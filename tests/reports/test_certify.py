@@ -121,6 +121,13 @@ def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, t
     assert base is None and sha == outputs.sha256(tmp_path / "base" / "model.safetensors")
 
 
+def test_a_training_says_itself_that_its_policy_read_the_labels(tmp_path):
+    asked = TINY | {"policy": "oracle", "conservative": "oracle"}
+    made = own.train_on(corpus_in(tmp_path), out=tmp_path / "one", method="crt", **asked)
+    assert not made.holds and "void, as a policy read the labels" in made.promise
+    assert (tmp_path / "one").stat().st_mode & 0o077 == 0
+
+
 def test_policies_that_are_shown_other_words_are_another_screening():
     one = crt.CrtStudy(method="crt", model="gpt2", gamma=0.0, seed=0)
     hashes = [record._screening(replace(one, template=t), "c") for t in ("speaker", "plain")]
