@@ -125,8 +125,9 @@ def _o3(c: Certificate) -> list[str]:
             f"it is or blacked out is right at most {most} times in 100."
         ]
     share = times(max(c["rates"]["trace"]["upper"], c["spent_before"].get("gamma", 0.0)))
-    return [f"**A secret that our search passed over** (at most {share} of 100): at most {most} "
-            "times in 100."]  # fmt: skip
+    noise = ", but learned with noise" if _public(c) > 0 else ""
+    return [f"**A secret that our search passed over{noise}** (at most {share} of 100): at most "
+            f"{most} times in 100."]  # fmt: skip
 
 
 def _public_unknown(c: Certificate) -> bool:
@@ -175,8 +176,9 @@ def _o6(c: Certificate) -> list[str]:
         many = round(1 / prior)
         what = "a passed-over secret" if _kind(c) == "bayesian_confidentiality" else "a secret"
         bound = "no promise" if most >= 1 else f"at most {counts(exactly(most) * many)} in {many:,}"
-        out.append(f"Guessing the value of {what}, {WITHIN[c['unit']]}, that has one chance in "
-                   f"{many:,}: {bound}.")  # fmt: skip
+        noise = " and learned with noise" if _public(c) > 0 else ""
+        out.append(f"Guessing the value of {what}, {WITHIN[c['unit']]}{noise}, that has one "
+                   f"chance in {many:,}: {bound}.")  # fmt: skip
     return out
 
 

@@ -194,7 +194,10 @@ def test_words_that_depend_on_the_case():
     assert "20 messages: at most 99.5" in said(("right_guess.4.at_most", 0.99499))["O5"][1]
     assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
                                  "is guessed with a chance of at most 0.05."]  # fmt: skip
-    assert "said in one conversation, that" in said(("unit", "dialogue"))["O6"][0]
+    assert "one conversation and learned with noise, that" in said(("unit", "dialogue"))["O6"][0]
+    certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
+    assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
+    assert "passed over, but learned with noise** (at most" in said()["O3"][0]
     assert "had judged 2 other policies" in said(("labels.judged", 3))["O7"][0]
     assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
