@@ -51,7 +51,8 @@ class Entry:
 
     ``events`` is None for a training without secret noise. ``screening`` names what decided which
     secrets stay in the text, ``gamma`` and ``delta2`` bound how many. ``holds``: how many data
-    points of a smaller unit one of this unit holds at the most.
+    points of a smaller unit one of this unit holds at the most. ``model`` is the SHA-256 of the
+    weights that were made, ``base`` that of those it started from, where they were a file.
     """
 
     entry: str
@@ -70,6 +71,7 @@ class Entry:
     holds: Mapping[str, int]
     model: str | None = None
     because: str | None = None
+    base: str | None = None
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -109,6 +111,7 @@ def _entries(text: str) -> list[Entry]:
 
 
 def _entry(content: Mapping[str, Any]) -> Entry:
+    content = {"base": None, **content}  # older lines have none
     values = {f.name: content[f.name] for f in fields(Entry)}
     check_choice("state", values["state"], STATES)
     check_choice("unit", values["unit"], UNITS)
@@ -133,6 +136,7 @@ def add(
     holds: Mapping[str, int],
     model: str | None = None,
     because: str | None = None,
+    base: str | None = None,
 ) -> Entry:
     """Add a line and have it on disk; the folder is made where there is none.
 
@@ -163,6 +167,7 @@ def add(
             "holds": dict(holds),
             "model": model,
             "because": because,
+            "base": base,
         }
         content["entry"] = _digest(content)
         entry = _entry(content)  # refuses what could not be read back
@@ -222,9 +227,11 @@ def check_corpus(folder: Path, entries: Sequence[Entry], corpus: str) -> None:
 # --------------------------------------------------------------------------- what was spent
 @dataclass(frozen=True)
 class Spent:
-    """What earlier runs have spent: the last line of each, without those that were struck."""
+    """What earlier runs have spent: the last line of each, without those that were struck.
+    ``bare``: the weights that this run started from had learned the text without protection."""
 
     entries: tuple[Entry, ...]
+    bare: bool = False
 
     @property
     def private(self) -> tuple[Entry, ...]:
@@ -278,7 +285,8 @@ class Spent:
 
 def spent(entries: Sequence[Entry], *, run: str | None = None) -> Spent:
     """What was spent by all runs, or by those that started before ``run`` did. A struck run does
-    not count; one that was struck without a reason does."""
+    not count, unless it was struck without a reason, or one that counts started from its model:
+    that one shows what it had learned."""
     last: dict[str, Entry] = {}
     for e in entries:
         if e.run == run:
@@ -288,8 +296,21 @@ def spent(entries: Sequence[Entry], *, run: str | None = None) -> Spent:
     for e in entries:  # what became of them later
         if e.run in first:
             last[e.run] = e
-    kept = (e for e in last.values() if e.state != "struck" or not e.because)
-    return Spent(tuple(kept))
+    counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
+    above = _above(entries, {run} if run else set())
+    counted |= above | _above(entries, counted)
+    bare = any(last[name].events is None for name in above & set(last))
+    return Spent(tuple(e for e in last.values() if e.run in counted), bare)
+
+
+def _above(entries: Sequence[Entry], runs: set[str]) -> set[str]:
+    """The runs from whose models ``runs`` started, at any remove."""
+    found: set[str] = set()
+    while runs:
+        bases = {e.base for e in entries if e.run in runs and e.base}
+        runs = {e.run for e in entries if e.model in bases} - found
+        found |= runs
+    return found
 
 
 def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:

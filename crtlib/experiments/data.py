@@ -20,7 +20,7 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.models import pretrained
 from crtlib.screening import by_name, recall, tagger
 from crtlib.screening.corpus import recorded
-from crtlib.screening.policies import everything, miss
+from crtlib.screening.policies import everything, miss, union
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.prepare import Prepared, prepare
 from crtlib.screening.rates import Rates, rates
@@ -264,7 +264,8 @@ def data(study: Recipe) -> Data:
         checked=checked,
         policies=(pi, conservative),
         prepared=prepared,
-        tokenizer=tokenizer or _tokenizer(planted, study, form, points, cautious, conservative),
+        tokenizer=tokenizer
+        or _tokenizer(planted, study, form, points, *_loud(study, points, cautious)),
         canaries=secrets,
         valid=_heldout(split.valid, study, form),
         test=_heldout(split.test, study, form),
@@ -331,12 +332,23 @@ def _tagger(
     return tagger.redacting(made), tagger.conservative(made)
 
 
+def _loud(study: Recipe, points: Sequence[Point], cautious: Labels) -> tuple[Labels, Policy]:
+    """Where a policy speaks, whichever: what pi alone finds is redacted, so the vocabulary may not
+    learn it either. Of one name they are one tagger's, of which pi_c says all that pi says; a
+    method that reads raw text has no pi."""
+    redacting, conservative = policies(study)
+    if study.policy == study.conservative or study.how.reads_raw:
+        return cautious, conservative
+    either = union(redacting, conservative)
+    return either(points), either
+
+
 def _tokenizer(
     corpus: Corpus, study: Recipe, form: Template, points: Sequence[Point], cautious: Labels,
     pi_c: Policy,
 ) -> Bpe:  # fmt: skip
-    """BPE on the turns that are public for every unit, gamma and neighbouring dataset: those on
-    which ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
+    """BPE on the turns that are public for every gamma and neighbouring dataset: those on which
+    ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
 
     ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
     silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""

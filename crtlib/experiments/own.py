@@ -34,6 +34,7 @@ from crtlib.experiments.store import Row
 from crtlib.models import pretrained
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
+from crtlib.text.tokenizer import train_bpe
 from crtlib.training import kept, methods
 
 LEAST = 12
@@ -233,7 +234,7 @@ def train_on(
     if gradient_checkpointing and study.recurrent:
         raise ValueError("gradient_checkpointing=True: must be False for a recurrent model")
     _threads(workers)
-    prepared = data.data(study)  # refuses what can be refused before anything is written
+    prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
     if out is not None:
         _check(out, corpus)
@@ -255,8 +256,9 @@ def train_on(
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
     origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    promise, secure = _promise(guarantee, repeatable_noise), not repeatable_noise
-    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=secure)
+    void = _void(study, meter, repeatable_noise)
+    promise = _promise(guarantee, void)
+    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:
         meter.finish(None)
     else:
@@ -266,6 +268,16 @@ def train_on(
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
     return trained
+
+
+def _read(study: CrtStudy) -> Data:
+    """What the run reads. Where points are more than turns the vocabulary is that of the public
+    points: a silent turn of a private one may hold a secret that no rate counts as public."""
+    prepared = data.data(study)
+    if study.unit == "turn" or study.how.reads_raw or study.brings_vocabulary:
+        return prepared
+    texts = [p.text for p in prepared.prepared.public]
+    return replace(prepared, tokenizer=train_bpe(texts, vocab_size=study.vocab_size))
 
 
 def _threads(workers: int | None) -> None:
@@ -318,8 +330,20 @@ def work(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _promise(guarantee: Guarantee | None, repeatable_noise: bool) -> str:
-    """The guarantee in words, with what makes it void."""
+def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> str:
+    """What makes a promise void whatever its numbers are; nothing where it stands."""
+    said = {
+        "; noise and batches follow from a known seed: an experiment, not a release":
+            repeatable_noise,
+        "; void, as a policy read the labels themselves": record.oracle(study),
+        "; void, as it started from a model that had learned this text without protection":
+            meter.bare,
+    }  # fmt: skip
+    return "".join(text for text, applies in said.items() if applies)
+
+
+def _promise(guarantee: Guarantee | None, void: str) -> str:
+    """The guarantee in words, with what makes it ``void``."""
     if guarantee is None:
         return "no guarantee: this method adds no noise"
     text = str(guarantee)
@@ -328,9 +352,7 @@ def _promise(guarantee: Guarantee | None, repeatable_noise: bool) -> str:
             "; void, as delta is 1: no labelled secret tells what the policies miss. Label some "
             "turns, or use --conservative everything"
         )
-    if repeatable_noise:
-        text += "; noise and batches follow from a known seed: an experiment, not a release"
-    return text
+    return text + void
 
 
 def _settings(study: CrtStudy) -> dict[str, Any]:

@@ -329,7 +329,7 @@ def train_with(
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
-    meter = _meter(corpus, sha, summary, odometer, Path(out), not repeatable_noise)
+    meter = _meter(corpus, sha, summary, odometer, Path(out), not repeatable_noise, init)
     run = train(
         net.to(device_by_name(device)),
         methods.by_name("lp_weighted").phases(constants),
@@ -433,9 +433,11 @@ def _meter(
     place: str | os.PathLike[str] | None,
     out: Path,
     secret: bool,
+    init: str,
 ) -> Meter:
     facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
     facts |= {
+        "base": record.weights_of(init),
         "relation": summary["neighbouring_relation"],
         "screening": sha,
         "gamma": 1.0,

@@ -109,6 +109,12 @@ class Meter:
             self.mark.unlink(missing_ok=True)
         return self.entry
 
+    @property
+    def bare(self) -> bool:
+        """Whether the model that it started from had learned this text without protection."""
+        run = self.entry.run if self.entry else None
+        return odometer.spent(odometer.read(self.folder), run=run).bare
+
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
         assert self.entry is not None
@@ -148,8 +154,16 @@ def meter(
         "gamma": rates["trace"].upper,
         "delta2": rates["public"].upper,
         "holds": _holds(study),
+        "base": weights_of(study.init),
     }
     return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise)
+
+
+def weights_of(init: str) -> str | None:
+    """SHA-256 of the weights of a model's folder, by which the odometer knows a model of its own
+    text again; None where ``init`` is none."""
+    path = Path(init) / "model.safetensors"
+    return outputs.sha256(path) if path.is_file() else None
 
 
 def _protects(study: CrtStudy) -> bool:
@@ -179,7 +193,8 @@ def _screening(study: CrtStudy, corpus: str) -> str:
         return _sha([corpus, *(before[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
     read = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
-    return _sha([corpus, study.unit, *read, dial])
+    words = ["own words"] if study.template != "speaker" else []  # what the policies were shown
+    return _sha([corpus, study.unit, *read, dial, *words])
 
 
 def _holds(study: CrtStudy) -> dict[str, int]:
@@ -253,7 +268,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
         "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(study, d),
         "policies": _policies(study, d),
-        "oracle_on_real_text": _oracle(study),
+        "oracle_on_real_text": oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
         "searched": {"trials": trials, "charged": False},
         "canaries": _canaries(study, d),
@@ -383,7 +398,7 @@ def _policy(name: str, d: Data, which: int) -> dict[str, Any]:
     return {"name": shown, "sha256": policy_hash(name), "taught_by": ", ".join(taught) or None}
 
 
-def _oracle(study: CrtStudy) -> bool:
+def oracle(study: CrtStudy) -> bool:
     """Whether a policy reads the labels of text that nobody simulated."""
     if before := _before(study):
         read = f"{before['policy']}+{before['conservative']}".split("+")

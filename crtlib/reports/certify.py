@@ -184,6 +184,8 @@ def reasons(
     plan = record["plan"] if record["kind"] == PLAN else None
     checks = [
         (trained.problem != "", f"What was spent before is not known ({trained.problem})."),
+        (trained.spent is not None and trained.spent.bare,
+         "It started from a model that had learned this text without protection."),
         (record["randomness"] == "seed",
          "The noise follows from a known seed, so who knows it can take the noise away."),
         (not record["protects_all"],

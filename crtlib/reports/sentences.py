@@ -20,6 +20,11 @@ from typing import Any
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
 UNITS = {"turn": "message", "dialogue": "conversation", "user": "person"}
+WITHIN = {
+    "turn": "said in one message", "dialogue": "said in one conversation",
+    "user": "said by one person",
+}  # fmt: skip
+"""Of what a secret must not be said beyond, where a bound is that of one data point."""
 NO_PROMISE = 0.995
 """From here on a bound on right guesses is called no promise."""
 
@@ -90,9 +95,22 @@ def _o1(c: Certificate) -> list[str]:
     return [text]
 
 
+def _draw(c: Certificate) -> str:
+    """How the secret is drawn of which the rates speak: where people read one message of each
+    person, who has few among many messages counts less than by one of all his secrets."""
+    if c["labels"] is None:
+        return "as were those by which the searches were judged"
+    who, whose = {"user": ("a person", "their"), "dialogue": ("a conversation", "its")}[
+        c["labels"]["cluster"]
+    ]
+    if c["labels"]["drawn"] == "at_random":
+        return f"{who}, then one of {whose} messages, until it holds one"
+    return f"{who}, then one of {whose} secrets"
+
+
 def _o2(c: Certificate) -> list[str]:
     return [
-        "**One secret, drawn at random** (a person, then one of their secrets): somebody who has "
+        f"**One secret, drawn at random** ({_draw(c)}): somebody who has "
         "the model and must say whether the secret stood in its message or was blacked out is "
         f"right at most **{times(_guess(c, 'random') or 1.0)} times in 100**. Tossing a coin is "
         "right 50 times."
@@ -107,8 +125,9 @@ def _o3(c: Certificate) -> list[str]:
             f"it is or blacked out is right at most {most} times in 100."
         ]
     share = times(max(c["rates"]["trace"]["upper"], c["spent_before"].get("gamma", 0.0)))
-    return [f"**A secret that our search passed over** (at most {share} of 100): at most {most} "
-            "times in 100."]  # fmt: skip
+    noise = ", but learned with noise" if _public(c) > 0 else ""
+    return [f"**A secret that our search passed over{noise}** (at most {share} of 100): at most "
+            f"{most} times in 100."]  # fmt: skip
 
 
 def _public_unknown(c: Certificate) -> bool:
@@ -157,7 +176,9 @@ def _o6(c: Certificate) -> list[str]:
         many = round(1 / prior)
         what = "a passed-over secret" if _kind(c) == "bayesian_confidentiality" else "a secret"
         bound = "no promise" if most >= 1 else f"at most {counts(exactly(most) * many)} in {many:,}"
-        out.append(f"Guessing the value of {what} that has one chance in {many:,}: {bound}.")
+        noise = " and learned with noise" if _public(c) > 0 else ""
+        out.append(f"Guessing the value of {what}, {WITHIN[c['unit']]}{noise}, that has one "
+                   f"chance in {many:,}: {bound}.")  # fmt: skip
     return out
 
 
@@ -177,23 +198,37 @@ def _confidence(c: Certificate) -> str:
     return text
 
 
+def _these(c: Certificate) -> tuple[str, str]:
+    """Which shares the labels measured, and what was added to them: earlier searches have labels
+    and a confidence of their own."""
+    own = [c["rates"][name]["upper"] for name in ("trace", "public")]
+    if own == [max(own[0], c["spent_before"].get("gamma", 0.0)), _public(c)]:
+        return "These shares were", ""
+    trace, public = map(times, own)
+    return (
+        f"Of these shares those of this model's own search, at most {trace} and {public} of 100, "
+        "were",
+        " Those of earlier searches are added, each with a confidence of its own.",
+    )
+
+
 def _drawn_by(c: Certificate) -> str:
     return "persons" if c["labels"]["cluster"] == "user" else "conversations"
 
 
 def _o7(c: Certificate) -> list[str]:
-    of = c["rates"]["trace"]["of"]
+    of, (these, added) = c["rates"]["trace"]["of"], _these(c)
     return [
-        f"These shares were measured by people who read {c['labels']['turns']:,} messages of as "
-        f"many {_drawn_by(c)} drawn at random; {of:,} had a secret. {_confidence(c)}"
+        f"{these} measured by people who read {c['labels']['turns']:,} messages of as "
+        f"many {_drawn_by(c)} drawn at random; {of:,} had a secret. {_confidence(c)}{added}"
     ]
 
 
 def _o8(c: Certificate) -> list[str]:
-    of = c["rates"]["trace"]["of"]
+    of, (these, added) = c["rates"]["trace"]["of"], _these(c)
     return [
-        f"These shares were measured on the labels of {of:,} {_drawn_by(c)}, which we did not "
-        f"draw; we assume that they are like the rest. {_confidence(c)}"
+        f"{these} measured on the labels of {of:,} {_drawn_by(c)}, which we did not "
+        f"draw; we assume that they are like the rest. {_confidence(c)}{added}"
     ]
 
 

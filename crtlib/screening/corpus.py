@@ -225,6 +225,8 @@ def judge(
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
     counter.add(label_import.points(corpus, folder, part="judge", unit=unit))
     hashes = dict(zip(("pi", "pi_c"), map(digest, names), strict=True))
+    if unit != "turn":  # on other points a pair has other rates, and who tries both may choose
+        hashes = {name: f"{value} by {unit}" for name, value in hashes.items()}
     judged = label_import.judging(folder, **hashes, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
@@ -397,12 +399,17 @@ def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
 
 @register("screened", ":FOLDER")
 def private_part(folder: str) -> Policy:
-    """As pi_c on a screened folder: flags its private points, so that its split stays."""
-    private = screened.private_ids(folder)
+    """As pi_c on a screened folder: flags its private points, so that its split stays.
+
+    They are read again as dialogues of one turn, so a point is called as its row is, or that and
+    "/0"; where people are the unit it is called as its user."""
+    column = "user" if screened.summary(folder)["unit"] == "user" else "id"
+    private = screened.private_names(folder, column)
 
     def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
         for p in points:
-            whole = p.id.rpartition("/")[0] or p.id
-            yield (Secret("private", 0, len(p.text)),) if whole in private and p.text else ()
+            names = {p.user} if column == "user" else {p.id, p.id.removesuffix("/0")}
+            apart = p.text and not names.isdisjoint(private)
+            yield (Secret("private", 0, len(p.text)),) if apart else ()
 
     return Policy(f"screened:{Path(folder).name}", flag, "what was private when it was screened")

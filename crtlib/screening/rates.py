@@ -14,7 +14,8 @@ replaced by ``<MASK>``. The policies label both anew.
 Both are counted before deduplication, which could only hide a difference. The probability is over
 *a secret met by drawing a user, then one of his secrets*: one is taken of each labelled user, so
 the outcomes are independent however alike one user's secrets are, and the bound of Clopper and
-Pearson is exact.
+Pearson is exact. Where one turn of each user was read, it is *a secret met by drawing a user, then
+one of his turns, until it holds one*: who seldom says a secret counts less.
 
 >>> from crtlib.screening.policies import oracle, none
 >>> from crtlib.screening.policy import Policy

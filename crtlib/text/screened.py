@@ -160,6 +160,6 @@ def summary(folder: str | os.PathLike) -> dict[str, Any]:
     return json.loads((Path(folder) / name).read_bytes())
 
 
-def private_ids(folder: str | os.PathLike) -> frozenset[str]:
-    """The pseudonyms of the private points."""
-    return frozenset(row["id"] for row in rows(folder, "private"))
+def private_names(folder: str | os.PathLike, column: str = "id") -> frozenset[str]:
+    """The "id" or the "user" of the private points, as the folder calls them."""
+    return frozenset(row[column] for row in rows(folder, "private"))

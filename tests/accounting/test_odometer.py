@@ -165,3 +165,34 @@ def test_it_is_found_by_the_text_and_not_by_the_name(tmp_path):
     with pytest.raises(ValueError, match="is of corpus cccccccc…, this is dddddddd…"):
         add(home, corpus=OTHER)
     assert len(odometer.read(home)) == 1
+
+
+def test_what_a_model_started_from_counts_though_it_was_struck(tmp_path):
+    """ "d" started from the model of "c", that one from "a"'s; nobody ever saw "a" and "b"."""
+    made = {run: run * 64 for run in "abcd"}
+    for run, base in (("a", None), ("b", None), ("c", made["a"]), ("d", made["c"])):
+        odometer.again(tmp_path, add(tmp_path, run, base=base), state="finished", model=made[run])
+    for e in odometer.read(tmp_path)[:4]:
+        if e.state == "started":
+            odometer.strike(tmp_path, e.entry, because="never seen")
+    entries = odometer.read(tmp_path)
+    assert [e.run for e in odometer.spent(entries, run="d").entries] == ["a", "c"]
+    assert [e.run for e in odometer.spent(entries).entries] == ["a", "c", "d"]
+    assert not odometer.spent(entries, run="d").bare
+
+
+def test_a_model_that_started_from_one_without_protection_is_known(tmp_path):
+    naked = add(tmp_path, "a", events=None)
+    odometer.again(tmp_path, naked, state="finished", model="a" * 64)
+    for run, base in (("b", "a" * 64), ("c", "b" * 64), ("d", None)):
+        odometer.again(tmp_path, add(tmp_path, run, base=base), state="finished", model=run * 64)
+    entries = odometer.read(tmp_path)
+    assert [odometer.spent(entries, run=run).bare for run in "abcd"] == [False, True, True, False]
+
+
+def test_a_line_of_before_there_were_bases_is_read(tmp_path):
+    content = json.loads(lines(tmp_path)[0]) if add(tmp_path) else {}
+    del content["base"]
+    content["entry"] = odometer._digest(content)
+    write(tmp_path, [json.dumps(content) + "\n"])
+    assert odometer.read(tmp_path)[0].base is None

@@ -16,13 +16,14 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from crtlib.experiments import crt, data, grids, search, spine, sweeps, tables
+from crtlib.experiments import crt, data, grids, own, search, spine, sweeps, tables
 from crtlib.experiments import settings as settings_studies
 from crtlib.experiments import store as store_module
 from crtlib.experiments.store import Store
 from crtlib.models import folder
 from crtlib.screening import policies
 from crtlib.text import customersim, jsonl, templates, units
+from crtlib.text.records import Corpus, Dialogue, Turn
 from crtlib.training import kept
 
 TINY = crt.CrtStudy(
@@ -235,6 +236,22 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
         d = data.data(e)
         read.append((d.prepared.public, [p.text for p in d.prepared.private], d.tokenizer.json))
     assert read[0] == read[1]  # gamma = 0: the policy finds the secret, nothing differs
+
+
+@pytest.mark.parametrize("unit", ["turn", "dialogue"])
+def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_noise(tmp_path, unit):
+    """ "zyzzyva" is found by pi alone; "xylograph" by nobody, in a dialogue that is private."""
+    said = [
+        Dialogue(f"d{i}", f"u{i}", (Turn("USR", "I said zyzzyva"), Turn("SYS", "not xylograph")))
+        for i in range(20)
+    ]
+    jsonl.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
+    for name, pattern in (("pi", "zyzzyva"), ("pi_c", "quagga")):
+        (tmp_path / f"{name}.toml").write_text(f"[word]\npattern = '{pattern}'\n")
+    found = {"policy": f"regex:{tmp_path}/pi.toml", "conservative": f"regex:{tmp_path}/pi_c.toml"}
+    study = own.study_of(tmp_path / "c.jsonl", method="crt", unit=unit, **found)
+    words = own._read(study).tokenizer.json
+    assert "zyzz" not in words and ("xylo" in words) == (unit == "turn")
 
 
 def test_a_saved_model_scores_as_before(tmp_path):

@@ -167,6 +167,23 @@ def test_the_words_of_the_worked_example():
     assert list(words) == ["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O12", "O14"]
 
 
+@pytest.mark.parametrize("changes, how", [
+    ([], "(a person, then one of their messages, until it holds one)"),
+    ([("labels.cluster", "dialogue")], "(a conversation, then one of its messages, until"),
+    ([("labels.drawn", "given")], "(a person, then one of their secrets)"),
+    ([("labels", None)], "(as were those by which the searches were judged)"),
+])  # fmt: skip
+def test_a_secret_is_drawn_as_the_labels_were(changes, how):
+    assert how in said(*changes)["O2"][0]
+
+
+def test_what_an_earlier_search_adds_to_a_share_is_not_said_of_these_labels():
+    assert said()["O7"][0].startswith("These shares were measured")
+    words = said(("spent_before.gamma", 0.1))["O7"][0]
+    assert words.startswith("Of these shares those of this model's own search, at most 5.50 and ")
+    assert words.endswith("Those of earlier searches are added, each with a confidence of its own.")
+
+
 def test_words_that_depend_on_the_case():
     one = said(("corpus.users_are", "thread"))["O1"][0]
     assert one.endswith("No person was known, so each conversation counts as a person.")
@@ -177,6 +194,10 @@ def test_words_that_depend_on_the_case():
     assert "20 messages: at most 99.5" in said(("right_guess.4.at_most", 0.99499))["O5"][1]
     assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
                                  "is guessed with a chance of at most 0.05."]  # fmt: skip
+    assert "one conversation and learned with noise, that" in said(("unit", "dialogue"))["O6"][0]
+    certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
+    assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
+    assert "passed over, but learned with noise** (at most" in said()["O3"][0]
     assert "had judged 2 other policies" in said(("labels.judged", 3))["O7"][0]
     assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]

@@ -14,7 +14,7 @@ from crtlib import __main__ as cli
 from crtlib import outputs
 from crtlib.accounting import confidentiality, ledger, odometer
 from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments import data, own, record
+from crtlib.experiments import crt, data, own, record
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.reports import certificate, certify, sentences
 from crtlib.screening import by_name
@@ -99,6 +99,39 @@ def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     last = entry(runs)[-1]
     assert last.events is None and odometer.spent(entry(runs)).unprotected == 1
     assert certify.verify(runs / "open", runs / "open.html")[0] is None
+
+
+def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, tmp_path):
+    made = json.loads((runs / "one.work" / record.NAME).read_text())
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "model.safetensors").write_bytes(b"weights")
+    sha = record.weights_of(str(tmp_path / "base"))
+    line = next(e for e in entry(runs) if e.run == made["odometer"]["run"])
+    home = tmp_path / "x.odometer"
+    odometer.again(home, line, run="naked", method="sgd", events=None, state="finished", model=sha)
+    for name, base in (("from it", sha), ("from elsewhere", record.weights_of("random"))):
+        last = odometer.again(home, line, run=name, base=base)
+        ours = made["odometer"] | {"run": name, "entry": last.entry, "folder": str(home)}
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / record.NAME).write_text(json.dumps(made | {"odometer": ours}))
+        parts = certify.parts(certify.read(folder), copies=())
+        assert parts["spent_before"]["unprotected"] == 1
+        assert (parts["verdict"] == "void") == (base is not None)
+    assert base is None and sha == outputs.sha256(tmp_path / "base" / "model.safetensors")
+
+
+def test_a_training_says_itself_that_its_policy_read_the_labels(tmp_path):
+    asked = TINY | {"policy": "oracle", "conservative": "oracle"}
+    made = own.train_on(corpus_in(tmp_path), out=tmp_path / "one", method="crt", **asked)
+    assert not made.holds and "void, as a policy read the labels" in made.promise
+    assert (tmp_path / "one").stat().st_mode & 0o077 == 0
+
+
+def test_policies_that_are_shown_other_words_are_another_screening():
+    one = crt.CrtStudy(method="crt", model="gpt2", gamma=0.0, seed=0)
+    hashes = [record._screening(replace(one, template=t), "c") for t in ("speaker", "plain")]
+    assert len({*hashes, record._screening(replace(one, template="chatml"), "c")}) == 2
 
 
 def changed(runs, tmp_path, change, seal=True):

@@ -8,8 +8,18 @@ import pytest
 
 from crtlib.reports import screening as pages
 from crtlib.screening import corpus as screening
+from crtlib.screening.by_name import policy_by_name
 from crtlib.screening.corpus import How, fitting
-from crtlib.text import canaries, corpora, customersim, jsonl, label_import, labels, screened
+from crtlib.text import (
+    canaries,
+    corpora,
+    customersim,
+    jsonl,
+    label_import,
+    labels,
+    screened,
+    units,
+)  # fmt: skip
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)
@@ -98,6 +108,9 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
             missed, "at_random",
         )  # fmt: skip
     assert judged == [1, 2, 2]
+    how = How("none", "cautious", "dialogue")  # on other points: other rates, so one more
+    outcome = screening.screen(home / "c.jsonl", home, how, key=None, judges=home / "labels")
+    assert outcome.rates.judged == 3
     assert screening.recorded(home / "s1").alpha == 0.05 / 4
     jsonl.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
@@ -114,6 +127,24 @@ def test_without_labels_rates_are_unknown_and_that_is_said(home):
     notes = "; ".join(outcome.notes)
     assert "nothing is known of what was missed, and a certificate will be void" in notes
     assert "pi flagged nothing" in notes and "CRT is DP-SGD on redacted text" in notes
+
+
+@pytest.mark.parametrize("unit", ["turn", "dialogue", "user"])
+@pytest.mark.parametrize("keep_ids", [False, True])
+def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_ids):
+    said = [
+        Dialogue(f"d/{i}", f"u/{i % 3}", (Turn("USR", f"word {i}"), Turn("SYS", f"my order {i}")))
+        for i in range(6)
+    ]
+    jsonl.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
+    (tmp_path / "ours.toml").write_text("[order]\npattern = 'order 5'\n")
+    how = How("none", f"regex:{tmp_path}/ours.toml", unit, dedup="none", keep_ids=keep_ids)
+    pages.make(tmp_path / "c.jsonl", tmp_path / "s", how)
+    counts = [len(rows(tmp_path / "s", part)) for part in screened.PARTS]
+    points = units.points(corpora.load(tmp_path / "s"), unit)
+    spoken = [bool(spans) for spans in policy_by_name(f"screened:{tmp_path}/s")(points)]
+    assert [spoken.count(False), spoken.count(True)] == counts and counts[1] == 1
+    assert all("order 5" in p.text for p, private in zip(points, spoken, strict=True) if private)
 
 
 def test_canaries_that_were_planted_do_not_judge(home):
