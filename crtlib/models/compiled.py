@@ -44,20 +44,26 @@ def step_of(function: Elementwise, *tensors: Tensor) -> Callable[[int], object] 
     where torch's operators have to do it: not all are float32 on the CPU without gaps in the last
     dimension, or llvmlite is absent.
 
-    ``function`` takes a :class:`Number` of each tensor and returns what it becomes, None where it
-    stays. Tensors are (time, batch, hidden); one that changes overlaps with no other at one time.
+    Tensors are (time, batch, hidden), or a few times as wide: then each part counts as one.
+    ``function`` takes a :class:`Number` of each and returns what it becomes, None where it stays.
+    What changes overlaps with nothing else at one time.
     """
-    if any((t.dtype, t.device.type, t.stride(2)) != (torch.float32, "cpu", 1) for t in tensors):
-        return None
+    size = min(t.shape[2] for t in tensors)
+    layout: list[int] = []
+    for t in tensors:
+        by_time, by_row, gap = t.stride()
+        if t.dtype != torch.float32 or not t.is_cpu or gap != 1:
+            return None
+        first = t.data_ptr()
+        for part in range(first, first + 4 * t.shape[2], 4 * size):
+            layout += part, 4 * by_time, 4 * by_row
     with LOCK:
-        call = _compiled(function, len(tensors))
+        call = _compiled(function, len(layout) // 3)
     if call is None:
         return None
-    _, batch, size = tensors[0].shape
-    layout = [x for t in tensors for x in (t.data_ptr(), 4 * t.stride(0), 4 * t.stride(1))]
     table = (ctypes.c_int64 * len(layout))(*layout)
     table.keeps = tensors  # type: ignore[attr-defined]
-    return functools.partial(call, table, batch, size)
+    return functools.partial(call, table, tensors[0].shape[1], size)
 
 
 class Number:

@@ -175,8 +175,8 @@ class Lstm(Recurrent):
             out[0].zero_(), cells[0].zero_()
         else:
             out[0].copy_(state[0]), cells[0].copy_(state[1])
-        parts = (*gates.split(n, dim=2), cells[:-1], cells[1:], tanhs, out[1:])
-        rest = step_of(_lstm, *parts) or _lstm_by_operators(gates, cells, tanhs, out)
+        rest = step_of(_lstm, gates, cells[:-1], cells[1:], tanhs, out[1:])
+        rest = rest or _lstm_by_operators(gates, cells, tanhs, out)
         gate, outs, w_h = gates.unbind(), out.unbind(), w_h.T
         for t in range(len(gate)):
             gate[t].addmm_(outs[t], w_h)
@@ -197,8 +197,8 @@ class Lstm(Recurrent):
         d_gates = gates.new_empty(batch, time, 4 * n)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         d_cell = torch.zeros_like(cells[0])
-        parts = (*gates.split(n, dim=2), cells[:-1], tanhs, d_out, d_cell.expand_as(d_out))
-        rest = step_of(_lstm_backward, *parts, *d_gates.transpose(0, 1).split(n, dim=2))
+        parts = gates, cells[:-1], tanhs, d_out, d_cell.expand_as(d_out), d_gates.transpose(0, 1)
+        rest = step_of(_lstm_backward, *parts)
         rest = rest or _lstm_backward_by_operators(gates, cells, tanhs, d_out, d_cell, d_gates)
         do, dg = d_out.unbind(), d_gates.unbind(1)
         for t in reversed(range(time)):
@@ -259,8 +259,7 @@ class Gru(Recurrent):
         out[0] = 0 if state is None else state[0]
         recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
         from_h = gates.new_empty(len(x), 3 * n)
-        parts = (*gates.split(n, dim=2), *from_h.expand(len(gates), -1, -1).split(n, dim=2))
-        rest = step_of(_gru, *parts, recurrent, out[:-1], out[1:])
+        rest = step_of(_gru, gates, from_h.expand_as(gates), recurrent, out[:-1], out[1:])
         rest = rest or _gru_by_operators(gates, from_h, recurrent, out)
         outs, w_h = out.unbind(), self.weight_h.T
         for t in range(len(gates)):
@@ -273,10 +272,10 @@ class Gru(Recurrent):
         n = self.size
         d_x_gates, d_h_gates = gates.new_empty(2, len(x), len(gates), 3 * n)
         d_out, carry = grad.contiguous().transpose(0, 1), torch.zeros_like(out[0])
-        parts = (*gates.split(n, dim=2), recurrent, out[:-1], d_out, carry.expand_as(d_out))
-        d_parts = (p for d in (d_x_gates, d_h_gates) for p in d.transpose(0, 1).split(n, dim=2))
-        rest = step_of(_gru_backward, *parts, *d_parts)
-        rest = rest or _gru_backward_by_operators(*parts[:-1], carry, d_x_gates, d_h_gates)
+        d_parts = d_x_gates.transpose(0, 1), d_h_gates.transpose(0, 1)
+        parts = gates, recurrent, out[:-1], d_out, carry.expand_as(d_out), *d_parts
+        rest = step_of(_gru_backward, *parts)
+        rest = rest or _gru_backward_by_operators(*parts[:4], carry, d_x_gates, d_h_gates)
         dh = d_h_gates.unbind(1)
         for t in reversed(range(len(gates))):
             rest(t)
@@ -391,8 +390,9 @@ def _gru_by_operators(gates: Tensor, from_h: Tensor, recurrent: Tensor, out: Ten
     return rest
 
 
-def _gru_backward_by_operators(r, z, new, recurrent, before, d_out, carry, d_x, d_h) -> Rest:
-    n = new.shape[2]
+def _gru_backward_by_operators(gates, recurrent, before, d_out, carry, d_x, d_h) -> Rest:
+    n = recurrent.shape[2]
+    r, z, new = gates.split(n, dim=2)
     keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, before - new
     dx_r, dx_z, dx_new = (d.unbind(1) for d in d_x.split(n, dim=2))
     dh_new = d_h[..., 2 * n :].unbind(1)
