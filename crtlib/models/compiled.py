@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.metadata
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +65,12 @@ def step_of(function: Elementwise, *tensors: Tensor) -> Callable[[int], object] 
     table = (ctypes.c_int64 * len(layout))(*layout)
     table.keeps = tensors  # type: ignore[attr-defined]
     return functools.partial(call, table, tensors[0].shape[1], size)
+
+
+def software() -> dict[str, str]:
+    """The package that compiles and its version, if it is there: for records of a run."""
+    there = find_spec("llvmlite") is not None
+    return {"llvmlite": importlib.metadata.version("llvmlite")} if there else {}
 
 
 class Number:
