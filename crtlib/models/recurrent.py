@@ -284,7 +284,7 @@ class Gru(Recurrent):
 
 
 # --------------------------------------------------------------------------- the rest of a step
-# What a step does besides its matrix product, of one number each: see :mod:`crtlib.models.compiled`.
+# What a step does besides its matrix product, of one number each (:mod:`crtlib.models.compiled`).
 def _lstm(o, i, f, g, cell, _next, _tanh, _out):
     o, i, f, g = o.sigmoid(), i.sigmoid(), f.sigmoid(), g.tanh()
     after = f * cell + i * g
