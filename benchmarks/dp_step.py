@@ -40,8 +40,9 @@ from torch import Tensor, nn
 
 from crtlib import files
 from crtlib.experiments.spine import MALLOC
-from crtlib.models import interface
+from crtlib.models import compiled, interface
 from crtlib.models.build import build
+from crtlib.models.recurrent import Lstm
 from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping
 from crtlib.training.noise import add_noise
@@ -271,6 +272,7 @@ def peak(name: str, engine: str, device: str, low: bool) -> float:
         importlib.import_module("opacus.optimizers")
     importlib.import_module("transformers.models.gpt2.modeling_gpt2")
     F.linear(torch.ones(64, 64), torch.ones(64, 64))  # libraries that load on first use
+    Lstm(8, 8)(torch.ones(1, 1, 8))
     before = resident("VmRSS")
     step = stepper(name, engine, device, low)
     for _ in range(3):
@@ -383,7 +385,7 @@ def main() -> None:
     if args.json:
         packages = ("torch", "transformers", "opacus", "numpy")
         versions = {p: importlib.metadata.version(p) for p in packages}
-        versions["python"] = platform.python_version()
+        versions |= {"python": platform.python_version(), **compiled.software()}
         table = {"machine": where, "versions": versions, "rows": rows}
         files.write_text(args.json, json.dumps(table, indent=1) + "\n")
 

@@ -19,6 +19,7 @@ from importlib import metadata, resources
 import pandas as pd
 
 from crtlib import __version__, files
+from crtlib.models import compiled
 
 FOLDER = resources.files("crtlib.experiments") / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
@@ -29,14 +30,13 @@ def provenance(
 ) -> dict[str, str | float]:
     """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
     run, preparing and attacks included."""
-    names = ("torch", "transformers", "numpy")
+    versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
+    versions = {"crtlib": __version__, **versions, **compiled.software()}
     facts: dict[str, str | float] = {
         "profile": profile,
         "device": device,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "versions": ", ".join(
-            [f"crtlib {__version__}"] + [f"{n} {metadata.version(n)}" for n in names]
-        ),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "date": datetime.date.today().isoformat(),
         "seconds": round(seconds, 2),
     }

@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crtlib.models.compiled import step_of
+
 Sink = Callable[[list[tuple[Tensor, Tensor]]], None]
 SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
 TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
@@ -173,16 +175,12 @@ class Lstm(Recurrent):
             out[0].zero_(), cells[0].zero_()
         else:
             out[0].copy_(state[0]), cells[0].copy_(state[1])
-        w_h, outs, cell, tanh, gate = w_h.T, *map(torch.unbind, (out, cells, tanhs, gates))
-        open_ = gates[..., : 3 * n].unbind()
-        o, i, f, g = map(torch.unbind, gates.split(n, dim=2))
+        rest = step_of(_lstm, gates, cells[:-1], cells[1:], tanhs, out[1:])
+        rest = rest or _lstm_by_operators(gates, cells, tanhs, out)
+        gate, outs, w_h = gates.unbind(), out.unbind(), w_h.T
         for t in range(len(gate)):
             gate[t].addmm_(outs[t], w_h)
-            open_[t].sigmoid_()
-            g[t].tanh_()
-            torch.mul(f[t], cell[t], out=cell[t + 1]).addcmul_(i[t], g[t])
-            torch.tanh(cell[t + 1], out=tanh[t])
-            torch.mul(o[t], tanh[t], out=outs[t + 1])
+            rest(t)
         return (gates, cells, tanhs, out), [cells[-1]]
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,38 +197,16 @@ class Lstm(Recurrent):
         d_gates = gates.new_empty(batch, time, 4 * n)
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         d_cell = torch.zeros_like(cells[0])
-        wide = d_cell[None]
+        parts = gates, cells[:-1], tanhs, d_out, d_cell.expand_as(d_out), d_gates.transpose(0, 1)
+        rest = step_of(_lstm_backward, *parts)
+        rest = rest or _lstm_backward_by_operators(gates, cells, tanhs, d_out, d_cell, d_gates)
         do, dg = d_out.unbind(), d_gates.unbind(1)
-        d_each = d_gates.unflatten(2, (4, n)).permute(1, 2, 0, 3)  # (time, 4, batch, hidden)
-        d_o, d_rest = d_each[:, 0].unbind(), d_each[:, 1:].unbind()
-        forget = gates[..., 2 * n : 3 * n].unbind()
-        several = min(time, max(1, CACHED // (5 * batch * n)))
-        store = gates.new_empty(several, 5, batch, n)
-        for first in reversed(range(0, time, several)):
-            steps = slice(first, min(first + several, time))
-            by = self._slopes(gates[steps], cells[steps], tanhs[steps], store)
-            prepared = list(zip(range(time)[steps], *by, strict=True))
-            for t, to_cell, of_o, of_rest in reversed(prepared):
-                if t + 1 < time:
-                    do[t].addmm_(dg[t + 1], w_h)
-                d_cell.addcmul_(do[t], to_cell)
-                torch.mul(do[t], of_o, out=d_o[t])
-                torch.mul(wide, of_rest, out=d_rest[t])
-                d_cell.mul_(forget[t])
+        for t in reversed(range(time)):
+            if t + 1 < time:
+                do[t].addmm_(dg[t + 1], w_h)
+            rest(t)
         inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
         return [(inputs, d_gates)]
-
-    def _slopes(self, gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
-        """Of each of a few steps: the derivative of the output by the cell and by o, and that of
-        the cell by i, f and g, where o to g are before their sigmoid or tanh."""
-        o, i, f, g = gates.split(tanhs.shape[2], dim=2)
-        by_cell, by_o, by_i, by_f, by_g = store[: len(gates)].unbind(1)
-        TANH_BACKWARD(o, tanhs, grad_input=by_cell)
-        SIGMOID_BACKWARD(tanhs, o, grad_input=by_o)
-        SIGMOID_BACKWARD(g, i, grad_input=by_i)
-        SIGMOID_BACKWARD(cells, f, grad_input=by_f)
-        TANH_BACKWARD(i, g, grad_input=by_g)
-        return by_cell.unbind(), by_o.unbind(), store[: len(gates), 2:].unbind()
 
 
 class Gru(Recurrent):
@@ -282,41 +258,159 @@ class Gru(Recurrent):
         gates = F.linear(x.transpose(0, 1), self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
         out[0] = 0 if state is None else state[0]
         recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
-        open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
-        outs, recurrents, w_h = out.unbind(), recurrent.unbind(), self.weight_h.T
         from_h = gates.new_empty(len(x), 3 * n)
-        h_open, h_new = from_h.split([2 * n, n], dim=1)
-        for t in range(len(open_)):
+        rest = step_of(_gru, gates, from_h.expand_as(gates), recurrent, out[:-1], out[1:])
+        rest = rest or _gru_by_operators(gates, from_h, recurrent, out)
+        outs, w_h = out.unbind(), self.weight_h.T
+        for t in range(len(gates)):
             torch.addmm(self.bias_h, outs[t], w_h, out=from_h)
-            open_[t].add_(h_open).sigmoid_()
-            recurrents[t].copy_(h_new)
-            new[t].addcmul_(r[t], h_new).tanh_()
-            torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
+            rest(t)
         return (gates, recurrent, out), []
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, recurrent, out = saved
         n = self.size
         d_x_gates, d_h_gates = gates.new_empty(2, len(x), len(gates), 3 * n)
-        d_out, carry = grad.transpose(0, 1), torch.zeros_like(out[0])
-        r, z, new = gates.split(n, dim=2)
-        keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, out[:-1] - new
-        of_z = torch.empty_like(carry)
-        dx_r, dx_z, dx_new = (d.unbind(1) for d in d_x_gates.split(n, dim=2))
-        dh, dh_new = d_h_gates.unbind(1), d_h_gates[..., 2 * n :].unbind(1)
-        dx_open, dh_open = (d[..., : 2 * n].unbind(1) for d in (d_x_gates, d_h_gates))
-        parts = (r, z, keep, flat, shut, change, recurrent, d_out)
-        steps = list(zip(*map(torch.unbind, parts), strict=True))
-        for t in range(len(steps) - 1, -1, -1):
-            r, z, keep, flat, shut, change, from_h, d = steps[t]
-            d = d + carry
-            torch.mul(d, keep, out=dx_new[t]).mul_(flat)
-            torch.mul(dx_new[t], from_h, out=dx_r[t]).mul_(r).mul_(shut)
-            torch.mul(d, change, out=dx_z[t]).mul_(z).mul_(keep)
-            dh_open[t].copy_(dx_open[t])
-            torch.mul(dx_new[t], r, out=dh_new[t])
-            torch.addmm(torch.mul(d, z, out=of_z), dh[t], self.weight_h, out=carry)
+        d_out, carry = grad.contiguous().transpose(0, 1), torch.zeros_like(out[0])
+        d_parts = d_x_gates.transpose(0, 1), d_h_gates.transpose(0, 1)
+        parts = gates, recurrent, out[:-1], d_out, carry.expand_as(d_out), *d_parts
+        rest = step_of(_gru_backward, *parts)
+        rest = rest or _gru_backward_by_operators(*parts[:4], carry, d_x_gates, d_h_gates)
+        dh = d_h_gates.unbind(1)
+        for t in reversed(range(len(gates))):
+            rest(t)
+            carry.addmm_(dh[t], self.weight_h)
         return [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
+
+
+# --------------------------------------------------------------------------- the rest of a step
+# What a step does besides its matrix product, of one number each (:mod:`crtlib.models.compiled`).
+def _lstm(o, i, f, g, cell, _next, _tanh, _out):
+    o, i, f, g = o.sigmoid(), i.sigmoid(), f.sigmoid(), g.tanh()
+    after = f * cell + i * g
+    tanh = after.tanh()
+    return o, i, f, g, None, after, tanh, o * tanh
+
+
+def _lstm_backward(o, i, f, g, cell, tanh, d_out, d_cell, *_d_gates):
+    d_cell = d_cell + d_out * (o * (1.0 - tanh * tanh))
+    d_o = d_out * (tanh * (o * (1.0 - o)))
+    d_i = d_cell * (g * (i * (1.0 - i)))
+    d_f = d_cell * (cell * (f * (1.0 - f)))
+    d_g = d_cell * (i * (1.0 - g * g))
+    return *[None] * 7, d_cell * f, d_o, d_i, d_f, d_g
+
+
+def _gru(r, z, new, h_r, h_z, h_new, _recurrent, before, _out):
+    r, z = (r + h_r).sigmoid(), (z + h_z).sigmoid()
+    new = (new + r * h_new).tanh()
+    return r, z, new, None, None, None, h_new, None, new + z * (before - new)
+
+
+def _gru_backward(r, z, new, recurrent, before, d_out, carry, *_d_gates):
+    d = d_out + carry
+    d_new = d * (1.0 - z) * (1.0 - new * new)
+    d_r = d_new * recurrent * (r * (1.0 - r))
+    d_z = d * (before - new) * (z * (1.0 - z))
+    return *[None] * 6, d * z, d_r, d_z, d_new, d_r, d_z, d_new * r
+
+
+# The same in torch's operators, for other types, other devices and where nothing compiles.
+Rest = Callable[[int], object]
+
+
+def _lstm_by_operators(gates: Tensor, cells: Tensor, tanhs: Tensor, out: Tensor) -> Rest:
+    n = tanhs.shape[2]
+    open_ = gates[..., : 3 * n].unbind()
+    o, i, f, g = map(torch.unbind, gates.split(n, dim=2))
+    cell, tanh, after = map(torch.unbind, (cells, tanhs, out[1:]))
+
+    def rest(t: int) -> None:
+        open_[t].sigmoid_()
+        g[t].tanh_()
+        torch.mul(f[t], cell[t], out=cell[t + 1]).addcmul_(i[t], g[t])
+        torch.tanh(cell[t + 1], out=tanh[t])
+        torch.mul(o[t], tanh[t], out=after[t])
+
+    return rest
+
+
+def _lstm_backward_by_operators(
+    gates: Tensor, cells: Tensor, tanhs: Tensor, d_out: Tensor, d_cell: Tensor, d_gates: Tensor
+) -> Rest:
+    time, batch, n = tanhs.shape
+    wide = d_cell[None]
+    d_each = d_gates.unflatten(2, (4, n)).permute(1, 2, 0, 3)  # (time, 4, batch, hidden)
+    do, d_o, d_rest = d_out.unbind(), d_each[:, 0].unbind(), d_each[:, 1:].unbind()
+    forget = gates[..., 2 * n : 3 * n].unbind()
+    several = min(time, max(1, CACHED // (5 * batch * n)))
+    store = gates.new_empty(several, 5, batch, n)
+    slopes: dict[int, tuple[Tensor, ...]] = {}
+
+    def rest(t: int) -> None:
+        if t not in slopes:
+            slopes.clear()
+            steps = slice(t - t % several, t + 1)
+            by = _lstm_slopes(gates[steps], cells[steps], tanhs[steps], store)
+            slopes.update(zip(range(time)[steps], zip(*by, strict=True), strict=True))
+        to_cell, of_o, of_rest = slopes[t]
+        d_cell.addcmul_(do[t], to_cell)
+        torch.mul(do[t], of_o, out=d_o[t])
+        torch.mul(wide, of_rest, out=d_rest[t])
+        d_cell.mul_(forget[t])
+
+    return rest
+
+
+def _lstm_slopes(gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
+    """Of each of a few steps: the derivative of the output by the cell and by o, and that of
+    the cell by i, f and g, where o to g are before their sigmoid or tanh."""
+    o, i, f, g = gates.split(tanhs.shape[2], dim=2)
+    by_cell, by_o, by_i, by_f, by_g = store[: len(gates)].unbind(1)
+    TANH_BACKWARD(o, tanhs, grad_input=by_cell)
+    SIGMOID_BACKWARD(tanhs, o, grad_input=by_o)
+    SIGMOID_BACKWARD(g, i, grad_input=by_i)
+    SIGMOID_BACKWARD(cells, f, grad_input=by_f)
+    TANH_BACKWARD(i, g, grad_input=by_g)
+    return by_cell.unbind(), by_o.unbind(), store[: len(gates), 2:].unbind()
+
+
+def _gru_by_operators(gates: Tensor, from_h: Tensor, recurrent: Tensor, out: Tensor) -> Rest:
+    n = recurrent.shape[2]
+    open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
+    outs, recurrents = out.unbind(), recurrent.unbind()
+    h_open, h_new = from_h.split([2 * n, n], dim=1)
+
+    def rest(t: int) -> None:
+        open_[t].add_(h_open).sigmoid_()
+        recurrents[t].copy_(h_new)
+        new[t].addcmul_(r[t], h_new).tanh_()
+        torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
+
+    return rest
+
+
+def _gru_backward_by_operators(gates, recurrent, before, d_out, carry, d_x, d_h) -> Rest:
+    n = recurrent.shape[2]
+    r, z, new = gates.split(n, dim=2)
+    keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, before - new
+    dx_r, dx_z, dx_new = (d.unbind(1) for d in d_x.split(n, dim=2))
+    dh_new = d_h[..., 2 * n :].unbind(1)
+    dx_open, dh_open = (d[..., : 2 * n].unbind(1) for d in (d_x, d_h))
+    parts = (r, z, keep, flat, shut, change, recurrent, d_out)
+    steps = list(zip(*map(torch.unbind, parts), strict=True))
+
+    def rest(t: int) -> None:
+        r, z, keep, flat, shut, change, from_h, d = steps[t]
+        d = d + carry
+        torch.mul(d, keep, out=dx_new[t]).mul_(flat)
+        torch.mul(dx_new[t], from_h, out=dx_r[t]).mul_(r).mul_(shut)
+        torch.mul(d, change, out=dx_z[t]).mul_(z).mul_(keep)
+        dh_open[t].copy_(dx_open[t])
+        torch.mul(dx_new[t], r, out=dh_new[t])
+        torch.mul(d, z, out=carry)
+
+    return rest
 
 
 # --------------------------------------------------------------------------- torch's kernels

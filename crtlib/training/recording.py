@@ -89,13 +89,12 @@ class Book:
         """
         handles = []
         owners = [
-            (name, m) for name, m in model.named_modules()
-            if any(p.requires_grad for p in m.parameters(recurse=False))
+            (name, module, own) for name, module in model.named_modules()
+            if (own := [p for p in module.parameters(recurse=False) if p.requires_grad])
         ]  # fmt: skip
         head = {id(interface.head(model).weight), id(interface.head(model).bias)}
         try:
-            for name, module in owners:
-                own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+            for name, module, own in owners:
                 if isinstance(module, Recurrent):
                     module.sink = self._recurrent_sink(module)
                 elif name_of(module) in RULES:
@@ -110,7 +109,7 @@ class Book:
         finally:
             for handle in handles:
                 handle.remove()
-            for _, module in owners:
+            for _, module, _ in owners:
                 if isinstance(module, Recurrent):
                     module.sink = None
 

@@ -1,0 +1,112 @@
+"""A step of a recurrence as one compiled loop: as exact as torch's operators, and not needed."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from crtlib.models import compiled, recurrent
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.training import clipping
+
+needs_llvm = pytest.mark.skipif(find_spec("llvmlite") is None, reason="llvmlite is not installed")
+SHAPES = [("lstm", 1, 1, 1, 1), ("lstm", 3, 7, 21, 2), ("lstm", 9, 30, 64, 1), ("gru", 3, 9, 13, 2)]
+
+
+def step(kind, batch, time, hidden, layers, dtype=torch.float32):
+    """Norms and clipped sum of a model whose gates are not all half open."""
+    spec = ModelSpec(kind, 23, embedding=6, hidden=hidden, layers=layers)
+    model = build(spec, seed=1).to(dtype)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn(p.shape, generator=generator))
+    tokens = torch.randint(0, 23, (batch, time + 1), generator=generator)
+    lengths = torch.randint(2, time + 2, (batch,), generator=generator)
+    norms = clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1).norms
+    return [norms, *(p.grad for p in model.parameters())]
+
+
+def with_operators(monkeypatch, *args):
+    with monkeypatch.context() as patch:
+        patch.setattr(recurrent, "step_of", lambda *_: None)
+        return step(*args)
+
+
+@needs_llvm
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_as_near_to_double_precision_as_torch_s_operators_are(shape, monkeypatch):
+    exact = step(*shape, torch.float64)
+
+    def errors(some):
+        pairs = zip(some, exact, strict=True)
+        return torch.stack([(a - b).norm() / b.norm().clamp_min(1e-12) for a, b in pairs])
+
+    ours, theirs = errors(step(*shape)), errors(with_operators(monkeypatch, *shape))
+    assert ours.max() <= 2 * theirs.max() + 3e-7
+
+
+@needs_llvm
+def test_sigmoid_and_tanh_keep_their_digits_everywhere():
+    x = torch.cat([torch.linspace(-80, 80, 4001), torch.logspace(-30, 1, 1001)])[None, None]
+    open_, bent = torch.empty_like(x), torch.empty_like(x)
+    compiled.step_of(lambda x, *_: (None, x.sigmoid(), x.tanh()), x, open_, bent)(0)
+    for ours, exact in ((open_, x.double().sigmoid()), (bent, x.double().tanh())):
+        torch.testing.assert_close(ours.double(), exact, rtol=4 * 2**-24, atol=0)
+        assert ours.abs().max() == 1
+
+
+@needs_llvm
+def test_what_is_no_number_stays_none():
+    """Or an example whose gradient overflowed would not be seen, and left out."""
+    x = torch.tensor([[[float("nan"), float("inf"), -float("inf")]]])
+    open_, bent = torch.empty_like(x), torch.empty_like(x)
+    compiled.step_of(lambda x, *_: (None, x.sigmoid(), x.tanh()), x, open_, bent)(0)
+    nan = float("nan")
+    torch.testing.assert_close(open_[0, 0], torch.tensor([nan, 1, 0]), equal_nan=True)
+    torch.testing.assert_close(bent[0, 0], torch.tensor([nan, 1, -1]), equal_nan=True)
+
+
+@needs_llvm
+def test_only_its_step_changes_and_only_what_becomes_something():
+    x, wide = torch.ones(3, 2, 5), torch.ones(2, 3, 10).transpose(0, 1)  # wide: two numbers
+    compiled.step_of(lambda x, a, b: (None, None, a + b + x), x, wide)(1)
+    assert torch.equal(x, torch.ones(3, 2, 5))
+    expected = torch.ones(3, 2, 10)
+    expected[1, :, 5:] = 3
+    assert torch.equal(wide, expected)
+
+
+@needs_llvm
+@pytest.mark.parametrize("x", [
+    torch.ones(2, 2, 4, dtype=torch.float64),
+    torch.ones(2, 2, 4, dtype=torch.bfloat16),
+    torch.ones(2, 2, 4, device="meta"),
+    torch.ones(2, 2, 8)[..., ::2],
+    torch.ones(1).expand(2, 2, 4),
+])  # fmt: skip
+def test_other_types_devices_and_layouts_are_left_to_torch(x):
+    assert compiled.step_of(lambda x: (x,), x) is None
+
+
+@needs_llvm
+def test_threads_take_the_same_steps():
+    compiled._compiled.cache_clear()
+    with ThreadPoolExecutor(4) as threads:
+        first, *others = threads.map(lambda _: step("lstm", 4, 9, 16, 1), range(4))
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_without_llvmlite_torch_s_operators_do_it(monkeypatch):
+    compiled._compiled.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "llvmlite", None)
+        ours = step("lstm", 3, 7, 21, 2)
+        assert compiled.software() == {}
+    compiled._compiled.cache_clear()
+    theirs = with_operators(monkeypatch, "lstm", 3, 7, 21, 2)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
