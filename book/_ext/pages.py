@@ -207,7 +207,7 @@ def joined(soup):
     name in code is broken behind its stops and underscores before it is broken anywhere else."""
     for text in soup.select(".pre"):
         if text.string and len(text.string) > 9:
-            first, *others = re.split(r"(?<=[._/=(,])(?=\w)", text.string)
+            first, *others = re.split(r"(?<=\w[._/=(,])(?=\w)", text.string)
             text.string.replace_with(first)
             for part in others:
                 text.extend([soup.new_tag("wbr"), part])
