@@ -57,7 +57,7 @@ def draw() -> str:
     height = FLOOR * len(layers)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        'font-family="sans-serif" font-size="14">',
+        'font-family="sans-serif" font-size="19">',
         "<title>The rooms of crtlib; each imports only what lies below it</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
@@ -73,7 +73,7 @@ def draw() -> str:
         parts.append(
             f'<rect x="{x - BOX // 2}" y="{y - HEIGHT // 2}" width="{BOX}" height="{HEIGHT}" '
             f'rx="6" fill="{GROUND}" stroke="#1d2733"/>'
-            f'<text x="{x}" y="{y + 5}" text-anchor="middle" fill="#1d2733">{escape(name)}</text>'
+            f'<text x="{x}" y="{y + 6}" text-anchor="middle" fill="#1d2733">{escape(name)}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

@@ -52,6 +52,12 @@ def link(name: str) -> str:
     return f"[{title(name)}](../chapters/{name}.ipynb)"
 
 
+def raised(text: str) -> str:
+    """``text`` with its indices below and its exponents above: π_c, e^(−x)."""
+    text = re.sub(r"_([a-z])\b", r"{sub}`\1`", text)
+    return re.sub(r"\^(?:\(([^)]*)\)|(\w))", lambda m: f"{{sup}}`{m[1] or m[2]}`", text)
+
+
 # --------------------------------------------------------------------------- pages
 def glossary() -> str:
     """Every term with its definition and the chapter that defines it."""
@@ -60,7 +66,7 @@ def glossary() -> str:
         where = "the first page" if row["chapter"] == "index" else ""
         page = "index.md" if where else f"chapters/{row['chapter']}.ipynb"
         name = where or title(row["chapter"])
-        lines += [row["term"], f"  {row['means']} [{name}]({page})", ""]
+        lines += [row["term"], f"  {raised(row['means'])} [{name}]({page})", ""]
     return "\n".join([*lines[:-1], "```", ""])
 
 

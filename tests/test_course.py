@@ -202,6 +202,28 @@ def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
     assert labels == ["γ", "ε′ = 1", "ε′ = 2", "ε′ = 4"]
 
 
+def test_a_card_names_the_group_of_a_column_and_sentences_and_numbers_are_told_apart():
+    pages = importlib.import_module("pages")
+    groups = pd.MultiIndex.from_product([["mean", "least"], ["loss", "bits"]])
+    values = pd.DataFrame(
+        [["1.5 ± 0.1", "a sentence that is long enough", "2", "–"]], ["a"], groups
+    )
+    soup = bs4.BeautifulSoup(values.to_html(), "html.parser")
+    pages.arranged(soup)
+    cells = soup.select("tbody td")
+    assert [c["data-label"] for c in cells] == [
+        "mean, loss", "mean, bits", "least, loss", "least, bits"
+    ]  # fmt: skip
+    assert [c.get("class") for c in cells] == [["number"], ["words"], ["number"], ["number"]]
+
+
+def test_a_name_in_code_is_parted_between_its_words():
+    pages = importlib.import_module("pages")
+    soup = bs4.BeautifulSoup('<span class="pre">a.long_name="b"</span>', "html.parser")
+    pages.joined(soup)
+    assert [str(part) for part in soup.span] == ["a.", "<wbr/>", "long_", "<wbr/>", 'name="b"']
+
+
 def test_a_formula_and_the_stop_behind_it_stay_on_one_line():
     pages = importlib.import_module("pages")
     soup = bs4.BeautifulSoup('<p>at <span class="math">x</span>. Then 5 %</p>', "html.parser")

@@ -4,6 +4,7 @@
 - A table says of each cell which column it is in, so that a telephone shows rows as cards; more
   than :data:`ROWS` rows are folded; headers have a scope.
 - Numbers and their units, formulas and the stops behind them are not parted at a line's end.
+  Names in code are parted between their words.
 """
 
 import re
@@ -18,6 +19,9 @@ GROUND = "#121212"
 ROWS = 14
 """Rows of a table that are seen at once; the rest is folded."""
 NEUTRAL = {INK: "#dfe5ec", MUTED: "#aab4c0", FAINT: "#3a434e", CARD: GROUND}
+SENTENCE = 28
+"""Characters from which a cell is read as a sentence, from the left."""
+NUMBER = re.compile(r"[-+−–±×%.,\d\s()/·⁰¹²³⁴-⁹⁻↑↓″]+$|-?inf$|nan$|∞$")
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
@@ -82,9 +86,7 @@ def arranged(soup):
             continue
         rows = [row for row in table.select("tbody tr") if row.find(["td", "th"])]
         grid = [_cells(row) for row in table.select("thead tr")]
-        heads = _named(
-            [_head([row[k] for row in grid if k < len(row)]) for k in range(_width(grid))], grid
-        )
+        heads = _named(_heads(grid), grid)
         for cell in table.select("thead th"):
             if cell.get_text(strip=True):
                 cell["scope"] = "col"
@@ -95,10 +97,11 @@ def arranged(soup):
             for cell, head in zip(_cells(row), heads, strict=False):
                 if cell is not None and cell.name == "th":
                     cell["scope"] = "row"
-                    if head and re.match(r"[-\d∞]", cell.get_text(strip=True)):
+                    if head and re.match(r"[-\d∞]|inf$", cell.get_text(strip=True)):
                         cell["data-label"] = head  # a bare number says nothing on a card
                 elif cell is not None and head:
                     cell["data-label"] = head
+        _kinds(grid, rows)
         if _width(map(_cells, rows)) > 3:
             table["class"] = [*(table.get("class") or []), "cards"]
         box = table.find_parent(class_="pst-scrollable-table-container") or table.wrap(
@@ -121,10 +124,37 @@ def _width(rows):
     return max(map(len, rows), default=0)
 
 
-def _head(cells):
-    """What stands above a column: the last words of its header rows."""
-    words = [cell.get_text(" ", strip=True) for cell in cells if cell is not None]
-    return next((word for word in reversed(words) if word), "")
+def _heads(grid):
+    """What stands above each column: the last words of its header rows, behind the header of the
+    group that it is in ("mean, loss")."""
+    words = [""] * _width(grid)
+    for row in grid:
+        group = ""
+        for k, cell in enumerate(row):
+            own = cell.get_text(" ", strip=True) if cell is not None else ""
+            if cell is not None:
+                group = own if int(cell.get("colspan", 1)) > 1 else ""
+            if group:
+                words[k] = f"{group}, "
+            elif own:
+                words[k] = (words[k] if words[k].endswith(", ") else "") + own
+    return [word.removesuffix(", ") for word in words]
+
+
+def _kinds(grid, rows):
+    """Say of each column whether it holds numbers or sentences: what its cells are aligned by."""
+    body = [_cells(row) for row in rows]
+    for k in range(_width(body)):
+        cells = [row[k] for row in body if k < len(row) and row[k] is not None]
+        texts = [cell.get_text(" ", strip=True) for cell in cells if cell.name == "td"]
+        if not any(texts):
+            continue
+        kind = "number" if all(map(NUMBER.match, filter(None, texts))) else ""
+        if any(len(text) > SENTENCE and not NUMBER.match(text) for text in texts):
+            kind = "words"
+        for cell in [*cells, *(row[k] for row in grid if k < len(row) and row[k] is not None)]:
+            if kind:
+                cell["class"] = [*(cell.get("class") or []), kind]
 
 
 def _named(heads, grid):
@@ -165,8 +195,22 @@ def _fold(soup, box, rows):
     box.insert_before(details)
 
 
+def printed(soup):
+    """A printed table, with its columns apart, is not broken into lines."""
+    for box in soup.select(".cell_output .stream"):
+        if len(re.findall(r"^.*\S {2,}\S", box.get_text(), re.MULTILINE)) > 2:
+            box["class"] = [*box["class"], "columns"]
+
+
 def joined(soup):
-    """Keep a number and its per cent sign on one line, and a formula and the stop behind it."""
+    """Keep a number and its per cent sign on one line, and a formula and the stop behind it. A
+    name in code is broken behind its stops and underscores before it is broken anywhere else."""
+    for text in soup.select(".pre"):
+        if text.string and len(text.string) > 9:
+            first, *others = re.split(r"(?<=\w[._/=(,])(?=\w)", text.string)
+            text.string.replace_with(first)
+            for part in others:
+                text.extend([soup.new_tag("wbr"), part])
     for formula in soup.select("span.math"):
         after = formula.next_sibling
         stop = re.match(r"[.,;:?!)\]”’]+", after) if isinstance(after, NavigableString) else None
@@ -196,6 +240,7 @@ def finished(app, pagename, templatename, context, doctree):
         del entries["role"]
     captioned(soup)
     arranged(soup)
+    printed(soup)
     joined(soup)
     body = re.sub(r"<!--kept (\d+)-->", lambda m: kept[int(m[1])], str(soup))
     body = SVG.sub(lambda m: coloured(m[0], seen), inline(body, images))

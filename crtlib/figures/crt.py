@@ -27,6 +27,7 @@ from scipy import stats
 from crtlib.attacks import membership
 from crtlib.figures.sliders import Frame, slider
 from crtlib.figures.theme import (
+    CARD,
     INK,
     MUTED,
     Look,
@@ -222,9 +223,12 @@ def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
 def figure_2_test(ends: pd.DataFrame) -> Figure:
     """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
     of training. ``ends`` is :func:`crtlib.experiments.utility.ends`: under both neighbouring
-    relations, joined by a line. A method without a finite epsilon is a line across."""
+    relations, joined by a line. A method without a finite epsilon is a line across. Of the first
+    model the marks are filled and the lines across as the method's; the others are hollow, dotted.
+    """
     corpora = list(dict.fromkeys(ends.corpus))
-    marks = {m: mark for m, mark in zip(sorted(set(ends.model)), "os^Dv", strict=False)}
+    first, *others = sorted(set(ends.model))
+    marks = {m: mark for m, mark in zip([first, *others], "os^Dv", strict=False)}
     with panels([corpus_name(c) for c in corpora], height=3.6, room=2.4) as (fig, axes):
         for ax, corpus in zip(axes, corpora, strict=True):
             part = ends[ends.corpus == corpus]
@@ -233,15 +237,18 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
                 look, seen = looks[str(method)], line[np.isfinite(line.epsilon)]
                 name = f"{look.label}, {model_name(str(model))}"
                 if seen.empty:
-                    ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=look.linestyle,
+                    dash = look.linestyle if model == first else (0, (1, 1.5))
+                    ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
                                label=f"{name} (no ε)")  # fmt: skip
                     continue
                 half = _half(seen)
                 ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half, color=look.color, capsize=2.5,
-                            marker=marks[model], label=name)  # fmt: skip
+                            marker=marks[model], markeredgecolor=look.color, label=name,
+                            markerfacecolor=look.color if model == first else CARD)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             plain_ticks(ax.yaxis, ax.get_ylim())
-            plain_ticks(ax.xaxis, ax.get_xlim())
+            low, high = ax.get_xlim()
+            plain_ticks(ax.xaxis, (low, high), apart=max(1.35, (high / low) ** (1 / 8)))
         axes[-1].set_xlabel("ε: added or removed, to replaced")
         shared_legend(fig, columns=1)
         describe(fig, f"Test perplexity against epsilon; {_ended(ends)}.")

@@ -76,6 +76,13 @@ def by_gamma(
     return wide
 
 
+def counted(points: pd.DataFrame) -> pd.DataFrame:
+    """How many seeds a model and method have at each gamma, under the names that people read;
+    ``points`` is :func:`crtlib.experiments.utility.points`, which may be empty."""
+    long = points.melt(ignore_index=False, value_name="seeds").reset_index()
+    return by_gamma(long, "seeds") if len(points.columns) else points
+
+
 def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
     """One row for each model and method, one column for each of ``metrics`` (name: what people
     read): at how many gammas the mean lies above the band of chance, and from where to where the
