@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -379,23 +379,47 @@ def masked_base(settings: Settings) -> MaskedStudy:
     )
 
 
+RULES = ("linear", "sqrt", "greedy")
+"""How many examples of a secret are kept: by both rules of the budget, and by greedy bounding."""
+
+
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
-    """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
-    without noise, at every learning rate, all seeds."""
-    base = entries(masked_base(settings)) | {"scale": None}
-    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
-    cells = itertools.product(
-        [*arms, ("linear", None)],
-        (False, True),
-        settings.learning_rates,
-        range(settings.seeds),
-    )
+    """The runs of Figure 1: every rule at every C, and no preprocessing, with and without noise,
+    at every learning rate, all seeds."""
+    arms = [(rule, scale) for rule in RULES for scale in settings.scales]
     return [
-        MaskedStudy(
-            **base
-            | {"targets": rule, "scale": scale, "noisy": noisy, "learning_rate": rate, "seed": seed}
-        )
-        for (rule, scale), noisy, rate, seed in cells
+        run
+        for (rule, scale), noisy in itertools.product([*arms, ("linear", None)], (False, True))
+        for run in _masked(settings, targets=rule, scale=scale, noisy=noisy)
+    ]
+
+
+def simulated_grid(settings: Settings) -> list[MaskedStudy]:
+    """The paper's rule at every C, and no preprocessing, with a tenth of the noise, as the paper
+    trains: the noise of a batch and of data ten times as large, which are not there."""
+    return [
+        run
+        for scale in (*settings.scales, None)
+        for run in _masked(settings, scale=scale, simulated=10)
+    ]
+
+
+def predicate_grid(settings: Settings) -> list[MaskedStudy]:
+    """The paper's rule at the least C, and no preprocessing, where only the secret words may
+    differ between adjacent datasets."""
+    return [
+        run
+        for scale in (min(settings.scales), None)
+        for run in _masked(settings, scale=scale, predicate="word")
+    ]
+
+
+def _masked(settings: Settings, **changes: Any) -> list[MaskedStudy]:
+    """An arm at every learning rate, all seeds."""
+    return [
+        replace(masked_base(settings), learning_rate=rate, seed=seed, **changes)
+        for rate in settings.learning_rates
+        for seed in range(settings.seeds)
     ]
 
 

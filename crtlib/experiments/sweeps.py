@@ -41,7 +41,11 @@ def _leakage(report: Any, training: Any) -> list[Study]:
 
 
 def _secrets(protection: Any, extraction: Any) -> list[Study]:
-    return [*grids.masked_grid(protection), *grids.extraction_grid(extraction)]
+    made = (grids.masked_grid, grids.simulated_grid, grids.predicate_grid)
+    return [
+        *(run for grid in made for run in grid(protection)),
+        *grids.extraction_grid(extraction),
+    ]
 
 
 SWEEPS: dict[str, Sweep] = {
