@@ -379,14 +379,10 @@ def masked_base(settings: Settings) -> MaskedStudy:
     )
 
 
-RULES = ("linear", "sqrt", "greedy")
-"""How many examples of a secret are kept: by both rules of the budget, and by greedy bounding."""
-
-
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
-    """The runs of Figure 1: every rule at every C, and no preprocessing, with and without noise,
-    at every learning rate, all seeds."""
-    arms = [(rule, scale) for rule in RULES for scale in settings.scales]
+    """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
+    without noise, at every learning rate, all seeds."""
+    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
     return [
         run
         for (rule, scale), noisy in itertools.product([*arms, ("linear", None)], (False, True))
@@ -394,23 +390,16 @@ def masked_grid(settings: Settings) -> list[MaskedStudy]:
     ]
 
 
-def simulated_grid(settings: Settings) -> list[MaskedStudy]:
-    """The paper's rule at every C, and no preprocessing, with a tenth of the noise, as the paper
-    trains: the noise of a batch and of data ten times as large, which are not there."""
-    return [
-        run
-        for scale in (*settings.scales, None)
-        for run in _masked(settings, scale=scale, simulated=10)
-    ]
-
-
-def predicate_grid(settings: Settings) -> list[MaskedStudy]:
-    """The paper's rule at the least C, and no preprocessing, where only the secret words may
-    differ between adjacent datasets."""
+def beside_grid(settings: Settings) -> list[MaskedStudy]:
+    """Two things of the paper beside Figure 1, seed 0, the paper's rule at the least C and no
+    preprocessing: a tenth of the noise, as the paper trains (that of a batch and of data ten times
+    as large, which are not there); and a predicate by which only the secret words may differ."""
+    one = settings.but(seeds=1)
     return [
         run
         for scale in (min(settings.scales), None)
-        for run in _masked(settings, scale=scale, predicate="word")
+        for change in ({"simulated": 10}, {"predicate": "word"})
+        for run in _masked(one, scale=scale, **change)
     ]
 
 

@@ -127,8 +127,7 @@ class MaskedStudy(Study):
     """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
     ``noisy=False`` trains on the same samples without noise (and promises nothing). ``init`` is
     "random", or a pre-trained BERT by hub id or folder, which brings its shape and vocabulary.
-    ``targets``: how the budgets of the program follow from the promises, or "greedy", contribution
-    bounding with the budgets of "linear". ``simulated`` is how many times as large the batch and
+    ``simulated`` is how many times as large the batch and
     the data are pretended to be: the noise is divided by it, and ``worst`` says what that breaks.
     ``predicate`` "word": but for its secret words a text stays as it is; what is left when they
     are masked is then the same for all adjacent datasets, and is read first, without noise."""
@@ -136,7 +135,7 @@ class MaskedStudy(Study):
     kind: ClassVar[str] = "masked"
     LATER: ClassVar[frozenset[str]] = frozenset({"init", "simulated", "predicate"})
 
-    targets: Literal["linear", "sqrt", "greedy"]
+    targets: Literal["linear", "sqrt"]
     scale: Positive | None
     noisy: bool
     corpus: Word = data.DEFAULT
@@ -254,10 +253,28 @@ def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, incidence.Incidence]:
         steps=study.steps,
         batch_size=study.batch_size,
         scale=math.inf if study.scale is None else study.scale,
-        targets="linear" if study.targets == "greedy" else study.targets,
-        solver="greedy" if study.targets == "greedy" else "auto",
+        targets=study.targets,
     )
     return plan, holders
+
+
+RULES = {"linear": ("linear", "auto"), "greedy": ("linear", "greedy"), "sqrt": ("sqrt", "auto")}
+"""Whom to keep: the program with both rules of the budget, and contribution bounding."""
+
+
+def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> pd.DataFrame:
+    """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``; nothing is
+    trained. A row a rule (``targets``), ``scale`` and ``seed``."""
+    rows = []
+    for seed, (rule, how) in itertools.product(range(seeds), RULES.items()):
+        held = masked_plan(replace(base, seed=seed))[1]
+        made = secrets.sweep(
+            held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
+            batch_size=base.batch_size, targets=how[0], solver=how[1],
+        )  # fmt: skip
+        made = made[["scale", "kept"]].assign(needed=made.noise_multiplier)
+        rows.append(made.assign(targets=rule, seed=seed, noisy=True))
+    return pd.concat(rows, ignore_index=True)
 
 
 @functools.lru_cache(maxsize=8)
@@ -273,14 +290,24 @@ def _lacking(corpus: str) -> str | None:
     return None if corpora.available(corpus, split(corpus)) else data.lacking(corpus)
 
 
+def _filled(table: pd.DataFrame) -> pd.DataFrame:
+    """With the constants of no preprocessing, and the usual values of what came later."""
+    usual = {"scale": math.inf, "simulated": 1, "predicate": "anything"}
+    return table.reindex(columns=[*{*table, *usual}]).astype({"scale": float}).fillna(usual)
+
+
+def as_promised(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Figure 1: whose noise is that of the promise, and whose predicate is always 1."""
+    full = _filled(table)
+    return table[(full.simulated == 1) & (full.predicate == "anything")]
+
+
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
     """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
     seeds is least. Every cell has had the same rates to choose from."""
     cell = ["targets", "scale", "noisy", "simulated", "predicate"]
     names = ["run", *cell, "learning_rate", "seed"]
-    usual = {"scale": math.inf, "simulated": 1, "predicate": "anything"}
-    wide = table.reindex(columns=[*{*table, *usual}]).astype({"scale": float}).fillna(usual)
-    wide = wide.pivot_table(index=names, columns="metric", values="value").reset_index()
+    wide = _filled(table).pivot_table(index=names, columns="metric", values="value").reset_index()
     mean = wide.groupby([*cell, "learning_rate"]).valid.mean().reset_index()
     best = mean.loc[mean.groupby(cell).valid.idxmin(), [*cell, "learning_rate"]]
     return wide.merge(best)

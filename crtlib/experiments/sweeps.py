@@ -41,11 +41,8 @@ def _leakage(report: Any, training: Any) -> list[Study]:
 
 
 def _secrets(protection: Any, extraction: Any) -> list[Study]:
-    made = (grids.masked_grid, grids.simulated_grid, grids.predicate_grid)
-    return [
-        *(run for grid in made for run in grid(protection)),
-        *grids.extraction_grid(extraction),
-    ]
+    masked = [*grids.masked_grid(protection), *grids.beside_grid(protection)]
+    return [*masked, *grids.extraction_grid(extraction)]
 
 
 SWEEPS: dict[str, Sweep] = {
