@@ -291,9 +291,11 @@ def _lacking(corpus: str) -> str | None:
 
 
 def _filled(table: pd.DataFrame) -> pd.DataFrame:
-    """With the constants of no preprocessing, and the usual values of what came later."""
-    usual = {"scale": math.inf, "simulated": 1, "predicate": "anything"}
-    return table.reindex(columns=[*{*table, *usual}]).astype({"scale": float}).fillna(usual)
+    """With an infinite C for no preprocessing, and the usual values of what came later."""
+    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    for name, usual in (("simulated", 1), ("predicate", "anything")):
+        full[name] = full[name].fillna(usual) if name in full else usual
+    return full
 
 
 def as_promised(table: pd.DataFrame) -> pd.DataFrame:
