@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -382,20 +382,33 @@ def masked_base(settings: Settings) -> MaskedStudy:
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
     """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
     without noise, at every learning rate, all seeds."""
-    base = entries(masked_base(settings)) | {"scale": None}
     arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
-    cells = itertools.product(
-        [*arms, ("linear", None)],
-        (False, True),
-        settings.learning_rates,
-        range(settings.seeds),
-    )
     return [
-        MaskedStudy(
-            **base
-            | {"targets": rule, "scale": scale, "noisy": noisy, "learning_rate": rate, "seed": seed}
-        )
-        for (rule, scale), noisy, rate, seed in cells
+        run
+        for (rule, scale), noisy in itertools.product([*arms, ("linear", None)], (False, True))
+        for run in _masked(settings, targets=rule, scale=scale, noisy=noisy)
+    ]
+
+
+def beside_grid(settings: Settings) -> list[MaskedStudy]:
+    """Two things of the paper beside Figure 1, seed 0, the paper's rule at the least C and no
+    preprocessing: a tenth of the noise, as the paper trains (that of a batch and of data ten times
+    as large, which are not there); and a predicate by which only the secret words may differ."""
+    one = settings.but(seeds=1)
+    return [
+        run
+        for scale in (min(settings.scales), None)
+        for change in ({"simulated": 10}, {"predicate": "word"})
+        for run in _masked(one, scale=scale, **change)
+    ]
+
+
+def _masked(settings: Settings, **changes: Any) -> list[MaskedStudy]:
+    """An arm at every learning rate, all seeds."""
+    return [
+        replace(masked_base(settings), learning_rate=rate, seed=seed, **changes)
+        for rate in settings.learning_rates
+        for seed in range(settings.seeds)
     ]
 
 

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -34,6 +34,7 @@ from crtlib.models.interface import context
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
 from crtlib.text import corpora, units
+from crtlib.text.records import MASK
 from crtlib.text.tokenizer import Bpe, train_bpe
 from crtlib.text.tokenizer import masked as masked_tokenizer
 from crtlib.training import masked_lm
@@ -109,6 +110,15 @@ def secret_words(
     return incidence.from_table(table, prior=prior, posterior=None)
 
 
+def without(line: str, words: Collection[str]) -> str:
+    """A line with ``<MASK>`` for each of these words: what stays as it is, whatever they are.
+
+    >>> without("The cat, the CAT!", {"cat"})
+    'The <MASK>, the <MASK>!'
+    """
+    return re.sub("[A-Za-z]+", lambda m: MASK if m[0].lower() in words else m[0], line)
+
+
 # --- Section 5.1: a masked language model on text with word-secrets -------------------------------
 
 
@@ -116,10 +126,14 @@ def secret_words(
 class MaskedStudy(Study):
     """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
     ``noisy=False`` trains on the same samples without noise (and promises nothing). ``init`` is
-    "random", or a pre-trained BERT by hub id or folder, which brings its shape and vocabulary."""
+    "random", or a pre-trained BERT by hub id or folder, which brings its shape and vocabulary.
+    ``simulated`` is how many times as large the batch and
+    the data are pretended to be: the noise is divided by it, and ``worst`` says what that breaks.
+    ``predicate`` "word": but for its secret words a text stays as it is; what is left when they
+    are masked is then the same for all adjacent datasets, and is read first, without noise."""
 
     kind: ClassVar[str] = "masked"
-    LATER: ClassVar[frozenset[str]] = frozenset({"init"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"init", "simulated", "predicate"})
 
     targets: Literal["linear", "sqrt"]
     scale: Positive | None
@@ -141,6 +155,8 @@ class MaskedStudy(Study):
     clip_norm: Positive = 0.1
     learning_rate: Positive = 1e-3
     init: Word = "random"
+    simulated: Count = 1
+    predicate: Literal["anything", "word"] = "anything"
 
     def ready(self) -> MaskedStudy:
         """A pre-trained model's shape is its own."""
@@ -162,7 +178,8 @@ class MaskedStudy(Study):
     def cost(self) -> float:
         """CPU seconds."""
         width = self.layers * self.hidden / 32 + self.vocab_size / 400
-        return 1 + 1e-4 * self.steps * self.batch_size * self.context / 32 * width
+        phases = 1 + (self.predicate == "word")
+        return 1 + 1e-4 * phases * self.steps * self.batch_size * self.context / 32 * width
 
     def phase(self, plan: secrets.Plan, vocab_size: int, mask: int) -> masked_lm.MaskedPhase:
         """All steps of a plan, on text of this vocabulary, where ``mask`` hides a token."""
@@ -170,7 +187,7 @@ class MaskedStudy(Study):
             epoch=1,
             sampling_probability=tuple(plan.probabilities.tolist()),
             steps=self.steps,
-            noise_multiplier=plan.noise_multiplier if self.noisy else 0.0,
+            noise_multiplier=plan.noise_multiplier / self.simulated if self.noisy else 0.0,
             clip_norm=self.clip_norm,
             normaliser=self.batch_size,
             learning_rate=self.learning_rate,
@@ -189,23 +206,28 @@ class MaskedStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
-        plan, holders = masked_plan(replace(self, noisy=True, learning_rate=1e-3))  # once for all
+        same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3}
+        plan, holders = masked_plan(replace(self, noisy=True, **same))  # once for all
         text = texts(self.corpus, self.dialogues, self.seed)
         model, bpe, mask = self.begin(text.public)
         longest = min(self.context, context(model) or self.context)
-        lines = bpe.encode([text.train[int(i)] for i in holders.examples])
-        phase = self.phase(plan, bpe.vocab_size, mask)
-        parts = {"private": [ids[:longest] for ids in lines]}
+        read = [text.train[int(i)] for i in holders.examples]
+        phases: list[Phase] = [self.phase(plan, bpe.vocab_size, mask)]
+        parts = {"private": [ids[:longest] for ids in bpe.encode(read)]}
+        if self.predicate == "word":
+            left = bpe.encode([without(line, holders.secrets.tolist()) for line in read])
+            parts["public"] = [ids[:longest] for ids in left]
+            phases.insert(0, masked_lm.invariant(phases[0], len(left)))
         model.to(desk.device)
-        run = train(model, [phase], parts, seed=self.seed, checkpoint=desk.checkpoint)
+        run = train(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secrets.guarantees(run.events, holders.matrix, prior=holders.prior)[0]
         facts = {
             "kept": plan.kept,
             "kept_examples": float((plan.weights > 0.5).mean()),
-            "noise_multiplier": phase.noise_multiplier,
+            "noise_multiplier": phases[-1].noise_multiplier,
             "needed": plan.noise_multiplier,
             "worst": float((accounted / holders.posterior).max()),
-            "examples": len(lines),
+            "examples": len(read),
         }
         for part in ("valid", "test"):
             cut = [ids[:longest] for ids in bpe.encode(getattr(text, part))]
@@ -236,6 +258,25 @@ def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, incidence.Incidence]:
     return plan, holders
 
 
+RULES = {"linear": ("linear", "auto"), "greedy": ("linear", "greedy"), "sqrt": ("sqrt", "auto")}
+"""Whom to keep: the program with both rules of the budget, and contribution bounding."""
+
+
+def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> pd.DataFrame:
+    """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``; nothing is
+    trained. A row a rule (``targets``), ``scale`` and ``seed``."""
+    rows = []
+    for seed, (rule, how) in itertools.product(range(seeds), RULES.items()):
+        held = masked_plan(replace(base, seed=seed))[1]
+        made = secrets.sweep(
+            held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
+            batch_size=base.batch_size, targets=how[0], solver=how[1],
+        )  # fmt: skip
+        made = made[["scale", "kept"]].assign(needed=made.noise_multiplier)
+        rows.append(made.assign(targets=rule, seed=seed, noisy=True))
+    return pd.concat(rows, ignore_index=True)
+
+
 @functools.lru_cache(maxsize=8)
 def _vocabulary(public: tuple[str, ...], size: int) -> Bpe:
     return train_bpe(public, vocab_size=size)
@@ -249,13 +290,26 @@ def _lacking(corpus: str) -> str | None:
     return None if corpora.available(corpus, split(corpus)) else data.lacking(corpus)
 
 
+def _filled(table: pd.DataFrame) -> pd.DataFrame:
+    """With an infinite C for no preprocessing, and the usual values of what came later."""
+    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    for name, usual in (("simulated", 1), ("predicate", "anything")):
+        full[name] = full[name].fillna(usual) if name in full else usual
+    return full
+
+
+def as_promised(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Figure 1: whose noise is that of the promise, and whose predicate is always 1."""
+    full = _filled(table)
+    return table[(full.simulated == 1) & (full.predicate == "anything")]
+
+
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
     """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
     seeds is least. Every cell has had the same rates to choose from."""
-    cell = ["targets", "scale", "noisy"]
+    cell = ["targets", "scale", "noisy", "simulated", "predicate"]
     names = ["run", *cell, "learning_rate", "seed"]
-    wide = table.assign(scale=table.scale.astype(float).fillna(math.inf))
-    wide = wide.pivot_table(index=names, columns="metric", values="value").reset_index()
+    wide = _filled(table).pivot_table(index=names, columns="metric", values="value").reset_index()
     mean = wide.groupby([*cell, "learning_rate"]).valid.mean().reset_index()
     best = mean.loc[mean.groupby(cell).valid.idxmin(), [*cell, "learning_rate"]]
     return wide.merge(best)

@@ -41,7 +41,8 @@ def _leakage(report: Any, training: Any) -> list[Study]:
 
 
 def _secrets(protection: Any, extraction: Any) -> list[Study]:
-    return [*grids.masked_grid(protection), *grids.extraction_grid(extraction)]
+    masked = [*grids.masked_grid(protection), *grids.beside_grid(protection)]
+    return [*masked, *grids.extraction_grid(extraction)]
 
 
 SWEEPS: dict[str, Sweep] = {

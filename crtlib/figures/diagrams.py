@@ -4,7 +4,7 @@
 >>> page.count("<svg"), 'role="img"' in page, "DP-SGD" in page
 (1, True, True)
 >>> sorted(name for name in DIAGRAMS)
-['crt', 'hush', 'leakage', 'threat', 'training']
+['crt', 'hush', 'leakage', 'products', 'threat', 'training']
 
 A diagram is a list of :class:`Box` and :class:`Arrow` on a grid that is as wide as a telephone.
 Each has a text that says the same in sentences, for those who do not see it.
@@ -143,6 +143,21 @@ def leakage_report() -> str:
     return diagram(boxes, arrows, height=524, alt=DIAGRAMS["leakage"])
 
 
+def deployments() -> str:
+    """Two products that ask a language model: e-mail and keyboard (Inan et al. 2021, Figure 1)."""
+    boxes = [
+        Box("mail", "e-mail, typed so far:\n“Thank you for your”", 92, 32, 166, "store"),
+        Box("keys", "keyboard, typed so far:\n“See you”", 270, 32, 166, "store"),
+        Box("model", "language model:\nhow likely is each next word?", 180, 112, 230),
+        Box("one", "its first choice, in grey:\n“help with this”\n(the TAB key takes it)",
+            92, 206, 166),
+        Box("three", "its first three choices:\n“soon”, “later”, “there”\n(a touch takes one)",
+            270, 206, 166),
+    ]  # fmt: skip
+    pairs = [("mail", "model"), ("keys", "model"), ("model", "one"), ("model", "three")]
+    return diagram(boxes, [Arrow(a, b) for a, b in pairs], height=246, alt=DIAGRAMS["products"])
+
+
 def threat_model() -> str:
     """Who may ask what of a deployed model (Inan et al. 2021, Figure 2)."""
     boxes = [
@@ -210,6 +225,8 @@ DIAGRAMS = {
     "leakage": "Leakage report: the model's right guesses on its training text form runs. A run "
     "that one user alone has is unique. It is compared with a model that has not read the text. "
     "A page gives counts and lengths.",
+    "products": "Two products: an e-mail program shows the first choice of a language model in "
+    "grey, and the TAB key takes it; a keyboard shows its first three, and a touch takes one.",
     "threat": "Threat model: a model trained on what users wrote answers each typed text with its "
     "k most likely next words. A curious user tries a beginning of her own text, an adversary one "
     "about somebody else. If the answer goes on as the text did, it leaks.",

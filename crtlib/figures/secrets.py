@@ -25,6 +25,7 @@ from crtlib.figures.theme import CARD, INK, MUTED, Style, describe, listed, pane
 RULE_STYLE = {
     "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
     "sqrt": {"label": "budget C √c, ours", "color": "#00795A", "marker": "o"},
+    "greedy": {"label": "greedy bounding, C c", "color": "#0072B2", "marker": "^"},
 }
 PANELS = (
     ("weight that is kept", "kept", True),
@@ -38,17 +39,22 @@ NOISE = {0.0: "no noise", 0.5: "half the noise", 1.0: "noise as promised"}
 GAME = {"bias": "only a bias learns", "lstm": "an LSTM learns"}
 
 
-def figure_1(cells: pd.DataFrame) -> Figure:
+def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
     """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
 
     ``cells`` is :func:`crtlib.experiments.secrets.chosen`, one row a plan and seed; an infinite
-    ``scale`` is no preprocessing. Lines are means, dots seeds, the band is the 95 % interval of
-    the mean without preprocessing. Losses are in nats a token that is asked for.
+    ``scale`` is no preprocessing. ``plans`` (:func:`crtlib.experiments.secrets.planned`) has more
+    constants and rules for the panels that need no training. Lines are means, dots seeds, the band
+    is the 95 % interval of the mean without preprocessing. Losses are in nats a token that is asked
+    for.
     """
     titles = [title for title, _, _ in PANELS]
     with panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
         for ax, (_, value, noisy) in zip(axes, PANELS, strict=True):
-            _against_scale(ax, cells[cells.noisy == noisy], value)
+            rows = cells[cells.noisy == noisy]
+            if plans is not None and value != "test":
+                rows = pd.concat([rows[~np.isfinite(rows.scale)], plans])
+            _against_scale(ax, rows, value)
             ax.title.set_fontsize(11.3)
         for ax in axes[2:]:
             ax.set_xlabel("constant C")
@@ -65,6 +71,8 @@ def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
         ax.axhspan(whole.mean() - half, whole.mean() + half, color=MUTED, alpha=0.16, linewidth=0)
     for k, (rule, style) in enumerate(RULE_STYLE.items()):
         some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
+        if some.empty:
+            continue
         look: Style = {"color": style["color"], "marker": style["marker"], "ax": ax}
         sns.lineplot(some, x="scale", y=value, errorbar=None, label=style["label"], legend=False,
                      **look)  # fmt: skip

@@ -15,7 +15,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -82,6 +82,25 @@ class MaskedPhase(PrivatePhase):
                 tokens, lengths, mask=self.mask, vocab_size=self.vocab_size, generator=noise
             )
             yield inputs, lengths, targets
+
+
+@dataclass(frozen=True)
+class InvariantPhase(MaskedPhase):
+    """A :class:`MaskedPhase` without noise, on texts that no secret changes: nothing to account."""
+
+    def event(self) -> None:  # type: ignore[override]
+        """Every point that this phase reads is the same for all adjacent datasets."""
+        return None
+
+
+def invariant(phase: MaskedPhase, points: int) -> InvariantPhase:
+    """As many steps as ``phase`` on the part "public", with as large batches: every one of its
+    ``points`` is as likely as the others, as no promise asks for less."""
+    given = {f.name: getattr(phase, f.name) for f in fields(phase)}
+    share = min(1.0, phase.normaliser / points)
+    return InvariantPhase(
+        **given | {"part": "public", "sampling_probability": share, "noise_multiplier": 0.0}
+    )
 
 
 @torch.no_grad()

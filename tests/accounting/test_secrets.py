@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from crtlib.accounting import mixtures, posteriors
+from crtlib.accounting import mixtures, posteriors, renyi
 from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.losses import Pair
 from crtlib.accounting.secrets import (
     RELATIONS,
     TARGETS,
@@ -18,6 +19,7 @@ from crtlib.accounting.secrets import (
     kl,
     noise_multiplier,
     plan,
+    renyi_posterior,
     sampling_probabilities,
     sweep,
     tight_posterior,
@@ -128,6 +130,46 @@ def test_kl_of_a_reconstruction_bounds_its_success():
 
 
 # --- Sampling -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [1.5, 2, 4])
+def test_lemma_3_2_by_renyi_is_its_definition(order):
+    law, sigma, a = mixtures.poisson_binomial([0.2] * 5), 4.0, mpmath.mpf(order)
+
+    def term(x):
+        ratio = sum(p * mpmath.exp((2 * x * n - n**2) / (2 * sigma**2)) for n, p in enumerate(law))
+        return ratio**a * mpmath.npdf(x, 0, sigma)
+
+    spent = mpmath.log(mpmath.quad(term, [-60, -20, 0, 20, 60])) / (a - 1)
+    mine = renyi.divergences(Pair(tuple(law), sigma, "forward"), [order])[0]
+    assert mine == pytest.approx(float(spent), rel=1e-6)
+    r = posteriors.by_renyi([mine], [order], 0.01)
+    coins = r**order * 0.01 ** (1 - order) + (1 - r) ** order * 0.99 ** (1 - order)
+    assert math.log(coins) / (order - 1) == pytest.approx(mine, rel=1e-6)
+
+
+@pytest.mark.parametrize("prior", [1e-4, 0.01, 0.3])
+@pytest.mark.parametrize("sigma", [1.0, 4.0, 16.0])
+def test_renyi_is_never_below_the_tight_bound_and_better_than_kl_at_small_priors(prior, sigma):
+    law = mixtures.poisson_binomial([0.2] * 5)
+    by_renyi = renyi_posterior(law, sigma, 20, prior)
+    spent = 20 * mixtures.kl(mixtures.counts([0.2] * 5, [0, 5]), sigma)
+    by_kl = float(posteriors.posterior(spent, prior)[0])
+    assert tight_posterior(law, sigma, 20, prior)[0] <= by_renyi <= 1
+    assert by_renyi < by_kl or by_kl == 1 or prior == 0.3
+
+
+@pytest.mark.parametrize(
+    ("divergences", "orders", "prior", "said"),
+    [
+        ([1.0], [1.0], 0.1, "orders=1.0: must be above 1"),
+        ([-1.0], [2.0], 0.1, "divergences=-1.0: must be at least 0"),
+        ([1.0], [2.0], 1.0, "prior=1.0: must be in"),
+    ],
+)
+def test_what_is_no_renyi_divergence_is_refused(divergences, orders, prior, said):
+    with pytest.raises(ValueError, match=said):
+        posteriors.by_renyi(divergences, orders, prior)
 
 
 def test_sampling_probabilities():

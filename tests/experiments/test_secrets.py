@@ -1,6 +1,7 @@
 """The experiments of Hush!: parts that share no text, promises kept by what ran, fair choices."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from crtlib.accounting.adjacency import adjacent
 from crtlib.experiments import grids, secrets, settings, spine
 from crtlib.experiments.store import Store
 from crtlib.experiments.study import Desk
@@ -111,6 +113,62 @@ def test_extraction_counts_every_probe_once_and_its_bound_falls_with_noise(tmp_p
     assert bounds[0] == 1 and 0.01 < bounds[-1] < 0.02
     with pytest.raises(ValueError, match="others=99999"):
         replace(run, others=99999).run(Desk())
+
+
+def test_a_tenth_of_the_noise_breaks_promises_and_says_so():
+    facts = {name: value for name, _, _, value in replace(RUN, simulated=10).run(Desk())}
+    assert facts["noise_multiplier"] == pytest.approx(facts["needed"] / 10)
+    assert facts["worst"] > 1.5
+
+
+def test_what_the_narrower_predicate_leaves_is_the_same_for_all_adjacent_datasets():
+    _, held = secrets.masked_plan(RUN)
+    lines = secrets.texts("customersim", 40, 0).train
+    read = [lines[int(i)] for i in held.examples]
+    words = held.secrets.tolist()
+
+    def view(line):
+        return secrets.without(line, words)
+
+    j = 0
+    holders = held.matrix.indices[held.matrix.indptr[j] : held.matrix.indptr[j + 1]]
+    other = [re.sub(rf"(?i)\b{words[j]}\b", words[1], x) if i in holders else x
+             for i, x in enumerate(read)]  # fmt: skip
+    assert other != read and adjacent(read, other, holders=set(holders), view=view)
+    assert [view(x) for x in read] == [view(x) for x in other]
+    shown = set(re.findall("[a-z]+", " ".join(view(x) for x in read).replace("<MASK>", "").lower()))
+    assert not shown & set(words)
+
+
+def test_the_narrower_predicate_costs_no_promise_and_reads_more():
+    facts = {name: value for name, _, _, value in RUN.run(Desk())}
+    more = {name: value for name, _, _, value in replace(RUN, predicate="word").run(Desk())}
+    assert more["worst"] == facts["worst"] and more["needed"] == facts["needed"]
+    assert more["valid"] != facts["valid"]
+    assert replace(RUN, predicate="word").cost() > RUN.cost()
+
+
+def test_greedy_bounding_keeps_no_more_than_the_program_at_the_same_budgets():
+    plans = secrets.planned(RUN, scales=(1.0, 8.0), seeds=2)
+    kept = plans.pivot_table(index=["scale", "seed"], columns="targets", values="kept")
+    assert len(plans) == 12 and (kept.greedy <= kept.linear + 1e-9).all()
+    assert (kept.greedy < kept.linear - 1e-3).any()
+
+
+def test_what_stands_beside_figure_1_is_not_drawn_in_it():
+    runs = grids.beside_grid(settings.load("secret_protection"))
+    assert {(r.simulated, r.predicate) for r in runs} == {(10, "anything"), (1, "word")}
+    cell = {"targets": "linear", "scale": 1.0, "noisy": True, "seed": 0, "learning_rate": 0.1}
+    rows = [
+        {"run": f"{k}{metric}", **cell, **change, "metric": metric, "value": float(k)}
+        for k, change in enumerate([{}, {"simulated": 10}, {"predicate": "word"}])
+        for metric in ("valid", "test")
+    ]
+    table = pd.DataFrame(rows).assign(run=lambda t: t.run.str[0])
+    best = secrets.chosen(table)
+    assert best.set_index(["simulated", "predicate"]).test.to_dict() == {
+        (1, "anything"): 0.0, (10, "anything"): 1.0, (1, "word"): 2.0,
+    }  # fmt: skip
 
 
 def test_every_profile_makes_runs():

@@ -11,6 +11,7 @@ from crtlib.figures import diagrams
 DRAWN = {
     "crt": diagrams.crt_pipeline,
     "leakage": diagrams.leakage_report,
+    "products": diagrams.deployments,
     "threat": diagrams.threat_model,
     "training": diagrams.next_word_training,
     "hush": diagrams.secret_protection,

@@ -85,7 +85,9 @@ def protected():
          "needed": 2.0}
         for t in ("sqrt", "linear") for n in (False, True) for s in (0, 1) for c in (2.0, 9, np.inf)
     ]  # fmt: skip
-    return secrets.figure_1(pd.DataFrame(rows))
+    plans = [{"targets": t, "noisy": True, "seed": s, "scale": c, "kept": 0.4, "needed": 3.0}
+             for t in secrets.RULE_STYLE for s in (0, 1) for c in (1.0, 2.0, 9.0)]  # fmt: skip
+    return secrets.figure_1(pd.DataFrame(rows), pd.DataFrame(plans))
 
 
 def game():

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
 from crtlib.accounting import ledger, mixtures, posteriors, secret_lp, secrets
 from crtlib.experiments.claims import rules
@@ -35,32 +35,8 @@ def _bounds(steps: int = STEPS, sigma: float = SIGMA) -> dict[str, float]:
         "kl": float(posteriors.posterior(kl, PRIOR)),
         "tight": tight,
         "divergence": kl,
-        "renyi": _by_renyi(steps, sigma),
+        "renyi": secrets.renyi_posterior(GROUP, sigma, steps, PRIOR),
     }
-
-
-def _by_renyi(steps: int, sigma: float) -> float:
-    """Lemma 3.2 with a Renyi divergence of integer order a: the posterior r with
-    log(r^a p^(1-a) + (1-r)^a (1-p)^(1-a)) / (a-1) as large as the divergence, least over a."""
-    k = np.arange(len(GROUP))
-    best = 1.0
-    for a in (2, 3, 4, 6, 8, 12, 16):
-        spent = steps * _log_moment(GROUP, k, a, sigma)
-        low, high = PRIOR, 1.0
-        for _ in range(50):
-            r = (low + high) / 2
-            value = r**a * PRIOR ** (1 - a) + (1 - r) ** a * (1 - PRIOR) ** (1 - a)
-            low, high = (r, high) if math.log(value) < spent else (low, r)
-        best = min(best, high)
-    return best
-
-
-def _log_moment(law: np.ndarray, k: np.ndarray, a: int, sigma: float) -> float:
-    """The logarithm of E over Q = N(0, sigma^2) of (P / Q)^a, by quadrature."""
-    x = np.linspace(-30 * sigma, 60 * sigma + a * len(law), 8001)
-    ratio = special.logsumexp(((2 * x[:, None] - k) * k) / (2 * sigma**2), b=law, axis=1)
-    terms = a * ratio - x**2 / (2 * sigma**2) - math.log(sigma * math.sqrt(2 * math.pi))
-    return float(special.logsumexp(terms) + math.log(x[1] - x[0]))
 
 
 def linear_divergence() -> list[Outcome]:

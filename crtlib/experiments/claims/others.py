@@ -14,7 +14,7 @@ import pandas as pd
 from crtlib.experiments import tables
 from crtlib.experiments.claims import rules
 from crtlib.experiments.claims.rules import Outcome
-from crtlib.experiments.secrets import chosen
+from crtlib.experiments.secrets import as_promised, chosen
 
 SCREENING, SECRETS = "screening_laptop", "secrets_laptop"
 
@@ -97,7 +97,7 @@ def preprocessing(*, noisy: bool, sign: str) -> list[Outcome]:
     table = _secrets("masked")
     if table is None:
         return [rules.absent(f"no table {SECRETS} is recorded")]
-    best = chosen(table)
+    best = chosen(as_promised(table))
     best = best[(best.noisy == noisy) & (best.targets == "linear")]
     loss = best.pivot_table(index="seed", columns="scale", values="test")
     some = loss.drop(columns=np.inf)
@@ -106,11 +106,26 @@ def preprocessing(*, noisy: bool, sign: str) -> list[Outcome]:
     return _secret_told(told, "test", table)
 
 
+def tenth() -> list[Outcome]:
+    """Whether the promises hold for what runs with a tenth of the noise: of every such run, the
+    worst ratio of what is accounted to what was promised."""
+    table = _secrets("masked")
+    if table is None or "simulated" not in table or not (table.simulated == 10).any():
+        return [rules.absent("no recorded run has a tenth of the noise")]
+    worst = table[(table.metric == "worst") & (table.simulated == 10)].value
+    told = rules.holds(
+        bool((worst <= 1).all()), f"some secret is bounded by {worst.min():.1f} to "
+        f"{worst.max():.1f} times what it was promised", "at most 1 times", float(worst.max()),
+    )  # fmt: skip
+    return _secret_told(told, "worst", table)
+
+
 def kept() -> list[Outcome]:
     """Whether the share of the examples that is kept rises with C."""
     table = _secrets("masked")
     if table is None:
         return [rules.absent(f"no table {SECRETS} is recorded")]
+    table = as_promised(table)
     rows = table[(table.metric == "kept") & (table.targets == "linear")]
     shares = rows.assign(scale=rows.scale.astype(float).fillna(np.inf)).groupby("scale").value
     means = shares.mean().sort_index()
@@ -141,5 +156,5 @@ def extraction(*, metric: str, noise: str) -> list[Outcome]:
 
 MEASURES: dict[str, Callable[..., list[Outcome]]] = {
     f.__name__: f
-    for f in (nothing, recall, false_alarms, bloom, preprocessing, kept, extraction)
+    for f in (nothing, recall, false_alarms, bloom, preprocessing, tenth, kept, extraction)
 }  # fmt: skip

@@ -1,0 +1,53 @@
+"""What DP-SGD spends on each point by itself (Yu et al. 2023, individual privacy accounting).
+
+A point whose gradient is shorter than the clipping norm is hidden by more noise than is promised to
+all. How much more depends on its content and on the run, so it is known only afterwards, it is
+private itself, and it can be no promise: it tells who was lucky.
+
+>>> full, half = epsilons([[1.0, 0.5]], sampling_probability=0.1, noise_multiplier=1.0, steps=20,
+...                       delta=1e-5)
+>>> bool(0 < half < full)
+True
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crtlib.accounting import renyi
+from crtlib.accounting.losses import Array, Pair
+from crtlib.checks import check
+
+LEVELS = 20
+"""Norms are rounded up to multiples of a twentieth of the clipping norm: a curve for each."""
+
+
+def epsilons(
+    norms: ArrayLike,
+    *,
+    sampling_probability: float,
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
+) -> Array:
+    """Epsilon of each point at ``delta``, for one added or removed, ``(points,)``, by Renyi's
+    accounting. ``norms (times, points)``: the lengths of the points' gradients in units of the
+    clipping norm, what is longer is cut; each row stands for ``steps`` steps. That is exact where
+    every step has its row, and an estimate where norms are looked at less often."""
+    check("noise_multiplier", noise_multiplier, noise_multiplier > 0, "positive")
+    shares = np.atleast_2d(np.asarray(norms, dtype=float))
+    bad = ~(shares >= 0)
+    check("norms", float(shares[bad][0]) if bad.any() else 0.0, not bad.any(), "at least 0")
+    levels = np.ceil(np.minimum(shares, 1.0) * LEVELS - 1e-9).astype(int)
+    spent = np.zeros((LEVELS + 1, len(renyi.ORDERS)))
+    for level in set(levels.ravel().tolist()) - {0}:  # a gradient of zero spends nothing
+        sigma = noise_multiplier * LEVELS / level
+        ways = [
+            Pair.of(sampling_probability, group=1, sigma=sigma, direction=d)
+            for d in ("forward", "backward")
+        ]
+        spent[level] = renyi.Curve([(ways[0], steps)], [(ways[1], steps)]).values
+    orders = np.array(renyi.ORDERS, dtype=float)
+    each = spent[levels].sum(axis=0)  # (points, orders)
+    return np.array([renyi.to_epsilon(orders, values, delta) for values in each])
