@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from crtlib.models import smollm2
+from crtlib.models.build import drawing
 from crtlib.models.interface import core, head, hidden
 from crtlib.text.tokenizer import Bpe, shipped
 
@@ -191,8 +192,7 @@ def with_lora(
         r=rank, lora_alpha=scale, target_modules=names, lora_dropout=0.0,
         fan_in_fan_out=core(model).config.model_type == "gpt2", task_type="CAUSAL_LM",
     )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawing(seed):
         try:
             with warnings.catch_warnings():  # peft asks transformers for an attribute's old name
                 warnings.simplefilter("ignore", FutureWarning)
