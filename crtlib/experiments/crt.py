@@ -342,7 +342,7 @@ def _public(study: CrtStudy) -> str:
     if study.learned:
         known += (
             "; besides, the text that taught the policies; assumed: masking a secret changes "
-            "no label elsewhere (tagger.label_stability counts how often it does)"
+            "no label elsewhere (recall.label_stability counts how often it does)"
         )
     return known
 

@@ -7,20 +7,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import torch
 from torch import nn
 
+from crtlib.draws import drawing
 from crtlib.models import smollm2
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.spec import ModelSpec
-
-DRAWING = threading.Lock()
 
 
 # --------------------------------------------------------------------------- building
@@ -28,15 +23,6 @@ def build(spec: ModelSpec, seed: int) -> nn.Module:
     """A fresh model on the CPU, the same for the same ``seed``; global randomness is untouched."""
     with drawing(seed):
         return RecurrentLM(spec) if spec.recurrent else _transformer(spec)
-
-
-@contextlib.contextmanager
-def drawing(seed: int) -> Iterator[None]:
-    """Torch's own generator from ``seed`` on, as it was afterwards; all threads share it, so one
-    of them draws at a time."""
-    with DRAWING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 def _transformer(spec: ModelSpec) -> nn.Module:

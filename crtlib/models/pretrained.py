@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from crtlib.draws import drawing
 from crtlib.models import smollm2
-from crtlib.models.build import drawing
 from crtlib.models.interface import core, head, hidden
 from crtlib.text.tokenizer import Bpe, shipped
 

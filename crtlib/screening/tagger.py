@@ -38,6 +38,7 @@ from tqdm import tqdm
 
 from crtlib import files
 from crtlib.checks import check
+from crtlib.draws import drawing
 from crtlib.screening.policy import Floats, Labels, Policy, register, runs, words
 from crtlib.screening.teaching import Teaching, teaching
 from crtlib.text.records import Point
@@ -183,8 +184,7 @@ def fit(
     labelled, plain = has.nonzero()[:, 0], (~has).nonzero()[:, 0]
     some = min(len(plain), plain_per_labelled * len(labelled))
     batches = -(-(len(labelled) + some) // _BATCH)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawing(seed):
         net = Net(1 + 2 * len(kinds))
         nn.init.normal_(net.embed.weight, std=0.1)
         optimizer = torch.optim.Adam(net.parameters(), lr=6e-3, fused=True)
