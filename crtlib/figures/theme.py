@@ -314,7 +314,7 @@ def end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
             names[k], (x, y), xytext=(0, 0), textcoords=place(k), va="center",
             color=readable(color), annotation_clip=False, linespacing=1.0,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1,
-                        "shrinkB": 3},
+                        "shrinkB": 3, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
