@@ -272,25 +272,31 @@ Shown = tuple[Leakage, Callable[[Sequence[int]], str]]
 
 def snapshot(found: Mapping[tuple[str, int], Shown]) -> pd.DataFrame:
     """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
-    seed; a model that has none says so in a row."""
-    parts = []
-    for (model, seed), shown in found.items():
-        part = sequences(*shown)
-        if part.empty:
-            part = pd.DataFrame([dict.fromkeys(part, "–") | {"sequence": "none"}])
-        parts.append(part.assign(model=model, seed=seed))
+    seed; a model that has none is not in it (:func:`silent`)."""
+    parts = [
+        sequences(*shown).assign(model=model, seed=seed) for (model, seed), shown in found.items()
+    ]
     return pd.concat(parts).set_index(["model", "seed", "sequence"])
 
 
+def silent(found: Mapping[tuple[str, int], Shown]) -> str:
+    """Which models of one epsilon have no unique sequence."""
+    none = [
+        f"{name} of seed {seed}"
+        for (name, seed), (report, _) in found.items()
+        if report.unique().empty
+    ]
+    return f"Without any: {', '.join(none)}." if none else "Every model has some."
+
+
 PAPER = {
-    "ε": ["4.68", "6.2", "26.4"],
     "unique sequences": ["5", "11", "30"],
-    "said once": ["5 of 5", "11 of 11", "30 of 30"],
     "with punctuation": ["5 of 5", "10 of 11", "28 of 30"],
     "context length": ["2 to 10", "3 to 13", "2 to 15"],
     "ε_l, owners left out": ["–", "1.89", "–"],
 }
 """Tables 3, 4 and 5 of Inan et al. (Appendix A), counted: DP-LM RanIni at three epsilons."""
+PAPER_EPSILON = (4.68, 6.2, 26.4)
 
 
 def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
@@ -298,8 +304,7 @@ def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> 
     :func:`snapshot` by epsilon, at most three."""
     starts = dict.fromkeys(name for models in found.values() for name, _ in models)
     counts = {
-        (start, epsilon): {"ε": f"{epsilon:.2f}"}
-        | _counted([shown for (name, _), shown in models.items() if name == start])
+        (start, epsilon): _counted([shown for (name, _), shown in models.items() if name == start])
         for start in starts
         for epsilon, models in found.items()
     }
@@ -308,9 +313,10 @@ def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> 
         rows[what, "paper, RanIni"] = paper[-len(found) :]
         for start in starts:
             rows[what, f"ours, {start}"] = [counts[start, epsilon][what] for epsilon in found]
-    tables = ["Table 3", "Table 4", "Table 5"][-len(found) :]
+    three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(PAPER_EPSILON, 3)]
+    columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
     index = pd.MultiIndex.from_tuples(rows)
-    return pd.DataFrame(list(rows.values()), index=index, columns=tables)
+    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
 
 
 def _counted(models: Sequence[Shown]) -> dict[str, str]:
@@ -320,14 +326,11 @@ def _counted(models: Sequence[Shown]) -> dict[str, str]:
         decode(w) for (_, decode), part in zip(models, unique, strict=True) for w in part.tokens
     ]
     lengths = [n for part in unique for row in part.contexts for _, n in row]
-    once = sum(int((part.total_in_d == 1).sum()) for part in unique)
     marked = sum(bool(re.search(r"[^\w\s'’]", text)) for text in texts)
-    ratio = pd.concat(unique).ratio.max()
     told = {
-        "said once": f"{once} of {len(texts)}",
         "with punctuation": f"{marked} of {len(texts)}",
         "context length": f"{min(lengths, default=0)} to {max(lengths, default=0)}",
-        "ε_l, owners left out": number(ratio),
+        "ε_l, owners left out": number(pd.concat(unique).ratio.max()),
     }
     counts = {"unique sequences": ", ".join(str(len(part)) for part in unique)}
     return counts | (told if texts else dict.fromkeys(told, "–"))
