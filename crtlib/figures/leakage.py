@@ -235,13 +235,13 @@ def sequences(
 ) -> pd.DataFrame:
     """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
     text of simulated people only."""
-    some = report.unique().head(rows)
+    some = report.unique().iloc[:rows]
     pairs = zip(some.perplexities, some.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
     return pd.DataFrame(
         {
             "sequence": [
-                _whole(report, decode, *row[0], len(w))
+                _whole(report, decode, row[0], len(w))
                 for row, w in zip(some.contexts, some.tokens, strict=True)
             ],
             "total # in D": some.total_in_d.to_numpy(),
@@ -255,9 +255,10 @@ def sequences(
 
 
 def _whole(
-    report: Leakage, decode: Callable[[Sequence[int]], str], document: int, start: int, length: int
+    report: Leakage, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
 ) -> str:
     """A sequence in whole words: what it lacks of its first and last word stands in brackets."""
+    document, start = at
     tokens, end = report.documents[document].tokens, start + length
     before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
     head = re.split(r"\W", before)[-1] if text[:1].isalnum() else ""
