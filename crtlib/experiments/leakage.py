@@ -354,14 +354,32 @@ def _measured(
     return {name: float(number) for name, number in facts.items() if number is not None}
 
 
+def ended(study: LeakageStudy, epoch: int) -> LeakageStudy:
+    """The same training that ends at a snapshot, so that its model there is kept."""
+    if epoch == study.epochs:
+        return study
+    return replace(study, epochs=epoch, snapshots=(epoch,), left_out=False)
+
+
+def without_owners(
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str = "cpu"
+) -> leakage.Leakage | None:
+    """The report against a model that was trained without the owners of unique sequences, as in
+    Table 4 of Inan et al.; None where there is no owner, or nobody else."""
+    owners = page.owners()
+    if not owners or owners == {p.user for p in d.points}:
+        return None
+    return report(study, d, model, leave_users_out(plain(study, d, device), d.points, owners))
+
+
 def _left_out(
     study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str
 ) -> dict[str, float | None]:
-    """The metrics against a model that was trained without the owners of unique sequences."""
-    owners, everyone = page.owners(), {p.user for p in d.points}
-    facts: dict[str, float | None] = {"left_out_users": len(owners) / len(everyone)}
-    if owners and owners < everyone:
-        other = leave_users_out(plain(study, d, device), d.points, owners)
-        compared = leakage.metrics(report(study, d, model, other).sequences, study.threshold)
-        facts |= {f"left_out_{k}": v for k, v in compared.items()}
+    """The metrics of :func:`without_owners`."""
+    facts: dict[str, float | None] = {
+        "left_out_users": len(page.owners()) / len({p.user for p in d.points})
+    }
+    if compared := without_owners(study, d, model, page, device):
+        found = leakage.metrics(compared.sequences, study.threshold)
+        facts |= {f"left_out_{k}": v for k, v in found.items()}
     return facts

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -229,15 +230,20 @@ def styled(table: pd.DataFrame, caption: str) -> Styler:
     return show(table.set_index(table.columns[0]), caption)
 
 
-def sequences(report: Leakage, decode: Callable[[Sequence[int]], str], rows: int) -> pd.DataFrame:
+def sequences(
+    report: Leakage, decode: Callable[[Sequence[int]], str], rows: int | None = None
+) -> pd.DataFrame:
     """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
     text of simulated people only."""
-    some = report.unique().head(rows)
+    some = report.unique().iloc[:rows]
     pairs = zip(some.perplexities, some.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
     return pd.DataFrame(
         {
-            "sequence": [decode(w).replace("\n", " ⏎ ") for w in some.tokens],
+            "sequence": [
+                _whole(report, decode, row[0], len(w))
+                for row, w in zip(some.contexts, some.tokens, strict=True)
+            ],
             "total # in D": some.total_in_d.to_numpy(),
             "user # in D": some.users_in_d.to_numpy(),
             "context length": [min(n for _, n in row) for row in some.contexts],
@@ -246,3 +252,86 @@ def sequences(report: Leakage, decode: Callable[[Sequence[int]], str], rows: int
             "ratio": [number(r) for r in some.ratio],
         }
     )
+
+
+def _whole(
+    report: Leakage, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
+) -> str:
+    """A sequence in whole words: what it lacks of its first and last word stands in brackets."""
+    document, start = at
+    tokens, end = report.documents[document].tokens, start + length
+    before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
+    head = re.split(r"\W", before)[-1] if text[:1].isalnum() else ""
+    tail = re.split(r"\W", after)[0] if text[-1:].isalnum() else ""
+    whole = (f"[{head}]" if head else "") + text + (f"[{tail}]" if tail else "")
+    return whole.replace("\n", " ⏎ ")
+
+
+Shown = tuple[Leakage, Callable[[Sequence[int]], str]]
+"""A report and what makes text of its tokens."""
+
+
+def snapshot(found: Mapping[tuple[str, int], Shown]) -> pd.DataFrame:
+    """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
+    seed; a model that has none is not in it (:func:`silent`)."""
+    parts = [
+        sequences(*shown).assign(model=model, seed=seed) for (model, seed), shown in found.items()
+    ]
+    return pd.concat(parts).set_index(["model", "seed", "sequence"])
+
+
+def silent(found: Mapping[tuple[str, int], Shown]) -> str:
+    """Which models of one epsilon have no unique sequence."""
+    none = [
+        f"{name} of seed {seed}"
+        for (name, seed), (report, _) in found.items()
+        if report.unique().empty
+    ]
+    return f"Without any: {', '.join(none)}." if none else "Every model has some."
+
+
+PAPER = {
+    "unique sequences": ["5", "11", "30"],
+    "with punctuation": ["5 of 5", "10 of 11", "28 of 30"],
+    "context length": ["2 to 10", "3 to 13", "2 to 15"],
+    "ε_l, owners left out": ["–", "1.89", "–"],
+}
+"""Tables 3, 4 and 5 of Inan et al. (Appendix A), counted: DP-LM RanIni at three epsilons."""
+PAPER_EPSILON = (4.68, 6.2, 26.4)
+
+
+def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
+    """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
+    :func:`snapshot` by epsilon, at most three."""
+    starts = dict.fromkeys(name for models in found.values() for name, _ in models)
+    counts = {
+        (start, epsilon): _counted([shown for (name, _), shown in models.items() if name == start])
+        for start in starts
+        for epsilon, models in found.items()
+    }
+    rows = {}
+    for what, paper in PAPER.items():
+        rows[what, "paper, RanIni"] = paper[-len(found) :]
+        for start in starts:
+            rows[what, f"ours, {start}"] = [counts[start, epsilon][what] for epsilon in found]
+    three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(PAPER_EPSILON, 3)]
+    columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
+    index = pd.MultiIndex.from_tuples(rows)
+    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
+
+
+def _counted(models: Sequence[Shown]) -> dict[str, str]:
+    """The rows of :data:`PAPER` for the seeds of one model: each seed's number, or all together."""
+    unique = [report.unique() for report, _ in models]
+    texts = [
+        decode(w) for (_, decode), part in zip(models, unique, strict=True) for w in part.tokens
+    ]
+    lengths = [n for part in unique for row in part.contexts for _, n in row]
+    marked = sum(bool(re.search(r"[^\w\s'’]", text)) for text in texts)
+    told = {
+        "with punctuation": f"{marked} of {len(texts)}",
+        "context length": f"{min(lengths, default=0)} to {max(lengths, default=0)}",
+        "ε_l, owners left out": number(pd.concat(unique).ratio.max()),
+    }
+    counts = {"unique sequences": ", ".join(str(len(part)) for part in unique)}
+    return counts | (told if texts else dict.fromkeys(told, "–"))

@@ -7,7 +7,17 @@ import pytest
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments import grids, settings, spine
-from crtlib.experiments.leakage import LeakageStudy, data, fit, prepared, secret_plan
+from crtlib.experiments.leakage import (
+    LeakageStudy,
+    data,
+    ended,
+    fit,
+    plain,
+    prepared,
+    report,
+    secret_plan,
+    without_owners,
+)
 from crtlib.experiments.store import Store
 from crtlib.experiments.study import Desk
 from crtlib.text import canaries
@@ -90,3 +100,27 @@ def test_a_shape_called_like_a_corpus_says_what_is_different_there():
     there = grids.shared(section, "lstm", corpus="customersim")
     assert here["dialogues"] == section.data["schema_guided"].dialogues != section.dialogues
     assert there == here | {"dialogues": section.dialogues, "corpus": "customersim"}
+
+
+def test_training_that_ends_at_a_snapshot_has_its_model():
+    assert ended(TINY, 2) is TINY
+    whole, early = (fit(s, Desk())[1] for s in (TINY, ended(TINY, 1)))
+    there = {e["epoch"]: e for e in whole.history}[1]
+    assert early.history[-1]["ppl_words"] == there["ppl_words"]
+    assert whole.history[-1]["ppl_words"] != there["ppl_words"]
+
+
+def test_the_owners_of_unique_sequences_are_left_out_of_the_model_that_is_compared():
+    d = data(TINY)
+    learned = replace(TINY, method="sgd", epochs=20, batch_size=2, learning_rate=0.03)
+    model = plain(learned, d)(d.points)
+    page = report(TINY, d, model, model)
+    rarest = page.sequences.nsmallest(1, "users_in_s").assign(users_in_d=1)
+    page = replace(page, sequences=rarest)
+    assert 0 < len(page.owners()) < len({p.user for p in d.points})
+    compared = without_owners(TINY, d, model, page)
+    other = plain(TINY, d)([p for p in d.points if p.user not in page.owners()])
+    again = report(TINY, d, model, other)
+    assert compared.sequences.ratio.tolist() == again.sequences.ratio.tolist() != []
+    nobody = replace(page, sequences=rarest.head(0))
+    assert without_owners(TINY, d, model, nobody) is None
