@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from crtlib.experiments.axis import ARMS, AxisStudy
 from crtlib.experiments.carriers import CARRIERS, CarrierStudy
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
-from crtlib.experiments.leakage import LeakageStudy
+from crtlib.experiments.leakage import TEXTS, LeakageStudy
 from crtlib.experiments.screening import ScreeningStudy
 from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy, first_available
 from crtlib.experiments.study import Study
@@ -330,35 +330,26 @@ def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
 def figure_5(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
     """The run of Figure 5, and the same with one thing done to its text."""
     base = shared(settings, "lstm", unit="turn", seed=seed, corpus=corpus)
-    last = base | {"snapshots": (base["epochs"],)}
+    last = {"snapshots": (base["epochs"],)}
     return {
-        "as it is": LeakageStudy(method="sgd", detail=True, **base),
-        "deduplicated": LeakageStudy(method="sgd", detail=True, dedup=True, **last),
-        "scrubbed": LeakageStudy(method="sgd", detail=True, policy="regex", **last),
-        "rare words masked": LeakageStudy(method="sgd", detail=True, policy="rare", **last),
+        text: LeakageStudy(
+            method="sgd", detail=True, **base | change | ({} if text == "as it is" else last)
+        )
+        for text, change in TEXTS.items()
     }
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A run of the leakage chapters: where it is ``shown``, and its ``name`` there."""
-
-    shown: str
-    name: str
-    study: LeakageStudy
-
-
-def leakage_chapters(report: Settings, training: Settings) -> list[Shown]:
+def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]:
     """All runs of both chapters. Of Figure 5's mitigations, those on simulated text."""
     runs = []
     for seed in range(report.seeds):
         for corpus in report.corpora:
-            runs += [Shown("table 2", s.method, s) for s in table_2(report, corpus, seed)]
-        runs += [Shown("one table", name, s) for name, s in one_table(report, seed).items()]
+            runs += table_2(report, corpus, seed)
+        runs += one_table(report, seed).values()
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
         for name, study in figure_5(training, seed, corpus).items():
             if name == "as it is" or corpora.source(corpus).draw:
-                runs.append(Shown("figure 5", name, study))
+                runs.append(study)
     return runs
 
 

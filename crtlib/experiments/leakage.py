@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 from torch import nn
 
@@ -309,6 +310,28 @@ def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
         checkpoint=desk.checkpoint,
     )
     return d, run
+
+
+# --- recorded runs --------------------------------------------------------------------------------
+
+TEXTS = {
+    "as it is": {"policy": "none", "dedup": False},
+    "deduplicated": {"policy": "none", "dedup": True},
+    "scrubbed": {"policy": "regex", "dedup": False},
+    "rare words masked": {"policy": "rare", "dedup": False},
+}
+"""What is done to the text of Figure 5's runs."""
+
+
+def of_table_2(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Table 2's runs: their points are people."""
+    return table[table.unit == "user"]
+
+
+def of_figure_5(table: pd.DataFrame, text: str = "as it is") -> pd.DataFrame:
+    """The rows of Figure 5's runs on a text: they keep ``detail``."""
+    same = [table[name] == value for name, value in TEXTS[text].items()]
+    return table[np.logical_and.reduce([table.detail, *same])]
 
 
 # --- measuring ------------------------------------------------------------------------------------

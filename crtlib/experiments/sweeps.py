@@ -36,10 +36,6 @@ class Sweep:
     shows: str
 
 
-def _leakage(report: Any, training: Any) -> list[Study]:
-    return [run.study for run in grids.leakage_chapters(report, training)]
-
-
 def _secrets(protection: Any, extraction: Any) -> list[Study]:
     masked = [*grids.masked_grid(protection), *grids.beside_grid(protection)]
     return [*masked, *grids.extraction_grid(extraction)]
@@ -57,7 +53,9 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "axis": Sweep(("axis",), grids.axis_grid, "what is proved, audited, attacked, and its cost"),
     "leakage": Sweep(
-        ("leakage_report", "leakage_training"), _leakage, "Tables 2 to 5 and Figure 5 of the report"
+        ("leakage_report", "leakage_training"),
+        grids.leakage_chapters,
+        "Tables 2 to 5 and Figure 5 of the report",
     ),
     "secrets": Sweep(
         ("secret_protection", "extraction"), _secrets, "Figure 1 of Hush! and its extraction"

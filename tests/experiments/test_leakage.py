@@ -1,17 +1,19 @@
 """Runs of the leakage chapters: who owns a point, what each method reads, what is not run again."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments import grids, settings, spine
+from crtlib.experiments import grids, settings, spine, tables
 from crtlib.experiments.leakage import (
     LeakageStudy,
     data,
     ended,
     fit,
+    of_figure_5,
+    of_table_2,
     plain,
     prepared,
     report,
@@ -86,12 +88,27 @@ def test_bad_settings_are_named(bad):
         replace(TINY, **bad)
 
 
-def test_every_run_of_the_chapters_is_shown_once():
+def test_every_run_of_the_chapters_is_made_once():
     sections = (settings.load(name, "quick") for name in ("leakage_report", "leakage_training"))
     runs = grids.leakage_chapters(*sections)
-    assert {run.shown for run in runs} == {"table 2", "one table", "figure 5"}
-    assert len({run.study.key for run in runs}) == len(runs)
-    assert {run.study.method for run in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
+    assert len({run.key for run in runs}) == len(runs)
+    assert {run.method for run in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
+
+
+def test_the_recorded_table_is_that_of_the_sweep():
+    """What the ledger reads of it is what the command writes: no column of an earlier format."""
+    recorded = tables.recorded("leakage_laptop")
+    sections = [settings.load(name, "laptop") for name in ("leakage_report", "leakage_training")]
+    runs = grids.leakage_chapters(*sections)
+    assert {f.name for f in fields(TINY)} < set(recorded) and set(recorded.study) == {"leakage"}
+    assert {*of_table_2(recorded).run} | {*of_figure_5(recorded).run} < {*recorded.run}
+    for corpus in ("customersim", "schema_guided"):
+        drawn = of_figure_5(recorded[recorded.corpus == corpus])
+        assert drawn.run.nunique() == sections[1].seeds and set(drawn.model) == {"lstm"}
+    names = ["method", "init", "unit", "policy", "dedup", "detail", "model", "corpus", "seed"]
+    one_each = recorded.drop_duplicates("run")
+    planned = sorted(tuple(str(getattr(run, n)) for n in names) for run in runs)
+    assert sorted(tuple(map(str, row)) for row in one_each[names].to_numpy()) == planned
 
 
 def test_a_shape_called_like_a_corpus_says_what_is_different_there():

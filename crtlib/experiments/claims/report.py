@@ -18,6 +18,7 @@ from scipy import stats
 from crtlib.experiments import tables
 from crtlib.experiments.claims import rules
 from crtlib.experiments.claims.rules import Outcome
+from crtlib.experiments.leakage import of_figure_5, of_table_2
 
 NAME = "leakage_laptop"
 MODELS = {
@@ -38,7 +39,7 @@ def _with(outcome: Outcome, metric: str, part: pd.DataFrame) -> list[Outcome]:
     facts = vars(outcome) | {
         "source": f"{NAME}: {metric}",
         "corpus": ", ".join(sorted(set(part.corpus))),
-        "model": ", ".join(sorted(set(part.kind))),
+        "model": ", ".join(sorted(set(part.model))),
         "edition": f"{', '.join(map(str, sorted(set(part.dialogues))))} dialogues, "
         f"width {', '.join(map(str, sorted(set(part.hidden))))}",
     }
@@ -47,10 +48,9 @@ def _with(outcome: Outcome, metric: str, part: pd.DataFrame) -> list[Outcome]:
 
 def rows(model: str, metric: str, at: str = "last") -> pd.DataFrame:
     """A model of Table 2: one value a run, at its ``first`` or ``last`` snapshot."""
-    table = _table()
+    table = of_table_2(_table())
     method, init = MODELS[model]
-    part = table[(table["shown"] == "table 2") & (table.method == method) & (table.init == init)]
-    part = part[part.metric == metric]
+    part = table[(table.method == method) & (table.init == init) & (table.metric == metric)]
     epoch = part.groupby("run").epoch.transform("min" if at == "first" else "max")
     return part[part.epoch == epoch]
 
@@ -121,14 +121,9 @@ def at_most(metric: str, *, model: str, line: float, at: str = "last") -> list[O
     return _with(rules.lower(part.value.tolist(), line), metric, part)
 
 
-def _figure_5(name: str) -> pd.DataFrame:
-    table = _table()
-    return table[(table["shown"] == "figure 5") & (table.name == name)]
-
-
 def overfitting(*, than: float = rules.CLOSE) -> list[Outcome]:
     """Validation over training perplexity at the end of Figure 5's runs."""
-    part = _figure_5("as it is")
+    part = of_figure_5(_table())
     last = part[part.epoch == part.epochs]
     wide = last.pivot_table(index=RUN, columns="metric", values="value")
     told = rules.lower((wide.ppl / wide.train_ppl).tolist(), than, unit="times")
@@ -137,7 +132,7 @@ def overfitting(*, than: float = rules.CLOSE) -> list[Outcome]:
 
 def grows() -> list[Outcome]:
     """Spearman's correlation of the number of unique sequences with the epoch, run by run."""
-    part = _figure_5("as it is")
+    part = of_figure_5(_table())
     part = part[part.metric == "unique"]
     each = [float(stats.spearmanr(g.epoch, g.value)[0]) for _, g in part.groupby("run")]
     return _with(rules.higher(each, 0.0, unit="rank correlation"), "unique", part)
@@ -145,7 +140,7 @@ def grows() -> list[Outcome]:
 
 def confident(*, below: float, share: float) -> list[Outcome]:
     """The share of the unique sequences at the end whose perplexity is below a threshold."""
-    part = _figure_5("as it is")
+    part = of_figure_5(_table())
     part = part[(part.metric == "unique_perplexity") & (part.epoch == part.epochs)]
     each = part.assign(hit=part.value < below).groupby("run").hit.mean()
     return _with(rules.higher(each.tolist(), share), f"unique_perplexity < {below:g}", part)
@@ -153,7 +148,7 @@ def confident(*, below: float, share: float) -> list[Outcome]:
 
 def silenced(*, threshold: float) -> list[Outcome]:
     """That a threshold on perplexity leaves no unique sequence."""
-    part = _figure_5("as it is")
+    part = of_figure_5(_table())
     part = part[(part.metric == "unique_perplexity") & (part.epoch == part.epochs)]
     left, of = int((part.value < threshold).sum()), len(part)
     told = rules.holds(left == 0, f"{left} of {of} are left", "none may be left", left)
@@ -162,14 +157,14 @@ def silenced(*, threshold: float) -> list[Outcome]:
 
 def early() -> list[Outcome]:
     """That something sensitive is completed from epoch 2 on."""
-    part = _figure_5("as it is")
+    part = of_figure_5(_table())
     part = part[(part.metric == "unique_secrets") & (part.epoch == 2)]
     return _with(_exists(part), "unique_secrets at epoch 2", part)
 
 
 def mitigated(metric: str, *, name: str) -> list[Outcome]:
     """Whether a change of the text lowers a metric of Figure 5's run, run by run."""
-    one, other = _figure_5("as it is"), _figure_5(name)
+    one, other = of_figure_5(_table()), of_figure_5(_table(), name)
     pair = [p[(p.metric == metric) & (p.epoch == p.epochs)] for p in (one, other)]
     x, y = _values(pair[0]), _values(pair[1])
     gap = (x - y).dropna()
@@ -190,8 +185,8 @@ def complete() -> list[Outcome]:
 
 def unrelated() -> list[Outcome]:
     """Rank correlation of epsilon and the worst ratio over the snapshots of DP models."""
-    table = _table()
-    part = table[(table["shown"] == "table 2") & (table.method == "dpsgd")]
+    table = of_table_2(_table())
+    part = table[table.method == "dpsgd"]
     wide = part.pivot_table(index=["run", "epoch"], columns="metric", values="value")
     both = wide[["epsilon", "leakage_epsilon"]].dropna()
     found = stats.spearmanr(both.epsilon, both.leakage_epsilon)
