@@ -28,8 +28,10 @@ def test_a_table_that_is_listed_and_not_recorded_says_so():
 def test_every_command_runs_a_sweep_or_script_that_exists():
     for cells in LINES:
         commands = re.findall(r"crtlib sweep (\w+) --profile (\w+)", cells[2])
-        scripts = re.findall(r"python (benchmarks/\w+\.py)", cells[2])
+        scripts = re.findall(r"python ((?:benchmarks|book)/\w+\.py)", cells[2])
+        chapters = re.findall(r"--publish laptop --only (\w+)", cells[2])
         assert commands or scripts, cells[0]
         for name, profile in commands:
             assert name in sweeps.SWEEPS and profile in settings.profile_names()
         assert all((ROOT / script).is_file() for script in scripts)
+        assert all((ROOT / "notebooks" / f"{name}.ipynb").is_file() for name in chapters)
