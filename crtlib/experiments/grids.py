@@ -19,7 +19,7 @@ from crtlib.experiments.axis import ARMS, AxisStudy
 from crtlib.experiments.carriers import CARRIERS, CarrierStudy
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.game import GameStudy
-from crtlib.experiments.leakage import TEXTS, LeakageStudy
+from crtlib.experiments.leakage import METHODS, TEXTS, LeakageStudy
 from crtlib.experiments.screening import ScreeningStudy
 from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy, first_available
 from crtlib.experiments.study import Study
@@ -317,13 +317,13 @@ def table_2(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
 def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
     """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
     base = shared(settings, "methods", unit="turn", seed=seed)
-    raw, masked = base | {"gamma": 0.0}, base | {"policy": "regex"}
+    unread = {"gamma": 0.0}  # without a policy
     return {
-        "non-private": LeakageStudy(method="sgd", **raw),
-        "non-private, masked": LeakageStudy(method="sgd", **masked),
-        "DP-SGD": LeakageStudy(method="dpsgd", **raw),
-        "LP-weighted": LeakageStudy(method="lp_weighted", **raw),
-        "CRT": LeakageStudy(method="crt", dedup=True, **masked),
+        name: LeakageStudy(
+            dedup=change["method"] == "crt",
+            **base | change | (unread if change["policy"] == "none" else {}),
+        )
+        for name, change in METHODS.items()
     }
 
 
