@@ -1,17 +1,21 @@
-"""Elementwise work of one step of a recurrence as one loop of machine code, if llvmlite is there.
+"""All steps of a recurrence as one call of machine code, if llvmlite is there.
 
 A step of a small LSTM is a matrix product and a dozen operators on a few hundred numbers each, and
-an operator of torch costs more than its work. Here they are one Python function of numbers, from
-which LLVM makes a loop that reads and writes each of them once. It takes a tenth of a second, in
-each process that needs it; nothing is kept on the disk.
+an operator of torch costs more than its work. Here the operators are one Python function of
+numbers, from which LLVM makes a loop that reads and writes each of them once. Around it goes the
+loop over time, which calls the matrix product of torch's own library. Compiling takes a tenth of
+a second, in each process that needs it; nothing is kept on the disk.
 
 >>> def double(x, y):
 ...     return None, x + x
->>> x, y = torch.ones(5, 2, 3), torch.zeros(5, 2, 3)  # (time, batch, hidden)
->>> at = step_of(double, x, y) or (lambda t: torch.add(x[t], x[t], out=y[t]))  # no llvmlite
->>> _ = at(4)
->>> y.sum(dim=(1, 2)).tolist()
-[0.0, 0.0, 0.0, 0.0, 12.0]
+>>> x, y = torch.zeros(3, 1, 2), torch.ones(3, 1, 2)  # (time, batch, hidden)
+>>> steps = steps_of(double, x, y, add=Product(into=x, of=y, matrix=torch.eye(2)))
+>>> if steps is None:  # no llvmlite
+...     y = 2 * (x + y)
+... else:
+...     _ = steps()
+>>> y[:, 0, 0].tolist()
+[2.0, 2.0, 2.0]
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ import importlib.metadata
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,21 +46,37 @@ ROUNDING = 1.5 * 2**23
 LOCK = threading.Lock()
 
 
-def step_of(function: Elementwise, *tensors: Tensor) -> Callable[[int], object] | None:
-    """``step(t)``, which changes row ``t`` of ``tensors`` as ``function`` says, in one loop; None
-    where torch's operators have to do it: not all are float32 on the CPU without gaps in the last
-    dimension, or llvmlite is absent.
+@dataclass(frozen=True)
+class Product:
+    """``into[t] += of[t] @ matrix``: (time, batch, m), (time, batch, k), (k, m).
+
+    With fewer steps than the recurrence has, its last ones add nothing.
+    """
+
+    into: Tensor
+    of: Tensor
+    matrix: Tensor
+
+
+def steps_of(
+    function: Elementwise, *tensors: Tensor, add: Product, backwards: bool = False
+) -> Callable[[], object] | None:
+    """``steps()``: at each time t, from the first or ``backwards``, the product is added, and then
+    row t of ``tensors`` changes as ``function`` says. None where torch's operators have to do it:
+    not all are float32 on the CPU without gaps in the last dimension, or llvmlite is absent.
 
     Tensors are (time, batch, hidden), or a few times as wide: then each part counts as one.
     ``function`` takes a :class:`Number` of each and returns what it becomes, None where it stays.
     What changes overlaps with nothing else at one time.
     """
+    ours = all(t.dtype == torch.float32 and t.is_cpu for t in (*tensors, add.into, add.matrix))
+    rows = (*tensors, add.into, add.of)
+    if not ours or any(t.stride(2) != 1 for t in rows) or 1 not in add.matrix.stride():
+        return None
     size = min(t.shape[2] for t in tensors)
     layout: list[int] = []
     for t in tensors:
-        by_time, by_row, gap = t.stride()
-        if t.dtype != torch.float32 or not t.is_cpu or gap != 1:
-            return None
+        by_time, by_row, _ = t.stride()
         first = t.data_ptr()
         for part in range(first, first + 4 * t.shape[2], 4 * size):
             layout += part, 4 * by_time, 4 * by_row
@@ -62,9 +84,11 @@ def step_of(function: Elementwise, *tensors: Tensor) -> Callable[[int], object] 
         call = _compiled(function, len(layout) // 3)
     if call is None:
         return None
+    time, batch, _ = tensors[0].shape
+    order = (time - 1, -1) if backwards else (0, 1)
     table = (ctypes.c_int64 * len(layout))(*layout)
     table.keeps = tensors  # type: ignore[attr-defined]
-    return functools.partial(call, table, tensors[0].shape[1], size)
+    return functools.partial(call, table, _arguments(add), batch, size, time, *order)
 
 
 def software() -> dict[str, str]:
@@ -144,33 +168,104 @@ class Number:
 # --------------------------------------------------------------------------- the loop
 @functools.cache
 def _compiled(function: Elementwise, count: int) -> Callable[..., object] | None:
-    """``call(table, batch, size, t)``; the table has address and strides in bytes, by time and by
-    row, of each of ``count`` operands."""
+    """``call(table, product, batch, size, times, first, by)``, for times first, first + by, ...;
+    the table has address and strides in bytes, by time and by row, of each of ``count`` operands,
+    ``product`` is of :func:`_arguments`."""
     if find_spec("llvmlite") is None:
         return None
     from llvmlite import ir
 
     module, long = ir.Module(), ir.IntType(64)
-    row = _row(module, function, count)
-    step, builder = _function(module, "step", [long.as_pointer(), long, long, long])
-    table, batch, size, time = step.args
-    with _loop(builder, batch) as b:
-        pointers = []
-        for k in range(count):
-            place, by_time, by_row = (
-                builder.load(builder.gep(table, [long(3 * k + i)])) for i in range(3)
-            )
-            place = builder.add(place, builder.mul(time, by_time))
-            place = builder.add(place, builder.mul(b, by_row))
-            pointers.append(builder.inttoptr(place, row.args[k].type))
-        builder.call(row, [*pointers, size])
+    row, product = _row(module, function, count), _product(module)
+    pointer = long.as_pointer()
+    steps, builder = _function(module, "steps", [pointer, pointer, *[long] * 5])
+    table, arguments, batch, size, times, first, by = steps.args
+
+    def at(index: int) -> Any:
+        return builder.load(builder.gep(table, [long(index)]))
+
+    with _loop(builder, times) as k:
+        time = builder.add(first, builder.mul(k, by))
+        builder.call(product, [arguments, time])
+        with _loop(builder, batch) as b:
+            places = []
+            for n in range(count):
+                place = builder.add(at(3 * n), builder.mul(time, at(3 * n + 1)))
+                place = builder.add(place, builder.mul(b, at(3 * n + 2)))
+                places.append(builder.inttoptr(place, row.args[n].type))
+            builder.call(row, [*places, size])
     builder.ret_void()
     engine = _engine(module)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(
-        engine.get_function_address("step")
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)(
+        engine.get_function_address("steps")
     )
     call.keeps = engine  # type: ignore[attr-defined] # it owns the machine code
     return call
+
+
+@functools.cache
+def _sgemm() -> int:
+    """Address of the Fortran routine: torch's own if its library shows one, as it is the faster
+    one and the one of its operators; else SciPy's."""
+    folder = Path(torch.__file__).parent / "lib"
+    for library in sorted(folder.glob("libtorch_cpu.*")):
+        with contextlib.suppress(OSError, AttributeError):
+            found = ctypes.cast(ctypes.CDLL(str(library)).sgemm_, ctypes.c_void_p).value
+            if found:
+                return found
+    from scipy.linalg import cython_blas
+
+    capsule = cython_blas.__pyx_capi__["sgemm"]
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return int(pointer(capsule, name(capsule)))
+
+
+def _arguments(add: Product) -> Any:
+    """The 13 addresses that ``sgemm`` takes at time 0, the strides in bytes by time of what is
+    multiplied and of the sum, and the number of times.
+
+    It counts by columns, where a matrix is the transpose of ours: ``into' += matrix' of'``.
+    """
+    k, m = add.matrix.shape
+    batch = add.into.shape[1]
+    transposed = add.matrix.stride(1) != 1
+    steps = [max(add.matrix.stride()), add.of.stride(1), add.into.stride(1)]
+    numbers = (ctypes.c_int32 * 6)(m, batch, k, *map(max, steps, (k if transposed else m, k, m)))
+    n_m, n_batch, n_k, of_matrix, of_of, of_into = range(
+        ctypes.addressof(numbers), ctypes.addressof(numbers) + 24, 4
+    )
+    letters, one = ctypes.create_string_buffer(b"TN" if transposed else b"NN"), ctypes.c_float(1)
+    letter, scale = ctypes.addressof(letters), ctypes.addressof(one)
+    arguments = (ctypes.c_int64 * 16)(
+        *(letter, letter + 1, n_m, n_batch, n_k, scale, add.matrix.data_ptr(), of_matrix),
+        *(add.of.data_ptr(), of_of, scale, add.into.data_ptr(), of_into),
+        *(4 * add.of.stride(0), 4 * add.into.stride(0), len(add.into)),
+    )
+    arguments.keeps = add, numbers, letters, one  # type: ignore[attr-defined]
+    return arguments
+
+
+def _product(module: Any) -> Any:
+    """``product(arguments, time)`` adds it, if there is one at that time."""
+    from llvmlite import ir
+
+    long, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+    product, builder = _function(module, "product", [long.as_pointer(), long])
+    arguments, time = product.args
+    values = [builder.load(builder.gep(arguments, [long(i)])) for i in range(16)]
+    *addresses, of_step, into_step, times = values
+    for place, step in ((8, of_step), (11, into_step)):
+        addresses[place] = builder.add(addresses[place], builder.mul(time, step))
+    with builder.if_then(builder.icmp_signed("<", time, times)):
+        routine = ir.FunctionType(ir.VoidType(), [byte] * 13).as_pointer()
+        builder.call(
+            builder.inttoptr(long(_sgemm()), routine),
+            [builder.inttoptr(address, byte) for address in addresses],
+        )
+    builder.ret_void()
+    return product
 
 
 def _row(module: Any, function: Elementwise, count: int) -> Any:

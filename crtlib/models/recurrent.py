@@ -13,6 +13,7 @@ True
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models.compiled import step_of
+from crtlib.models.compiled import Product, steps_of
 
 Sink = Callable[[list[tuple[Tensor, Tensor]]], None]
 SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
@@ -168,19 +169,16 @@ class Lstm(Recurrent):
     def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
         n = self.size
         w_x, w_h = self.weight.split([self.inputs, n], dim=1)
-        gates = F.linear(x.transpose(0, 1), w_x, self.bias)  # (time, batch, 4 hidden)
+        gates = _by_time(x, w_x, self.bias)  # (time, batch, 4 hidden)
         cells = torch.empty_like(out)  # [t] is the cell before step t
         tanhs = torch.empty_like(out[1:])
         if state is None:
             out[0].zero_(), cells[0].zero_()
         else:
             out[0].copy_(state[0]), cells[0].copy_(state[1])
-        rest = step_of(_lstm, gates, cells[:-1], cells[1:], tanhs, out[1:])
-        rest = rest or _lstm_by_operators(gates, cells, tanhs, out)
-        gate, outs, w_h = gates.unbind(), out.unbind(), w_h.T
-        for t in range(len(gate)):
-            gate[t].addmm_(outs[t], w_h)
-            rest(t)
+        parts = gates, cells[:-1], cells[1:], tanhs, out[1:]
+        by_operators = functools.partial(_lstm_by_operators, gates, cells, tanhs, out)
+        _recur(_lstm, parts, Product(gates, out[:-1], w_h.T.contiguous()), by_operators)
         return (gates, cells, tanhs, out), [cells[-1]]
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,13 +196,11 @@ class Lstm(Recurrent):
         d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
         d_cell = torch.zeros_like(cells[0])
         parts = gates, cells[:-1], tanhs, d_out, d_cell.expand_as(d_out), d_gates.transpose(0, 1)
-        rest = step_of(_lstm_backward, *parts)
-        rest = rest or _lstm_backward_by_operators(gates, cells, tanhs, d_out, d_cell, d_gates)
-        do, dg = d_out.unbind(), d_gates.unbind(1)
-        for t in reversed(range(time)):
-            if t + 1 < time:
-                do[t].addmm_(dg[t + 1], w_h)
-            rest(t)
+        by_operators = functools.partial(
+            _lstm_backward_by_operators, gates, cells, tanhs, d_out, d_cell, d_gates
+        )
+        later = Product(d_out[:-1], d_gates.transpose(0, 1)[1:], w_h)
+        _recur(_lstm_backward, parts, later, by_operators, backwards=True)
         inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
         return [(inputs, d_gates)]
 
@@ -254,17 +250,15 @@ class Gru(Recurrent):
         return out
 
     def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
-        n = self.size
-        gates = F.linear(x.transpose(0, 1), self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
+        gates = _by_time(x, self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
         out[0] = 0 if state is None else state[0]
         recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
-        from_h = gates.new_empty(len(x), 3 * n)
-        rest = step_of(_gru, gates, from_h.expand_as(gates), recurrent, out[:-1], out[1:])
-        rest = rest or _gru_by_operators(gates, from_h, recurrent, out)
-        outs, w_h = out.unbind(), self.weight_h.T
-        for t in range(len(gates)):
-            torch.addmm(self.bias_h, outs[t], w_h, out=from_h)
-            rest(t)
+        bias = self.bias_h.expand_as(gates)
+        from_h = bias[0].clone()  # of one step, which leaves it as it found it
+        parts = gates, from_h.expand_as(gates), bias, recurrent, out[:-1], out[1:]
+        by_operators = functools.partial(_gru_by_operators, gates, from_h, bias, recurrent, out)
+        product = Product(from_h.expand_as(gates), out[:-1], self.weight_h.T.contiguous())
+        _recur(_gru, parts, product, by_operators)
         return (gates, recurrent, out), []
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
@@ -274,13 +268,17 @@ class Gru(Recurrent):
         d_out, carry = grad.contiguous().transpose(0, 1), torch.zeros_like(out[0])
         d_parts = d_x_gates.transpose(0, 1), d_h_gates.transpose(0, 1)
         parts = gates, recurrent, out[:-1], d_out, carry.expand_as(d_out), *d_parts
-        rest = step_of(_gru_backward, *parts)
-        rest = rest or _gru_backward_by_operators(*parts[:4], carry, d_x_gates, d_h_gates)
-        dh = d_h_gates.unbind(1)
-        for t in reversed(range(len(gates))):
-            rest(t)
-            carry.addmm_(dh[t], self.weight_h)
+        by_operators = functools.partial(
+            _gru_backward_by_operators, *parts[:4], carry, d_x_gates, d_h_gates
+        )
+        later = Product(parts[4][:-1], d_parts[1][1:], self.weight_h)
+        _recur(_gru_backward, parts, later, by_operators, backwards=True)
         return [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
+
+
+def _by_time(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """What each gate gets of the input, (time, batch, gates): in order, products are faster."""
+    return F.linear(x.transpose(0, 1).contiguous(), weight, bias)
 
 
 # --------------------------------------------------------------------------- the rest of a step
@@ -301,10 +299,11 @@ def _lstm_backward(o, i, f, g, cell, tanh, d_out, d_cell, *_d_gates):
     return *[None] * 7, d_cell * f, d_o, d_i, d_f, d_g
 
 
-def _gru(r, z, new, h_r, h_z, h_new, _recurrent, before, _out):
+def _gru(r, z, new, h_r, h_z, h_new, b_r, b_z, b_new, _recurrent, before, _out):
     r, z = (r + h_r).sigmoid(), (z + h_z).sigmoid()
     new = (new + r * h_new).tanh()
-    return r, z, new, None, None, None, h_new, None, new + z * (before - new)
+    after = new + z * (before - new)
+    return r, z, new, b_r, b_z, b_new, None, None, None, h_new, None, after
 
 
 def _gru_backward(r, z, new, recurrent, before, d_out, carry, *_d_gates):
@@ -317,6 +316,26 @@ def _gru_backward(r, z, new, recurrent, before, d_out, carry, *_d_gates):
 
 # The same in torch's operators, for other types, other devices and where nothing compiles.
 Rest = Callable[[int], object]
+
+
+def _recur(
+    function: Callable[..., Any],
+    parts: tuple[Tensor, ...],
+    add: Product,
+    by_operators: Callable[[], Rest],
+    *,
+    backwards: bool = False,
+) -> None:
+    """All steps, as :func:`crtlib.models.compiled.steps_of` says, or ``by_operators``."""
+    if steps := steps_of(function, *parts, add=add, backwards=backwards):
+        steps()
+        return
+    rest, into, of = by_operators(), add.into.unbind(), add.of.unbind()
+    times = range(len(parts[0]))
+    for t in reversed(times) if backwards else times:
+        if t < len(into):
+            into[t].addmm_(of[t], add.matrix)
+        rest(t)
 
 
 def _lstm_by_operators(gates: Tensor, cells: Tensor, tanhs: Tensor, out: Tensor) -> Rest:
@@ -375,7 +394,9 @@ def _lstm_slopes(gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
     return by_cell.unbind(), by_o.unbind(), store[: len(gates), 2:].unbind()
 
 
-def _gru_by_operators(gates: Tensor, from_h: Tensor, recurrent: Tensor, out: Tensor) -> Rest:
+def _gru_by_operators(
+    gates: Tensor, from_h: Tensor, bias: Tensor, recurrent: Tensor, out: Tensor
+) -> Rest:
     n = recurrent.shape[2]
     open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
     outs, recurrents = out.unbind(), recurrent.unbind()
@@ -386,6 +407,7 @@ def _gru_by_operators(gates: Tensor, from_h: Tensor, recurrent: Tensor, out: Ten
         recurrents[t].copy_(h_new)
         new[t].addcmul_(r[t], h_new).tanh_()
         torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
+        from_h.copy_(bias[0])
 
     return rest
 

@@ -148,7 +148,8 @@ class Outer:
             if self.bias is None and rows.dtype == grad.dtype:
                 grad.addmm_(rows, columns)
                 continue
-            product = _matmul(rows[None], columns[None])[0]
+            same = rows.dtype == grad.dtype
+            product = rows @ columns if same else _matmul(rows[None], columns[None])[0]
             if self.bias is not None:
                 gradient(self.bias).add_(product[:, grad.shape[1]])
             grad.add_(product[:, : grad.shape[1]])

@@ -217,7 +217,7 @@ def _head_and_loss(
     Returns the losses (B,) and the gradient (B, T, d) of ``h``; ``enter`` is given the head's
     entries of the book, while their block is in the cache. ``keep``: they outlive the next block.
     """
-    weight = head.weight.detach().to(low or head.weight.dtype)
+    matrix = weight = head.weight.detach().to(low or head.weight.dtype)
     width, dtype = weight.shape[1], batch.weights.dtype
     if head.bias is not None:
         # The bias is one more column, of ones; zeros fill up to a width that products like.
@@ -242,7 +242,7 @@ def _head_and_loss(
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits is w * d; w goes to the narrow side.
         w = w[:, None].to(x.dtype)
-        parts = (d @ weight[:, :width], d, x.mul_(w))
+        parts = (d @ matrix, d, x.mul_(w))
         of_h, d, x = (part.unflatten(0, (-1, time)) for part in parts)
         torch.mul(of_h, w.view(-1, time, 1), out=d_h[rows, :time])
         match learns:

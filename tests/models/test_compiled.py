@@ -1,4 +1,4 @@
-"""A step of a recurrence as one compiled loop: as exact as torch's operators, and not needed."""
+"""A recurrence as one compiled loop: as exact as torch's operators, and not needed."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -30,9 +30,14 @@ def step(kind, batch, time, hidden, layers, dtype=torch.float32):
     return [norms, *(p.grad for p in model.parameters())]
 
 
+def nothing(like):
+    """A product that adds nothing at any time."""
+    return compiled.Product(like[:0], like[:0], torch.eye(like.shape[2]))
+
+
 def with_operators(monkeypatch, *args):
     with monkeypatch.context() as patch:
-        patch.setattr(recurrent, "step_of", lambda *_: None)
+        patch.setattr(recurrent, "steps_of", lambda *_, **__: None)
         return step(*args)
 
 
@@ -49,11 +54,15 @@ def test_it_is_as_near_to_double_precision_as_torch_s_operators_are(shape, monke
     assert ours.max() <= 2 * theirs.max() + 3e-7
 
 
+def bend(x, *_):
+    return None, x.sigmoid(), x.tanh()
+
+
 @needs_llvm
 def test_sigmoid_and_tanh_keep_their_digits_everywhere():
     x = torch.cat([torch.linspace(-80, 80, 4001), torch.logspace(-30, 1, 1001)])[None, None]
     open_, bent = torch.empty_like(x), torch.empty_like(x)
-    compiled.step_of(lambda x, *_: (None, x.sigmoid(), x.tanh()), x, open_, bent)(0)
+    compiled.steps_of(bend, x, open_, bent, add=nothing(x))()
     for ours, exact in ((open_, x.double().sigmoid()), (bent, x.double().tanh())):
         torch.testing.assert_close(ours.double(), exact, rtol=4 * 2**-24, atol=0)
         assert ours.abs().max() == 1
@@ -64,20 +73,69 @@ def test_what_is_no_number_stays_none():
     """Or an example whose gradient overflowed would not be seen, and left out."""
     x = torch.tensor([[[float("nan"), float("inf"), -float("inf")]]])
     open_, bent = torch.empty_like(x), torch.empty_like(x)
-    compiled.step_of(lambda x, *_: (None, x.sigmoid(), x.tanh()), x, open_, bent)(0)
+    compiled.steps_of(bend, x, open_, bent, add=nothing(x))()
     nan = float("nan")
     torch.testing.assert_close(open_[0, 0], torch.tensor([nan, 1, 0]), equal_nan=True)
     torch.testing.assert_close(bent[0, 0], torch.tensor([nan, 1, -1]), equal_nan=True)
 
 
 @needs_llvm
-def test_only_its_step_changes_and_only_what_becomes_something():
+def test_only_what_becomes_something_changes():
     x, wide = torch.ones(3, 2, 5), torch.ones(2, 3, 10).transpose(0, 1)  # wide: two numbers
-    compiled.step_of(lambda x, a, b: (None, None, a + b + x), x, wide)(1)
+    before = wide.clone()
+    compiled.steps_of(lambda x, a, b: (None, None, a + b + x), x, wide, add=nothing(x))()
     assert torch.equal(x, torch.ones(3, 2, 5))
-    expected = torch.ones(3, 2, 10)
-    expected[1, :, 5:] = 3
-    assert torch.equal(wide, expected)
+    before[..., 5:] = 3
+    assert torch.equal(wide, before)
+
+
+@needs_llvm
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize(("batch", "n"), [(1, 1), (1, 4), (3, 1), (4, 6)])
+def test_each_step_sees_what_the_one_before_it_left(backwards, by_columns, batch, n):
+    """Matrices are parts of larger ones, and the last step adds no product."""
+    generator = torch.Generator().manual_seed(0)
+    gates = torch.randn(batch, 5, 2 * n, generator=generator).transpose(0, 1)
+    state = torch.randn(6, batch, n, generator=generator)
+    matrix = torch.randn(2 * n, 2 * n + 3, generator=generator)
+    matrix = matrix[:, 3 : n + 3].T if by_columns else matrix[:n, 3:]
+
+    def earlier_and_later(state):
+        return (state[1:], state[:-1]) if backwards else (state[:-1], state[1:])
+
+    wanted, carried = gates.clone(), state.clone()
+    before, after = earlier_and_later(carried)
+    for t in reversed(range(5)) if backwards else range(5):
+        if t < 4:
+            wanted[t] += before[t] @ matrix
+        wanted[t, :, :n] *= 0.5
+        after[t] = wanted[t, :, :n] + wanted[t, :, n:]
+
+    before, after = earlier_and_later(state)
+    compiled.steps_of(
+        lambda a, b, _: (a * 0.5, None, a * 0.5 + b),
+        gates, after, add=compiled.Product(gates[:4], before[:4], matrix), backwards=backwards,
+    )()  # fmt: skip
+    torch.testing.assert_close(gates, wanted)
+    torch.testing.assert_close(state, carried)
+
+
+@needs_llvm
+def test_scipy_s_product_does_where_torch_shows_none(monkeypatch):
+    """Other builds of torch than Linux wheels hide theirs."""
+    ours = step("lstm", 3, 7, 21, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled.ctypes, "CDLL", raising)
+        compiled._sgemm.cache_clear(), compiled._compiled.cache_clear()
+        theirs = step("lstm", 3, 7, 21, 2)
+    compiled._sgemm.cache_clear(), compiled._compiled.cache_clear()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def raising(*_):
+    raise OSError("no such library")
 
 
 @needs_llvm
@@ -89,7 +147,7 @@ def test_only_its_step_changes_and_only_what_becomes_something():
     torch.ones(1).expand(2, 2, 4),
 ])  # fmt: skip
 def test_other_types_devices_and_layouts_are_left_to_torch(x):
-    assert compiled.step_of(lambda x: (x,), x) is None
+    assert compiled.steps_of(lambda x: (x,), x, add=nothing(torch.ones(1, 1, 4))) is None
 
 
 @needs_llvm
