@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -66,45 +67,63 @@ def divergences(pair: Pair, orders: Sequence[float]) -> Array:
     E_Q[R^a] - 1. The trapezoidal rule converges like e^(-40) at this spacing, as log R is analytic
     to pi sigma^2 off the real line.
     """
-    sigma, out = pair.sigma, []
+    sigma = pair.sigma
     spacing = 0.5 * sigma * min(1.0, sigma)
-    for order in orders:
-        top = {"forward": order, "backward": 0.0, "replace": 2 * order - 1}[pair.direction]
-        low = -pair.top - REACH * sigma
-        count = math.ceil((top * pair.top + REACH * sigma - low) / spacing)
-        if count > POINTS:
-            out.append(math.inf)
-            continue
-        x: Array = low + spacing * np.arange(count + 1, dtype=float)
-        out.append(_log_moment(pair, x, order) / (order - 1))
-    return np.array(out)
+    low = -pair.top - REACH * sigma
+    by, less = {"forward": (1, 0), "backward": (0, 0), "replace": (2, 1)}[pair.direction]
+    tops = [(by * a - less) * pair.top + REACH * sigma for a in orders]
+    counts = [math.ceil((top - low) / spacing) for top in tops]
+    # Each grid is the beginning of the longest one, where the density and its ratio are computed.
+    longest = max((n for n in counts if n <= POINTS), default=0)
+    line = _Line.of(pair, low + spacing * np.arange(longest + 1, dtype=float))
+    return np.array(
+        [
+            math.inf if n > POINTS else line.log_moment(n + 1, a) / (a - 1)
+            for a, n in zip(orders, counts, strict=True)
+        ]
+    )
 
 
 REACH = 12.0
 
 
-def _log_moment(pair: Pair, x: Array, order: float) -> float:
-    """log E_Q[R^order], from its integrand on the grid ``x``."""
-    spacing = (x[1] - x[0]) / (pair.sigma * math.sqrt(2 * math.pi))
-    loss = pair.loss(x)
-    with np.errstate(divide="ignore"):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Line:
+    """On a grid: log R = log(dP/dQ), R - 1, the same of R up to e^600, and the log mass of Q."""
+
+    loss: Array
+    excess: Array
+    bounded: Array
+    log_mass: Array
+
+    @classmethod
+    def of(cls, pair: Pair, x: Array) -> _Line:
+        """At the points ``x``, equally spaced."""
+        spacing = (x[1] - x[0]) / (pair.sigma * math.sqrt(2 * math.pi)) if len(x) > 1 else 1.0
+        loss = pair.loss(x)
         logs = [
             math.log(w) - ((x - pair.means(k)[1]) / pair.sigma) ** 2 / 2
             for k, w in enumerate(pair.pmf)
             if w
         ]
-    log_q = np.logaddexp.reduce(logs, axis=0)
-    u = np.expm1(np.minimum(loss, 700))
-    near = np.abs(order * u) < 1e-3
-    terms = np.empty_like(x)
-    s = u[near]
-    series = 1 + (order - 2) / 3 * s * (1 + (order - 3) / 4 * s * (1 + (order - 4) / 5 * s))
-    terms[near] = np.log(order * (order - 1) / 2 * np.maximum(s * s * series, 1e-300))
-    far, grown = ~near, order * loss[~near]
-    # log(R^a - 1 - a (R - 1)): directly where it is small, by its largest term where it is not
-    plain = np.expm1(np.minimum(grown, 600)) - order * np.expm1(np.minimum(loss[far], 600))
-    terms[far] = np.where(grown > 500, grown, np.log(np.maximum(plain, 1e-300)))
-    exponents = terms + log_q + math.log(spacing)
-    top = float(exponents.max())
-    log_excess = top + math.log(float(np.exp(exponents - top).sum())) + EXCESS
-    return float(np.logaddexp(0.0, log_excess)) if log_excess > -30 else math.exp(log_excess)
+        log_mass = np.logaddexp.reduce(logs, axis=0) + math.log(spacing)
+        excess, bounded = (np.expm1(np.minimum(loss, most)) for most in (700, 600))
+        return cls(loss, excess, bounded, log_mass)
+
+    def log_moment(self, points: int, order: float) -> float:
+        """log E_Q[R^order], from its integrand at the first ``points``."""
+        loss, u = self.loss[:points], self.excess[:points]
+        near = np.abs(order * u) < 1e-3
+        terms = np.empty_like(loss)
+        s = u[near]
+        series = 1 + (order - 2) / 3 * s * (1 + (order - 3) / 4 * s * (1 + (order - 4) / 5 * s))
+        terms[near] = np.log(order * (order - 1) / 2 * np.maximum(s * s * series, 1e-300))
+        far = ~near
+        grown = order * loss[far]
+        # log(R^a - 1 - a (R - 1)): directly where it is small, by its largest term where it is not
+        plain = np.expm1(np.minimum(grown, 600)) - order * self.bounded[:points][far]
+        terms[far] = np.where(grown > 500, grown, np.log(np.maximum(plain, 1e-300)))
+        exponents = terms + self.log_mass[:points]
+        top = float(exponents.max())
+        log_excess = top + math.log(float(np.exp(exponents - top).sum())) + EXCESS
+        return float(np.logaddexp(0.0, log_excess)) if log_excess > -30 else math.exp(log_excess)

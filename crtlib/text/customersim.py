@@ -210,12 +210,19 @@ def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
 
     rng = random.Random(f"identities/{seed}")
     people = (Person, en_GB.Provider, en_IE.Provider, en_NZ.Provider)
-    pick, lists = rng.choice, [set(person.last_names) for person in people]
+    pick, bits = rng.choice, rng.getrandbits
+    lists = [set(person.last_names) for person in people]
     last_names = sorted(name for name in set.union(*lists) if " " not in name)
     first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * size)
 
+    def digit() -> str:
+        """``pick("0123456789")``, without the calls that take four fifths of its time."""
+        while (drawn := bits(4)) > 9:
+            pass
+        return "0123456789"[drawn]
+
     def digits(pattern: str) -> str:
-        return "".join(pick("0123456789") if c == "#" else c for c in pattern)
+        return "".join([digit() if c == "#" else c for c in pattern])
 
     def address(first: str, other: str) -> str:
         last = pick(last_names)
