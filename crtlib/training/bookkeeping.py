@@ -89,10 +89,14 @@ ALL = slice(None)
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Batched product with sums in float32 at least, also of bfloat16 factors."""
     if a.dtype in (torch.bfloat16, torch.float16):
-        if a.is_cuda:
-            return torch.bmm(a, b, out_dtype=torch.float32)
-        a, b = a.float(), b.float()
+        return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a, b)
+
+
+def summable(x: Tensor) -> Tensor:
+    """``x`` in a type whose products :func:`_matmul` sums in float32: a CPU rounds the sums of
+    bfloat16 factors, so that a norm would be off by more than the clipping norm forgives."""
+    return x if x.is_cuda else x.to(wide(x))
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -117,7 +121,8 @@ class Outer:
         span: slice = ALL,
     ) -> None:
         self.parameter, self.bias, self.span = parameter, bias, span
-        self.rows, self.columns = rows, columns.to(rows.dtype)
+        self.rows = summable(rows)
+        self.columns = columns.to(self.rows.dtype)
 
     def square(self) -> Tensor:
         """Squared norm of each example's gradient, with the bias: the ghost norm."""
@@ -252,7 +257,8 @@ def outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
     time, size = rows.shape[1], rows.shape[2] + columns.shape[2]
     if time * time * size <= DIRECT_COST * parameter.numel():
         return Outer(parameter, rows, columns)
-    rows, columns = rows.mT, columns.to(rows.dtype)
+    rows = summable(rows).mT
+    columns = columns.to(rows.dtype)
     if wide(rows) != rows.dtype:
         return Whole(parameter, _matmul(rows, columns))
     out = KEPT.take((len(rows), *parameter.shape), rows)

@@ -38,6 +38,7 @@ from crtlib.training.bookkeeping import (
     Whole,
     clip_factors,
     gradient,
+    summable,
     trainable,
     wide,
 )
@@ -227,9 +228,12 @@ def _head_and_loss(
     d_h = torch.zeros_like(h)
     learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
     keep = keep and any(p is not None for p in learns)  # of a frozen head nothing is asked later
-    blocks = list(_blocks(batch.extents, len(weight)))
+    # Of bfloat16 there are two more copies, which shall stay in the cache.
+    cells = CELLS_AT_MOST if weight.dtype == dtype or weight.is_cuda else CELLS_AT_MOST // 16
+    blocks = list(_blocks(batch.extents, len(weight), cells))
     sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
-    store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), weight)
+    # On a CPU the gradients of logits are kept as they will be summed.
+    store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), summable(weight[:0]))
     for rows, size in zip(blocks, sizes, strict=True):
         time = batch.extents[rows.start]
         x = weight.new_zeros(size, weight.shape[1])
@@ -242,7 +246,7 @@ def _head_and_loss(
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits is w * d; w goes to the narrow side.
         w = w[:, None].to(x.dtype)
-        parts = (d @ matrix, d, x.mul_(w))
+        parts = (d.to(matrix.dtype) @ matrix, d, x.mul_(w))
         of_h, d, x = (part.unflatten(0, (-1, time)) for part in parts)
         torch.mul(of_h, w.view(-1, time, 1), out=d_h[rows, :time])
         match learns:
@@ -264,12 +268,13 @@ def _softmax(
     out: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy of each row (N,) in ``dtype``; its gradient by logits (N, V), in ``out``."""
-    z = torch.mm(x, weight.T, out=out)
+    z = torch.mm(x, weight.T, out=out if out.dtype == x.dtype else None)
     if softcap is not None:
         z.div_(softcap).tanh_().mul_(softcap)
     slope = None if softcap is None else 1 - (z / softcap).square_()
-    if z.device.type == "cpu" and z.dtype == dtype:
-        p = torch.softmax(z, 1, out=z)  # in place, as fresh memory costs more than arithmetic
+    if z.device.type == "cpu" and out.dtype == dtype:
+        # In place, as fresh memory costs more than arithmetic.
+        p = torch.softmax(z, 1, dtype=dtype, out=out)
     else:
         p = torch.softmax(z, 1, dtype=dtype)
     column = targets[:, None]
@@ -286,16 +291,16 @@ def _softmax(
     return nll, p if p.data_ptr() == out.data_ptr() else out.copy_(p)
 
 
-def _blocks(extents: Sequence[int], vocabulary: int) -> Iterator[slice]:
+def _blocks(extents: Sequence[int], vocabulary: int, cells: int) -> Iterator[slice]:
     """Runs of examples of similar extent (sorted downwards), so that little padding is computed.
 
     A run has at least ``ROWS_AT_LEAST`` positions, or products are too small to be efficient, and
-    at most ``CELLS_AT_MOST`` logits, or they take too much memory.
+    at most ``cells`` logits, or they take too much memory.
     """
     first = 0
     for i, extent in enumerate(extents):
         rows, longest = (i - first) * extents[first], extents[first]
-        full = (rows + longest) * vocabulary > CELLS_AT_MOST
+        full = (rows + longest) * vocabulary > cells
         if extent == 0 or (rows and (full or (rows >= ROWS_AT_LEAST and extent < 0.9 * longest))):
             if rows:
                 yield slice(first, i)

@@ -404,6 +404,30 @@ def test_float64_and_bfloat16():
         assert total_norm(grads) <= 0.01 * (1 + 1e-5)
 
 
+def test_what_a_gpu_rounds_is_added_as_a_second_part():
+    """Rounded once, a clipped gradient could be longer than the bound by a part in 256."""
+    x = torch.randn(500, generator=torch.Generator().manual_seed(0))
+    parts = bookkeeping._parts(x, torch.bfloat16)
+    assert [part.dtype for part in parts] == [torch.bfloat16] * 2
+    torch.testing.assert_close(sum(part.float() for part in parts), x, rtol=2**-15, atol=0)
+    assert bookkeeping._parts(x, torch.float32)[0] is x
+
+
+def test_the_cross_term_of_a_tied_embedding_is_taken_in_the_wider_type():
+    """As on a GPU, where the columns of the head are in half precision."""
+    p, generator = nn.Parameter(torch.zeros(7, 5)), torch.Generator().manual_seed(0)
+    rows, columns, grads = (
+        torch.randn(shape, generator=generator) for shape in ((2, 3, 7), (2, 3, 5), (2, 3, 5))
+    )
+    ids, columns = torch.tensor([[1, 2, 1], [0, 6, 3]]), columns.bfloat16()
+    head = bookkeeping.Outer(p, rows, columns)
+    head.columns = columns
+    got = bookkeeping.cross(bookkeeping.Lookup(p, ids, grads), head)
+    table = torch.zeros(2, 7, 5).scatter_add_(1, ids[..., None].expand(-1, -1, 5), grads)
+    expected = (table * torch.einsum("btr,btc->brc", rows, columns.float())).sum((1, 2))
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("name", SMALL)
 def test_on_a_gpu(name):
