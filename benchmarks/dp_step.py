@@ -12,9 +12,12 @@ Engines: ``natural`` (``nn.LSTM``, or transformers' GPT-2 with the activation in
 writes it who watches memory), ``natural-bf16`` (``natural`` under autocast), ``kernels`` (ours
 without privacy), ``ours``, and Opacus' two modes: ``hooks`` keeps every example's gradient,
 ``ghost`` runs two backward passes and refuses tied weights, so there the GPT-2 models are untied.
-``natural-malloc`` is ``natural`` in a fresh process whose allocator keeps what is freed, its ratio
-over ``natural`` in another fresh one. ``share`` is that of the machine's matrix products: the time
-of the step's multiplications at the speed of one large product, over the time of the step.
+Those that end in ``-malloc`` take turns in a fresh process whose allocator keeps what is freed;
+their ratio is over ``natural`` in another fresh one. ``share`` is that of the machine's matrix
+products: the time of the step's multiplications at the speed of one large product, over the time
+of the step.
+
+Small steps are measured for as long as large ones: more rounds, so that a median means something.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import datetime
 import importlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import statistics
@@ -31,7 +35,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -62,6 +66,11 @@ MODELS = {  # shape, tokens of an example, examples
 ENGINES = (
     "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "opacus-hooks", "opacus-ghost",
 )  # fmt: skip
+KEPT = ("natural", "natural-chunked", "kernels", "ours")
+"""What also runs where the allocator keeps what is freed."""
+Turns = dict[str, list[tuple[float, float]]]
+"""Of each engine: its seconds, and those of the natural step of the same round."""
+MOST_ROUNDS = 200
 CHUNK = 8  # examples whose logits the chunked step holds at once
 CLIP_NORM, NOISE, RATE = 0.1, 1.0, 0.01
 
@@ -234,35 +243,15 @@ def timed(step: Callable[[], None], device: str) -> float:
     return clock() - start
 
 
-def measure(name: str, rounds: int, slow_rounds: int, device: str, low: bool) -> list[dict]:
-    """Rows of one model: Opacus takes part in the last ``slow_rounds``."""
-    steps = {engine: stepper(name, engine, device, low) for engine in ENGINES}
-    seconds: dict[str, list[tuple[float, float]]] = {engine: [] for engine in ENGINES}
-    for step in steps.values():  # warm up
-        step()
-    for r in range(rounds):
-        here = [e for e in ENGINES if not e.startswith("opacus") or r >= rounds - slow_rounds]
-        steps["natural"]()  # not timed: it would find memory as Opacus left it
-        taken = {engine: timed(steps[engine], device) for engine in here}
-        for engine, s in taken.items():
-            seconds[engine].append((s, taken["natural"]))
-    rows = []
+def measure(name: str, rounds: int, device: str, low: bool) -> list[dict]:
+    """Rows of one model, of the engines that share a process."""
+    seconds = turns(name, ENGINES, device, low, rounds)
     limit = multiplications(name) / speed(device, low)
-    for engine, pairs in seconds.items():
-        best = min(s for s, _ in pairs) / min(n for _, n in seconds["natural"])
-        rows.append(
-            {
-                "model": name,
-                "engine": engine,
-                "ratio_median": round(statistics.median(s / n for s, n in pairs), 3),
-                "ratio_min": round(best, 3),
-                "seconds_median": round(statistics.median(s for s, _ in pairs), 4),
-                "share": round(limit / min(s for s, _ in pairs), 2),
-                "rounds": len(pairs),
-                "peak_mb": None,
-            }
-        )
-    return rows
+    fastest = min(s for s, _ in seconds["natural"])
+    return [
+        row(name, engine, pairs, fastest, round(limit / min(s for s, _ in pairs), 2))
+        for engine, pairs in seconds.items()
+    ]
 
 
 def peak(name: str, engine: str, device: str, low: bool) -> float:
@@ -282,25 +271,55 @@ def peak(name: str, engine: str, device: str, low: bool) -> float:
     return resident("VmHWM") - before
 
 
-def alone(name: str, rounds: int, options: list[str], **environment: str) -> float:
-    """Seconds of the fastest natural step of a fresh process with these variables."""
+def turns(name: str, engines: Sequence[str], device: str, low: bool, rounds: int) -> Turns:
+    """Seconds of each step, engines in turn, for ``rounds`` rounds and at least a second; those of
+    Opacus in every eighth, from the end."""
+    steps = {engine: stepper(name, engine, device, low) for engine in engines}
+    for step in steps.values():  # warm up
+        step()
+    natural = timed(steps["natural"], device)
+    rounds = max(rounds, min(MOST_ROUNDS, math.ceil(1 / natural)))
+    seconds: Turns = {engine: [] for engine in engines}
+    for r in reversed(range(rounds)):
+        here = [e for e in engines if not e.startswith("opacus") or r % 8 == 0]
+        taken = {}
+        for engine in here:
+            steps[engine]()  # not timed: in training, a step finds what one of its own kind left
+            taken[engine] = timed(steps[engine], device)
+        for engine, s in taken.items():
+            seconds[engine].append((s, taken["natural"]))
+    return seconds
+
+
+def alone(name: str, rounds: int, options: list[str], **environment: str) -> Turns:
+    """:func:`turns` of ``KEPT`` in a fresh process with these variables."""
     command = [sys.executable, __file__, "--alone", f"{name}:{rounds}", *options]
     out = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
     )
-    return float(out.stdout.split()[-1])
+    return json.loads(out.stdout.splitlines()[-1])
 
 
-def kept_memory(name: str, rounds: int, options: list[str]) -> dict:
-    """The row of ``natural-malloc``."""
-    pairs = [(alone(name, rounds, options, **MALLOC), alone(name, rounds, options)) for _ in "ab"]
+def kept_memory(name: str, rounds: int, options: list[str]) -> list[dict]:
+    """The rows of those that end in ``-malloc``."""
+    plain = [natural for natural, _ in alone(name, rounds, options)["natural"]]
+    usual, kept = statistics.median(plain), alone(name, rounds, options, **MALLOC)
+    rows = []
+    for engine, pairs in kept.items():
+        against = [(s, usual) for s, _ in pairs], min(plain)
+        rows.append(row(name, f"{engine}-malloc", *against, share=None))
+    return rows
+
+
+def row(name: str, engine: str, pairs, fastest: float, share: float | None) -> dict:
+    """``pairs``: seconds of a step and of the natural step of the same round."""
     return {
         "model": name,
-        "engine": "natural-malloc",
-        "ratio_median": round(statistics.median(a / b for a, b in pairs), 3),
-        "ratio_min": round(min(a for a, _ in pairs) / min(b for _, b in pairs), 3),
-        "seconds_median": round(statistics.median(a for a, _ in pairs), 4),
-        "share": None,
+        "engine": engine,
+        "ratio_median": round(statistics.median(s / n for s, n in pairs), 3),
+        "ratio_min": round(min(s for s, _ in pairs) / fastest, 3),
+        "seconds_median": round(statistics.median(s for s, _ in pairs), 4),
+        "share": share,
         "rounds": len(pairs),
         "peak_mb": None,
     }
@@ -336,7 +355,7 @@ def machine(device: str) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds, memory of ours only")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, memory of ours only")
     parser.add_argument("--json", type=Path, help="write the table here")
     parser.add_argument("--models", default=",".join(MODELS), help="comma-separated names")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -352,36 +371,33 @@ def main() -> None:
         return
     if args.alone:
         name, rounds = args.alone.split(":")
-        step = stepper(name, "natural", args.device, args.bf16)
-        print(min(timed(step, args.device) for _ in range(1 + int(rounds))))
+        print(json.dumps(turns(name, KEPT, args.device, args.bf16, int(rounds))))
         return
     names = args.models.split(",")
     for name in names:
         if name not in MODELS:
             parser.error(f"model {name!r}: must be one of {', '.join(MODELS)}")
     where, rows = machine(args.device), []
-    header = f"{'model':<12}{'engine':<16}{'median':>8}{'min':>8}{'s/step':>9}{'share':>7}"
+    header = f"{'model':<12}{'engine':<24}{'median':>8}{'min':>8}{'s/step':>9}{'share':>7}"
     header += f"{'peak MB':>9}"
     options = ["--device", args.device, "--threads", str(args.threads)]
     options += ["--bf16"] if args.bf16 else []
     print(header, "-" * len(header), sep="\n", flush=True)
     for name in names:
-        rounds = (3, 1) if args.quick else (16, 4)
-        table = measure(name, *rounds, args.device, args.bf16)
+        rounds = 3 if args.quick else 16
+        table = measure(name, rounds, args.device, args.bf16)
         if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
-            table.append(kept_memory(name, rounds[0], options))
-        for row in table:
-            if row["engine"] == "natural-malloc":
-                pass
-            elif not (args.quick and row["engine"] not in ("natural", "ours")):
-                command = [sys.executable, __file__, "--peak", f"{name}:{row['engine']}", *options]
+            table += kept_memory(name, rounds, options)
+        for line in table:
+            if line["engine"] in (("natural", "ours") if args.quick else ENGINES):
+                command = [sys.executable, __file__, "--peak", f"{name}:{line['engine']}", *options]
                 out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-                row["peak_mb"] = round(float(out.split()[-1]))
-            rows.append(row)
-            print(f"{row['model']:<12}{row['engine']:<16}{row['ratio_median']:>8.2f}"
-                  f"{row['ratio_min']:>8.2f}{row['seconds_median']:>9.3f}"
-                  f"{row['share'] or '':>7}"
-                  f"{row['peak_mb'] or '':>9}", flush=True)  # fmt: skip
+                line["peak_mb"] = round(float(out.split()[-1]))
+            rows.append(line)
+            print(f"{line['model']:<12}{line['engine']:<24}{line['ratio_median']:>8.2f}"
+                  f"{line['ratio_min']:>8.2f}{line['seconds_median']:>9.3f}"
+                  f"{line['share'] or '':>7}"
+                  f"{line['peak_mb'] or '':>9}", flush=True)  # fmt: skip
     if args.json:
         packages = ("torch", "transformers", "opacus", "numpy")
         versions = {p: importlib.metadata.version(p) for p in packages}
