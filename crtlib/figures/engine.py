@@ -6,8 +6,6 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -23,16 +21,18 @@ STEP_STYLE: dict[str, tuple[str, str, str]] = {
 SHAPES = {
     "lstm-10k": "LSTM\nV = 10,000",
     "lstm-2k": "LSTM\nV = 2,000",
+    "book-32": "LSTM 64\nB = 32",
+    "book-8": "LSTM 64\nB = 8",
     "gpt2-4x256": "GPT-2\n4 × 256",
     "distilgpt2": "distilgpt2",
 }
 
 
-def step_times(rows: pd.DataFrame, goals: Mapping[str, float] | None = None) -> Figure:
+def step_times(rows: pd.DataFrame) -> Figure:
     """Step time of each engine over the natural, non-private step's, one line a model.
 
     ``rows`` are those of ``benchmarks/dp_step.py``; a mark at ``ratio_median``, a line to
-    ``ratio_min``. ``goals``: what our own engine was to reach on a model, drawn as a short line.
+    ``ratio_min``.
     """
     kinds = list(dict.fromkeys(rows.model))
     with panels([""], height=0.72 * len(kinds), room=1.5) as (fig, (ax,)):
@@ -42,9 +42,6 @@ def step_times(rows: pd.DataFrame, goals: Mapping[str, float] | None = None) -> 
             y = some.model.map(kinds.index) + 0.16 * (k - 1.5)  # close marks do not hide each other
             ax.hlines(y, some.ratio_min, some.ratio_median, color=color)
             ax.plot(some.ratio_median, y, marker, color=color, label=label)
-        for kind in [kind for kind in kinds if kind in (goals or {})]:
-            at = kinds.index(kind)
-            ax.vlines((goals or {})[kind], at - 0.3, at + 0.14, color="#00795A", linewidth=1.4)
         limits = (0.85 * rows.ratio_min.min(), max(2.0, 1.3 * rows.ratio_median.max()))
         ax.set_xscale("log")
         ax.set(xlim=limits, ylim=(len(kinds) - 0.45, -0.55), xlabel="step time / natural step")

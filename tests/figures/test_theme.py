@@ -76,7 +76,7 @@ def steps():
         {"model": m, "engine": e, "ratio_median": 2.0 + i, "ratio_min": 1.5}
         for m in engine.SHAPES for i, e in enumerate(engine.STEP_STYLE)
     ]  # fmt: skip
-    return engine.step_times(pd.DataFrame(rows), {"lstm-2k": 1.2})
+    return engine.step_times(pd.DataFrame(rows))
 
 
 def protected():
