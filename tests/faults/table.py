@@ -58,8 +58,8 @@ NOISE = rows(
      "piece.add_(normals(piece, torch.Generator().manual_seed(1)), alpha=std)",
      "test_noise_of_a_large_tensor_does_not_repeat_itself"),
     ("every tensor starts with the same noise", "add_noise",
-     "flat = p.grad.view(-1)",
-     "generator.manual_seed(generator.initial_seed()); flat = p.grad.view(-1)",
+     "for piece in gradient(p)",
+     "generator.manual_seed(generator.initial_seed())\n        for piece in gradient(p)",
      STEP_NOISE),
     ("secure noise with 2 % too little", "normals",
      "radius, angle = (-2 * u[0].log()).sqrt()", "radius, angle = (-1.92 * u[0].log()).sqrt()",
@@ -145,9 +145,9 @@ PHASES = rows(
      "std=0.9 * noise_multiplier * clip_norm", "training/test_noise_of_a_step.py::"
      "test_noise_of_every_number_is_the_accounted_one[selective-lstm]"),
     ("noise after every micro-batch", "private_step",
-     "        non_finite += int((~",
+     "        non_finite = non_finite + (~norms",
      "        add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)\n"
-     "        non_finite += int((~",
+     "        non_finite = non_finite + (~norms",
      "training/test_noise_of_a_step.py::test_noise_of_every_number_is_the_accounted_one"
      "[masked-lstm]"),
     ("divided by the batch that was drawn", "private_step", "_divide(parameters, normaliser)",
