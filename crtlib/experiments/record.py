@@ -264,6 +264,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         "delta": study.delta,
         "randomness": "operating_system" if meter.secret else "seed",
         "phases": _phases(trained),
+        "processes": fitted.run.processes,
         "events": [asdict(e) for e in fitted.run.events if isinstance(e, SampledGaussian)],
         "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
         | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
