@@ -76,7 +76,11 @@ class Examples:
         if extents and extents[0] > inputs.shape[1]:
             raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
         width = extents[0] if extents else 0
-        inputs, targets, lengths = inputs[:, :width], targets[:, :width], sent(lengths, tokens.device)
+        inputs, targets, lengths = (
+            inputs[:, :width],
+            targets[:, :width],
+            sent(lengths, tokens.device),
+        )
         real = torch.arange(width, device=tokens.device) < lengths[:, None]
         counted = real & (targets != IGNORED) if masked else real
         weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))

@@ -93,7 +93,9 @@ def test_one_process_starts_and_all_go_on_from_its_checkpoint(together):
 
 def test_each_point_is_in_one_share():
     points = [[0] * (k % 5) for k in range(17)]
-    shares = [list(Crew(rank, 3).share(range(17), key=lambda k: len(points[k]))) for rank in (0, 1, 2)]
+    shares = [
+        list(Crew(rank, 3).share(range(17), key=lambda k: len(points[k]))) for rank in (0, 1, 2)
+    ]
     assert sorted(sum(shares, [])) == [*range(17)]
     tokens = [sum(len(points[k]) for k in share) for share in shares]
     assert max(tokens) - min(tokens) <= 4  # the longest point
