@@ -77,8 +77,9 @@ def clipped_sum(
 
     Where ``|g_i|`` is no finite number the factor is 0: not even the noise would hide an overflow.
     ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,), which are read: where tokens
-    are on a GPU, lengths on the host spare it a wait. Without ``targets`` the model predicts each next token; with ``targets`` (B, L), the token there, ``-100`` for none
-    (masked language models). An example's loss is the mean or the sum over its targets.
+    are on a GPU, lengths on the host spare it a wait. Without ``targets`` the model predicts each
+    next token; with ``targets`` (B, L), the token there, ``-100`` for none (masked language
+    models). An example's loss is the mean or the sum over its targets.
     As it adds, a logical batch larger than memory is several calls; an empty batch adds nothing
     (but leaves zeros, never ``None``, in ``.grad``).
 

@@ -27,8 +27,8 @@ SHARE = 0.25
 
 
 def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
-    """At most ``TOKENS_AT_ONCE`` (of a GPU more), fewer where the activations that one pass keeps would take more
-    than ``memory`` GiB (default: a quarter of what is free on the model's device).
+    """At most ``TOKENS_AT_ONCE``, on a GPU more, and fewer where the activations that one pass
+    keeps would take more than ``memory`` GiB (default: a quarter of what is free on its device).
 
     An estimate: each weight matrix keeps its input and the gradient of its output, the head two
     rows of the vocabulary if it learns, else a part of one; half as much again for what autograd

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from typing import ClassVar
 
 import torch
 
@@ -58,7 +59,7 @@ class _Held:
     """A way of rounding that holds while anybody is inside of it, in any thread."""
 
     lock = threading.Lock()
-    many = {_EXACT: 0, _FAST: 0}
+    many: ClassVar[dict[Values, int]] = {_EXACT: 0, _FAST: 0}
     own: Values = _EXACT
     now: Values = _EXACT
 
