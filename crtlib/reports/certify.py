@@ -238,7 +238,8 @@ def parts(
         "right_guess": _right_guesses(own, kind, copies, found) if verdict == "holds" else [],
         "value_guess": _value_guesses(own, record.get("plan")) if verdict == "holds" else [],
         "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
-                      "floating_point": FLOATING_POINT, **_together(record)},
+                      "floating_point": FLOATING_POINT,
+                      **{n: record[n] for n in ("processes",) if n in record}},
         "rates": record["rates"],
         "labels": outputs.keyed(labels, key),
         "policies": outputs.keyed(record["policies"], key),
@@ -249,12 +250,6 @@ def parts(
         "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
-
-
-def _together(record: Mapping[str, Any]) -> dict[str, int]:
-    """How many processes shared the training, where it was more than one."""
-    processes = record.get("processes", 1)
-    return {"processes": processes} if processes > 1 else {}
 
 
 Pair = tuple[float, float]
