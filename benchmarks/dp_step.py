@@ -111,7 +111,7 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, spec.vocab_size, (batch, time_ + 1), generator=generator).to(device)
     ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    lengths = torch.full((batch,), time_ + 1, device=device)
+    lengths = torch.full((batch,), time_ + 1)  # on the host, as in training
     noise = torch.Generator(device).manual_seed(0)
     low = low or engine == "natural-bf16"
     mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)

@@ -176,6 +176,8 @@ def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
+        if not _speaks(name):
+            options |= {"as_json": False, "quiet": True, "log_file": None}
         as_json, quiet = options["as_json"], options["quiet"]
         given = {key: value for key, value in options.items() if key in signature.parameters}
         typed = [key for key, value in options.items() if value != parameters[key].default]
@@ -203,6 +205,18 @@ def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
     )
     run.__annotations__ = {key: p.annotation for key, p in parameters.items()}
     return run
+
+
+def _launched() -> bool:
+    """Whether this is one of several processes of ``torchrun``."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ["WORLD_SIZE"] != "1"
+
+
+def _speaks(name: str) -> bool:
+    """Whether this process writes and speaks, of several for all; refuses what none can share."""
+    if _launched() and name != "train":
+        raise ValueError(f"torchrun: {name} runs in one process; only train shares its work")
+    return not _launched() or os.environ["RANK"] == "0"
 
 
 def _add(name: str) -> None:

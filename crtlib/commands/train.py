@@ -151,6 +151,8 @@ def train(
 ) -> None:
     """Screen and train on a corpus; write the model, its guarantee and the canary attack.
 
+    With torchrun --nproc-per-node N -m crtlib train ... N processes train one model together.
+
     Example: crtlib train dialogues.jsonl --unit turn --method crt --epsilon 3 --out run
     """
     settings = dict(locals())
@@ -161,15 +163,19 @@ def train(
 
     from crtlib.experiments import own, plans
     from crtlib.reports import model_card
+    from crtlib.training import parallel
 
     if plan is not None:
+        if parallel.launched() > 1:
+            raise ValueError("--plan: must be trained in one process, without torchrun")
         options = {"model": model, "init": init, "seed": seed, "device": device}
         options |= {"epochs": epochs} if epochs else {}
         options |= {"repeatable_noise": repeatable_noise, "odometer": odometer, "progress": True}
         planned = plans.train_with(corpus, plan, out=out, **options)
         print(planned.promise, NEXT.format(out), sep="\n")
         return
-    trained = own.train_on(card=model_card.of_training, progress=not quiet, **settings)
+    with parallel.joined():
+        trained = own.train_on(card=model_card.of_training, progress=not quiet, **settings)
     if as_json:
         print(json.dumps({"schema": "crtlib/train/1", "ok": True, **trained.facts(out.name)}))
     elif not quiet:

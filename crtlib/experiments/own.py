@@ -18,6 +18,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from crtlib.models import pretrained
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
 from crtlib.text.tokenizer import train_bpe
-from crtlib.training import kept, methods
+from crtlib.training import kept, methods, parallel
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -227,37 +228,40 @@ def train_on(
     CPU; ``memory`` (GiB) bounds one pass, and ``gradient_checkpointing`` makes it need less, for
     more time. The other ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``,
     ``policy``, ``epsilon``; those not given or None follow from model and text (:func:`sized`).
+
+    Of several processes (:mod:`crtlib.training.parallel`) all call it; the first one alone enters
+    the run, attacks the model, promises and writes.
     """
     given = {name: value for name, value in settings.items() if value is not None}
-    device = device_by_name(device)
+    device = _device(device, workers)
     study = study_of(corpus, **given, precision=_precision(dtype, device))
     if gradient_checkpointing and study.recurrent:
         raise ValueError("gradient_checkpointing=True: must be False for a recurrent model")
-    _threads(workers)
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
-    if out is not None:
-        _check(out, corpus)
+    _check(out, corpus)
     prepared = _judged(study, prepared, labels)
-    meter = record.meter(study.ready(), prepared, place=odometer, repeatable_noise=repeatable_noise)
-    meter.mark = None if out is None else work(out) / "unfinished.run"
-    fitted = crt.fit(
+    fit = partial(
+        crt.fit,
         study,
         prepared=prepared,
         checkpoint=None if out is None else work(out) / "unfinished.pt",
         device=device,
         secure=not repeatable_noise,
         memory=memory,
-        on_start=meter.start,
         before=True,
         gradient_checkpointing=gradient_checkpointing,
         progress=progress,
     )
+    if not parallel.crew().leads:
+        return Trained(study.ready(), fit(), [], None, "", {}, secure=False)
+    meter = record.meter(study.ready(), prepared, place=odometer, repeatable_noise=repeatable_noise)
+    meter.mark = None if out is None else work(out) / "unfinished.run"
+    fitted = fit(on_start=meter.start)
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
     origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    void = _void(study, meter, repeatable_noise)
-    promise = _promise(guarantee, void)
+    promise = _promise(guarantee, void := _void(study, meter, repeatable_noise))
     trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:
         meter.finish(None)
@@ -280,13 +284,6 @@ def _read(study: CrtStudy) -> Data:
     return replace(prepared, tokenizer=train_bpe(texts, vocab_size=study.vocab_size))
 
 
-def _threads(workers: int | None) -> None:
-    """Let torch use so many threads; as it is where None."""
-    if workers is not None:
-        check("workers", workers, 1 <= workers <= 1024, "in [1, 1024]")
-        torch.set_num_threads(workers)
-
-
 def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | None) -> Data:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges
     them."""
@@ -305,6 +302,18 @@ def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | No
     return replace(prepared, known=counter.rates(judged=given["judged"]), labels=given)
 
 
+def _device(name: str, workers: int | None) -> str:
+    """The device of this name, and so many threads of the CPU, as it is where None; of several
+    processes each takes the GPU of its own number."""
+    if workers is not None:
+        check("workers", workers, 1 <= workers <= 1024, "in [1, 1024]")
+        torch.set_num_threads(workers)
+    device = device_by_name(name)
+    if ":" in device and parallel.crew().size > 1:
+        raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
+    return device
+
+
 def _precision(dtype: str, device: str) -> str:
     """That of products: by name, or bfloat16 on a GPU."""
     check_choice("dtype", dtype, ("auto", "float32", "bfloat16"))
@@ -313,8 +322,10 @@ def _precision(dtype: str, device: str) -> str:
     return dtype
 
 
-def _check(out: str | os.PathLike[str], corpus: str | os.PathLike[str]) -> None:
+def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -> None:
     """Refuse a place for a model that holds something, or cannot be written: now, not later."""
+    if out is None:
+        return
     if outputs.marker(out) is not None:
         (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
         raise ValueError(f"--out: {out} is a finished model; train into another folder")

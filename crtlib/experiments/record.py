@@ -251,7 +251,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
     ``trials`` how many trainings saw the text before this one was chosen."""
     study, fitted, d = trained.study, trained.fitted, trained.fitted.data
     promise = trained.guarantee
-    raw = study.how.reads_raw
+    raw, processes = study.how.reads_raw, fitted.run.processes
     return {
         **head(trained.key, fitted.run.model, model, study.init),
         "corpus": _corpus(study, meter.facts["corpus"]),
@@ -264,6 +264,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         "delta": study.delta,
         "randomness": "operating_system" if meter.secret else "seed",
         "phases": _phases(trained),
+        **({"processes": processes} if processes > 1 else {}),  # that trained together
         "events": [asdict(e) for e in fitted.run.events if isinstance(e, SampledGaussian)],
         "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
         | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},

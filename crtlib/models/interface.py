@@ -107,6 +107,8 @@ def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tens
     if is_causal(model):
         base = whole.base_model
         return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+    if lengths is not None:
+        lengths = lengths.to(ids.device, non_blocking=True)
     mask = None if lengths is None else (positions < lengths.clamp_min(1)[:, None]).long()
     out = whole.base_model(
         input_ids=ids,

@@ -186,6 +186,7 @@ class Lstm(Recurrent):
         the last forward pass; only inside :meth:`carrying`."""
         _, cells, _, out = self.saved  # [t] is before step t
         rows = torch.arange(len(lengths), device=out.device)
+        lengths = lengths.to(out.device, non_blocking=True)
         return out[lengths, rows], cells[lengths, rows]
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):

@@ -20,9 +20,15 @@ import threading
 import torch
 from torch import Tensor, nn
 
+from crtlib.training.devices import near
+
 DIRECT_COST = 80
 """Storing, squaring and summing one number of a per-example gradient takes about as long as this
 many multiply-adds: when the Gram matrices need more than that, the product is formed instead."""
+DIRECT_COST_OF_A_GPU = {torch.float32: 120, torch.bfloat16: 700, torch.float16: 700}
+"""The same by the type of the factors, an ESTIMATE that nobody has measured yet, from the printed
+figures of an H100: twelve bytes are moved for each number (written, read for the norm, read for the
+sum) at 3.3 TB/s, and 67 (float32, never TF32 here) or 400 (bfloat16) TFLOP/s go by meanwhile."""
 
 
 class Kept(threading.local):
@@ -189,7 +195,7 @@ class Lookup:
         if factors is not None:
             scaled = scaled * factors[:, None, None].to(scaled.dtype)
         grad, ids, scaled = gradient(self.parameter), self.ids.flatten(), scaled.flatten(0, 1)
-        if grad.is_cuda:  # there index_add_ sums in any order
+        if not near(grad):  # there index_add_ sums in any order
             table = torch.ops.aten.embedding_dense_backward(scaled, ids, len(grad), -1, False)
             grad.add_(table)
         else:
@@ -255,7 +261,8 @@ def cross(a: Entry, b: Entry) -> Tensor:
 def outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
     """Ghost norm or direct product, whichever is cheaper for this shape."""
     time, size = rows.shape[1], rows.shape[2] + columns.shape[2]
-    if time * time * size <= DIRECT_COST * parameter.numel():
+    cost = DIRECT_COST if near(rows) else DIRECT_COST_OF_A_GPU.get(rows.dtype, DIRECT_COST)
+    if time * time * size <= cost * parameter.numel():
         return Outer(parameter, rows, columns)
     rows = summable(rows).mT
     columns = columns.to(rows.dtype)

@@ -42,6 +42,7 @@ from crtlib.training.bookkeeping import (
     trainable,
     wide,
 )
+from crtlib.training.devices import near
 from crtlib.training.examples import IGNORED, Examples, Reduction
 from crtlib.training.layers import refuse_unfit
 from crtlib.training.recording import Book
@@ -75,9 +76,10 @@ def clipped_sum(
     """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
 
     Where ``|g_i|`` is no finite number the factor is 0: not even the noise would hide an overflow.
-    ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,). Without ``targets`` the
-    model predicts each next token; with ``targets`` (B, L), the token there, ``-100`` for none
-    (masked language models). An example's loss is the mean or the sum over its targets.
+    ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,), which are read: where tokens
+    are on a GPU, lengths on the host spare it a wait. Without ``targets`` the model predicts each
+    next token; with ``targets`` (B, L), the token there, ``-100`` for none (masked language
+    models). An example's loss is the mean or the sum over its targets.
     As it adds, a logical batch larger than memory is several calls; an empty batch adds nothing
     (but leaves zeros, never ``None``, in ``.grad``).
 
@@ -272,19 +274,20 @@ def _softmax(
     if softcap is not None:
         z.div_(softcap).tanh_().mul_(softcap)
     slope = None if softcap is None else 1 - (z / softcap).square_()
-    if z.device.type == "cpu" and out.dtype == dtype:
-        # In place, as fresh memory costs more than arithmetic.
-        p = torch.softmax(z, 1, dtype=dtype, out=out)
-    else:
-        p = torch.softmax(z, 1, dtype=dtype)
     column = targets[:, None]
-    chosen = p.gather(1, column)
-    nll = -chosen.log()[:, 0]
-    rare = (chosen[:, 0] < 1e-30).nonzero()[:, 0]
-    if len(rare):  # log p of a p that underflows
-        z = x[rare].to(dtype) @ weight.to(dtype).T
-        z = z if softcap is None else (z / softcap).tanh() * softcap
-        nll[rare] = F.cross_entropy(z, targets[rare], reduction="none")
+    if not near(z):  # nobody may look for what underflows
+        p = torch.log_softmax(z, 1, dtype=dtype)
+        nll = -p.gather(1, column)[:, 0]
+        p.exp_()
+    else:  # in place, as fresh memory costs more than arithmetic
+        p = torch.softmax(z, 1, dtype=dtype, out=out if out.dtype == dtype else None)
+        chosen = p.gather(1, column)
+        nll = -chosen.log()[:, 0]
+        rare = (chosen[:, 0] < 1e-30).nonzero()[:, 0]
+        if len(rare):  # log p of a p that underflows
+            z = x[rare].to(dtype) @ weight.to(dtype).T
+            z = z if softcap is None else (z / softcap).tanh() * softcap
+            nll[rare] = F.cross_entropy(z, targets[rare], reduction="none")
     p.scatter_add_(1, column, p.new_full((), -1.0).expand_as(column))
     if slope is not None:
         p.mul_(slope)

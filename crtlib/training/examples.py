@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
+from crtlib.training.devices import sent
 
 Reduction = Literal["mean", "sum"]
 IGNORED = -100
@@ -46,7 +47,10 @@ class Examples:
         targets: Tensor | None,
         reduction: Reduction,
     ) -> Examples:
-        """Refuse what cannot be, and make the missing ``.grad``: zeros."""
+        """Refuse what cannot be, and make the missing ``.grad``: zeros.
+
+        ``lengths`` are read, so they should lie on the host wherever ``tokens`` are.
+        """
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction={reduction!r}: must be mean or sum")
         if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
@@ -57,8 +61,8 @@ class Examples:
         for p in trainable(model).values():
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        lengths = lengths.to(tokens.device)
-        lengths, order = lengths.sort(descending=True, stable=True)
+        lengths, order = lengths.cpu().sort(descending=True, stable=True)
+        order = sent(order, tokens.device)
         tokens = tokens[order]
         masked = targets is not None
         if targets is None:
@@ -72,7 +76,11 @@ class Examples:
         if extents and extents[0] > inputs.shape[1]:
             raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
         width = extents[0] if extents else 0
-        inputs, targets = inputs[:, :width], targets[:, :width]
+        inputs, targets, lengths = (
+            inputs[:, :width],
+            targets[:, :width],
+            sent(lengths, tokens.device),
+        )
         real = torch.arange(width, device=tokens.device) < lengths[:, None]
         counted = real & (targets != IGNORED) if masked else real
         weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))

@@ -26,17 +26,26 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.memory import tokens_at_once
-from crtlib.training.phases import Event, Flags, Phase, Points, PublicPhase, collate
+from crtlib.training.parallel import crew
+from crtlib.training.phases import (
+    Event,
+    Flags,
+    Phase,
+    Points,
+    PrivatePhase,
+    PublicPhase,
+    collate,
+)
+from crtlib.training.rounding import fast
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
 from crtlib.training.steps import Unit
 
@@ -89,30 +98,36 @@ def train(
     ``progress`` shows a bar on a terminal: steps, the time left, and the loss of public steps (that
     of private points is itself private).
 
-    ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
+    ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32. On
+    a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.rounding`).
     ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
     batches are read in parts, which changes no result but for rounding.
 
+    Of several processes (:mod:`crtlib.training.parallel`) all call it with the same arguments; the
+    first one alone calls ``on_start``, writes the checkpoint, which all must see, and shows a bar.
+
     Raises ``ValueError`` for a phase whose part is missing or empty, or that cannot work with the
-    model, and for points beyond the model's context.
+    model or in several processes, and for points beyond the model's context.
     """
     parts, flags = _with_all(parts), _with_all(flags or {})
     units = {part: _units(part, parts, ids) for part, ids in (owners or {}).items()}
     _check(model, phases, parts, flags)
     state = State.begin(model, seed=seed, secure=secure, optimizer=optimizer)
     run, file, done = state.run, None, 0
-    if checkpoint:
+    if checkpoint or crew().size > 1:
         options: dict[str, Any] = {"seed": seed, "secure": secure, "optimizer": optimizer}
         options |= {"owners": units} if units else {}
         options |= {"precision": precision} if precision != "float32" else {}
-        file = Checkpoint(Path(checkpoint), identity(model, phases, parts, flags, options))
+        options |= {"processes": crew().size} if crew().size > 1 else {}
+        file = Checkpoint(checkpoint, identity(model, phases, parts, flags, options))
         done = file.restore(state, phases)
-    if on_start:
+        crew().agree(f"{file.identity}{done:08x}")
+    if on_start and crew().leads:
         ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
         on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
-    at_once = tokens_at_once(model, memory)
-    bar = _bar([_steps(p, len(parts[p.part])) for p in phases], done, progress)
+    at_once, where = tokens_at_once(model, memory), device_of(model)
+    bar = _bar([_steps(p, len(parts[p.part])) for p in phases], done, progress and crew().leads)
     for k, phase in enumerate(phases[done:], start=done):
         if (event := phase.event()) is not None:
             run.events.append(event)
@@ -121,7 +136,7 @@ def train(
         started = time.perf_counter()
         owned = units.get(phase.part) if phase.order == "poisson" else None
         read = _Reading(parts[phase.part], flags.get(phase.part, ()), owned, at_once)
-        with torch.autocast(device_of(model).type, torch.bfloat16, precision == "bfloat16"):
+        with fast(where), torch.autocast(where.type, torch.bfloat16, precision == "bfloat16"):
             _run_phase(phase, state, read, bar)
         run.seconds += time.perf_counter() - started
         if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
@@ -150,6 +165,8 @@ def _check(
         points = parts.get(phase.part, ())
         if not points:
             raise ValueError(f"part={phase.part!r}: {type(phase).__name__} has no points to read")
+        if crew().size > 1 and type(phase) not in (PublicPhase, PrivatePhase):
+            raise ValueError(f"processes={crew().size}: must be 1 for a {type(phase).__name__}")
         phase.check(model, points, flags.get(phase.part, ()))
     longest, limit = max(len(s) for p in phases for s in parts[p.part]), interface.context(model)
     if limit is not None and longest - 1 > limit:
@@ -201,8 +218,9 @@ def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> No
     points, units, at_once = read.points, read.units, read.at_once
     state.set_rates(phase.rates())
     lengths = torch.tensor([len(s) for s in (points if units is None else units)])
-    for indices in phase.batches(lengths, state.generators[phase.order]):
-        picked = indices.tolist()
+    non_finite: Tensor | int = 0
+    for indices in crew().same(phase.batches(lengths, state.generators[phase.order])):
+        picked = crew().share(indices.tolist(), key=lambda k: int(lengths[k]))
         several: list[Any] = []  # a Unit stands where a micro-batch does
         if units is not None:
             groups = [units[k] for k in picked]
@@ -211,12 +229,13 @@ def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> No
             several = [Unit(cast(Any, rows)) for rows in pieces]  # without flags: pairs
         batch = [*collate(points, picked, device, at_once), *several]
         if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
-            marks = collate(read.flags, picked, device, at_once)
+            marks = collate(read.flags, picked, torch.device("cpu"), at_once)
             batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
         for update in phase.updates(run.model, batch, state.generators["noise"]):
             state.optimizers[update.kind].step()
             run.updates[update.kind] += 1
-            run.non_finite += update.non_finite
+            non_finite = non_finite + update.non_finite
             if update.loss is not None and not bar.disable:
-                bar.set_postfix_str(f"loss {update.loss:.2f}", refresh=False)
+                bar.set_postfix_str(f"loss {float(update.loss):.2f}", refresh=False)
         bar.update()
+    run.non_finite += crew().total(int(non_finite))

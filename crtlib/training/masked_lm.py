@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from crtlib.checks import check
 from crtlib.models import interface
+from crtlib.training.devices import sent
 from crtlib.training.examples import IGNORED
 from crtlib.training.noise import Random
 from crtlib.training.phases import PrivatePhase, collate
@@ -50,7 +51,7 @@ def hide(
     """
     check("share", share, 0 < share <= 1, "in (0, 1]")
     place = torch.arange(tokens.shape[1], device=tokens.device)
-    inside = (place > 0) & (place < lengths[:, None] - 1)
+    inside = (place > 0) & (place < sent(lengths, tokens.device)[:, None] - 1)
     asked = inside & (_uniforms(tokens, generator) < share)
     fate = _uniforms(tokens, generator)
     other = (_uniforms(tokens, generator) * vocab_size).long()

@@ -15,17 +15,20 @@ from torch import nn
 
 from crtlib.checks import check
 from crtlib.models import interface
+from crtlib.training.devices import near
 from crtlib.training.phases import TOKENS_AT_ONCE
 from crtlib.training.state import device_of
 
 LEAST = 64
+TOKENS_AT_ONCE_OF_A_GPU = 2**18
+"""As :data:`crtlib.training.phases.TOKENS_AT_ONCE`, with which a GPU would wait for its host."""
 SHARE = 0.25
 """Of the free memory, where nobody names a bound."""
 
 
 def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
-    """At most ``TOKENS_AT_ONCE``, fewer where the activations that one pass keeps would take more
-    than ``memory`` GiB (default: a quarter of what is free on the model's device).
+    """At most ``TOKENS_AT_ONCE``, on a GPU more, and fewer where the activations that one pass
+    keeps would take more than ``memory`` GiB (default: a quarter of what is free on its device).
 
     An estimate: each weight matrix keeps its input and the gradient of its output, the head two
     rows of the vocabulary if it learns, else a part of one; half as much again for what autograd
@@ -38,7 +41,8 @@ def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
     widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
     vocabulary = len(head) * (2 if head.requires_grad else 0.5)
     each = 4 * (1.5 * widths + vocabulary)
-    return int(max(LEAST, min(TOKENS_AT_ONCE, free / each)))
+    most = TOKENS_AT_ONCE if near(head) else TOKENS_AT_ONCE_OF_A_GPU
+    return int(max(LEAST, min(most, free / each)))
 
 
 def _free(device: torch.device) -> float:

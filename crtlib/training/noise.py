@@ -15,6 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crtlib.training.bookkeeping import gradient
+from crtlib.training.devices import near, sent
+
 # --------------------------------------------------------------------------- noise
 SECURE: Final = "secure"
 Random = torch.Generator | Literal["secure"]
@@ -38,11 +41,14 @@ def add_noise(
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-        if std == 0:
-            continue
-        # On a CPU in pieces that stay in the cache.
-        flat = p.grad.view(-1)
-        for piece in flat.split(2**16 if flat.device.type == "cpu" else max(1, flat.numel())):
+    if std == 0:
+        return
+    if not all(map(near, parameters)):  # few kernels, for as much memory as the gradient takes
+        grads = [gradient(p) for p in parameters]
+        torch._foreach_add_(grads, [normals(grad, generator) for grad in grads], alpha=std)
+        return
+    for p in parameters:
+        for piece in gradient(p).view(-1).split(2**16):  # it stays in the cache
             piece.add_(normals(piece, generator), alpha=std)
 
 
@@ -54,9 +60,10 @@ def normals(like: Tensor, generator: Random) -> Tensor:
     half = (like.numel() + 1) // 2
     bits = np.frombuffer(os.urandom(16 * half), dtype=np.uint64).reshape(2, half)
     u = torch.from_numpy(((bits >> np.uint64(11)) + 1).astype(np.float64) * 2.0**-53)
+    u = sent(u, like.device)
     radius, angle = (-2 * u[0].log()).sqrt(), 2 * math.pi * u[1]
     normals = torch.cat([radius * angle.cos(), radius * angle.sin()])[: like.numel()]
-    return normals.view_as(like).to(like.device, like.dtype)
+    return normals.view_as(like).to(like.dtype)
 
 
 def uniform(n: int, generator: Random) -> Tensor:

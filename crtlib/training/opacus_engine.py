@@ -32,6 +32,7 @@ from crtlib.models.recurrent import Lstm, Recurrent
 from crtlib.training.bookkeeping import clip_factors, gradient
 from crtlib.training.examples import Examples
 from crtlib.training.layers import refuse_unfit
+from crtlib.training.rounding import exact
 
 
 class Mirror(nn.Module):
@@ -150,7 +151,8 @@ def opacus_sum(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Ten
     with torch.no_grad():
         norms = torch.stack([g.flatten(1).norm(dim=1) for _, g in grads], 1).norm(dim=1)
         factors = clip_factors(norms, clip_norm)
-        for p, g in grads:
-            g[factors == 0] = 0  # 0 times infinity would be no number
-            gradient(p).add_(torch.einsum("b,b...->...", factors, g))
+        with exact:
+            for p, g in grads:
+                g[factors == 0] = 0  # 0 times infinity would be no number
+                gradient(p).add_(torch.einsum("b,b...->...", factors, g))
     return losses.detach(), norms

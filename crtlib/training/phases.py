@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.checks import check, check_positive
+from crtlib.training.devices import sent
 from crtlib.training.noise import Random, uniform
 from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
 
@@ -114,7 +115,7 @@ class PublicPhase:
         """Nothing to account: every point that this phase reads is public, or unprotected."""
         return None
 
-    def step(self, model: nn.Module, batch: Batch, noise: Random) -> float | None:
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> Tensor | None:
         """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss."""
         return public_step(model, ((tokens, lengths) for tokens, lengths in batch))
 
@@ -203,7 +204,7 @@ class PrivatePhase:
         it, to predict each next token."""
         yield from batch
 
-    def step(self, model: nn.Module, batch: Batch, noise: Random) -> int:
+    def step(self, model: nn.Module, batch: Batch, noise: Random) -> Tensor | int:
         """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser:
         :func:`crtlib.training.steps.private_step`."""
         return private_step(
@@ -230,7 +231,8 @@ def collate(
     device: torch.device,
     at_once: int = TOKENS_AT_ONCE,
 ) -> Batch:
-    """Micro-batches of similar length, of at most ``at_once`` padded tokens each."""
+    """Micro-batches of similar length, of at most ``at_once`` padded tokens each: the tokens on
+    ``device``, the lengths on the host, where they are read."""
     rows = sorted((points[i] for i in indices), key=len)
     batch: Batch = []
     start = 0
@@ -243,6 +245,6 @@ def collate(
         for i, row in enumerate(block):
             tokens[i, : len(row)] = torch.as_tensor(row)
         lengths = torch.tensor([len(row) for row in block])
-        batch.append((tokens.to(device), lengths.to(device)))
+        batch.append((sent(tokens, device), lengths))
         start = end
     return batch

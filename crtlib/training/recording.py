@@ -33,6 +33,7 @@ from crtlib.training.bookkeeping import (
     trainable,
 )
 from crtlib.training.layers import RULES, Rule, flattened, input_of, name_of
+from crtlib.training.rounding import exact
 
 
 class Book:
@@ -53,11 +54,12 @@ class Book:
     def add(self, entry: Entry) -> None:
         """Enter it, and count its norm and its cross terms with earlier entries."""
         earlier = self.entries[entry.parameter]
-        self.squares.append((entry.span, entry.square()))
-        for other in earlier:
-            a, b = (entry, other) if isinstance(other, Outer) else (other, entry)
-            if a.span == b.span or ALL in (a.span, b.span):
-                self.squares.append((b.span, 2 * cross(a, b)))
+        with exact:
+            self.squares.append((entry.span, entry.square()))
+            for other in earlier:
+                a, b = (entry, other) if isinstance(other, Outer) else (other, entry)
+                if a.span == b.span or ALL in (a.span, b.span):
+                    self.squares.append((b.span, 2 * cross(a, b)))
         earlier.append(entry)
 
     def norms(self) -> Tensor:
@@ -71,13 +73,15 @@ class Book:
     def add_clipped(self, factors: Tensor) -> None:
         """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
         none = factors == 0
+        # A GPU waits here once, which takes less than to sift all entries where there is nothing.
         if none.any():  # a gradient that is not finite: 0 times infinity would be no number
             for entries in self.entries.values():
                 for entry in entries:
                     entry.leave_out(none)
-        for entries in self.entries.values():
-            for entry in entries:
-                entry.add(factors)
+        with exact:
+            for entries in self.entries.values():
+                for entry in entries:
+                    entry.add(factors)
 
     @contextlib.contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:

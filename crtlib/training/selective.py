@@ -36,6 +36,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm
 from crtlib.training.bookkeeping import clip_factors
+from crtlib.training.devices import sent
 from crtlib.training.noise import Random, normals
 from crtlib.training.phases import Flags, Order, Part, Points
 from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
@@ -160,7 +161,7 @@ class SelectivePhase:
         step from the state that its rows have reached; then they have reached the next one."""
         for part in parts:
             rows, tokens, sizes = part.segment(t)
-            if not rows:
+            if not len(rows):
                 continue
             with layer.carrying(tuple(x[rows] for x in part.state)):
                 yield tokens, sizes + 1  # the step takes its gradient before it asks for more
@@ -200,15 +201,18 @@ class _Part:
         cuts = [segments(row[:n]) for row, n in marks]
         return _Part(tokens, cuts, (zeros.repeat(len(cuts), 1), zeros.repeat(len(cuts), 1)))
 
-    def segment(self, t: int) -> tuple[list[int], Tensor, Tensor]:
+    def segment(self, t: int) -> tuple[Tensor, Tensor, Tensor]:
         """The rows that have a segment ``t``, the longest first, as the engine runs them; their
-        tokens (rows, time + 1), with the last target; and how many positions each has."""
+        tokens (rows, time + 1), with the last target; and, on the host, how many positions each
+        has."""
+        device = self.tokens.device
         rows = [i for i, cuts in enumerate(self.cuts) if t < len(cuts) and cuts[t][1] > cuts[t][0]]
         rows.sort(key=lambda i: self.cuts[i][t][0] - self.cuts[i][t][1])
-        cuts = torch.tensor([self.cuts[i][t] for i in rows], device=self.tokens.device)
+        cuts = torch.tensor([self.cuts[i][t] for i in rows])
+        these = sent(torch.tensor(rows, dtype=torch.long), device)
         if not rows:
-            return rows, self.tokens[:0], cuts
+            return these, self.tokens[:0], cuts
         sizes = cuts[:, 1] - cuts[:, 0]
-        at = cuts[:, :1] + torch.arange(int(sizes[0]) + 1, device=cuts.device)
-        tokens = self.tokens[rows].gather(1, at.clamp_max(self.tokens.shape[1] - 1))
-        return rows, tokens, sizes
+        at = cuts[:, :1] + torch.arange(int(sizes[0]) + 1)
+        at = sent(at.clamp_max(self.tokens.shape[1] - 1), device)
+        return these, self.tokens[these].gather(1, at), sizes

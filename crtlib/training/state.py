@@ -26,6 +26,7 @@ from torch import nn
 from crtlib import files
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.noise import SECURE, Random
+from crtlib.training.parallel import crew
 from crtlib.training.phases import Event, Flags, Order, Phase, Points
 from crtlib.training.steps import Kind
 
@@ -45,7 +46,7 @@ class Run:
 
     ``non_finite`` counts the gradients of private examples whose norm was no finite number, and
     which therefore moved nothing. It is a number about private points, which no guarantee covers:
-    for who runs the training, not for publication.
+    for who runs the training, not for publication. ``processes`` have trained together.
     """
 
     model: nn.Module
@@ -54,6 +55,7 @@ class Run:
     seconds: float = 0.0
     updates: Counter[Kind] = field(default_factory=Counter)
     non_finite: int = 0
+    processes: int = 1
 
 
 @dataclass
@@ -76,7 +78,8 @@ class State:
         optimizers: dict[Kind, torch.optim.Optimizer] = {
             kind: OPTIMIZERS[optimizer](learning, lr=1.0, **one) for kind in kinds
         }
-        return cls(Run(model), optimizers, streams(seed, device_of(model), secure=secure))
+        run = Run(model, processes=crew().size)
+        return cls(run, optimizers, streams(seed, device_of(model), secure=secure))
 
     def set_rates(self, rates: Mapping[Kind, float]) -> None:
         """The learning rate of each kind of update."""
@@ -136,13 +139,16 @@ def identity(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file, for the owner alone, that lets the run of ``identity`` go on bit for bit."""
+    """A file, for the owner alone, that lets the run of ``identity`` go on bit for bit; without a
+    ``path`` it keeps nothing."""
 
-    path: Path
+    path: str | os.PathLike[str] | None
     identity: str
 
     def save(self, state: State, done: int) -> None:
-        """Replace the file, atomically: ``done`` phases are over."""
+        """Replace the file, atomically: ``done`` phases are over. One process does it for all."""
+        if not self.path or not crew().leads:
+            return
         run = state.run
         content = {
             "identity": self.identity,
@@ -159,7 +165,7 @@ class Checkpoint:
             "seconds": run.seconds,
             "non_finite": run.non_finite,
         }
-        with files.replacing(self.path, mode=0o600) as part:
+        with files.replacing(Path(self.path), mode=0o600) as part:
             torch.save(content, part)
 
     def restore(self, state: State, phases: Sequence[Phase]) -> int:
@@ -167,9 +173,9 @@ class Checkpoint:
 
         Raises ValueError for a damaged file, one that is no checkpoint, or that of another run.
         """
-        if not self.path.exists():
+        if not self.path or not Path(self.path).exists():
             return 0
-        saved = self._read()
+        saved = self._read(self.path)
         run = state.run
         run.model.load_state_dict(saved["model"])
         for optimizer, content in zip(state.optimizers.values(), saved["optimizers"], strict=True):
@@ -183,10 +189,10 @@ class Checkpoint:
         run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
         return int(saved["done"])
 
-    def _read(self) -> dict[str, Any]:
-        name = f"checkpoint={os.fspath(self.path)!r}"
+    def _read(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        name = f"checkpoint={os.fspath(path)!r}"
         try:
-            saved = torch.load(self.path, weights_only=True, map_location="cpu")
+            saved = torch.load(path, weights_only=True, map_location="cpu")
         except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):
             raise ValueError(f"{name}: is damaged; remove it to start anew") from None
         if not isinstance(saved, dict) or saved.keys() != set(CONTENT):

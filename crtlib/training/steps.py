@@ -9,7 +9,7 @@ gradient, whatever a phase does to its batches before.
 >>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> batch = [(torch.tensor([[1, 2, 3]]), torch.tensor([3]))]
 >>> options = {"clip_norm": 0.1, "noise_multiplier": 0.0, "normaliser": 1.0}
->>> private_step(model, batch, **options, noise=torch.Generator())  # no gradient overflowed
+>>> int(private_step(model, batch, **options, noise=torch.Generator()))  # gradients overflowed
 0
 >>> norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
 >>> bool(abs(norm - 0.1) < 1e-6)
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from crtlib.training import clipping
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.noise import Random, add_noise
+from crtlib.training.parallel import crew
 
 Kind = Literal["public", "private"]
 
@@ -45,28 +46,32 @@ phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have o
 
 class Update(NamedTuple):
     """One update that waits in ``.grad``: its kind, how many examples were left out of it because
-    the norm of their gradient was no finite number, and of a public one the loss."""
+    the norm of their gradient was no finite number, and of a public one the loss. Both numbers stay
+    on the device: to read one is to wait for it."""
 
     kind: Kind
-    non_finite: int = 0
-    loss: float | None = None
+    non_finite: Tensor | int = 0
+    loss: Tensor | None = None
 
 
-def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> float | None:
+def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> Tensor | None:
     """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
 
-    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``. Without a target the gradient
-    is zero, ``None`` where there is no micro-batch, and so is the loss.
+    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, of several processes the share
+    of this one, of which is then the loss. Without a target the gradient is zero, ``None`` where
+    there is no micro-batch, and so is the loss.
     """
     parameters = _cleared(model)
-    count, losses = 0, []
+    own, losses = 0, []
     for tokens, lengths in batch:
         losses.append(clipping.plain_sum(model, tokens, lengths, reduction="sum").sum())
-        count += int((lengths - 1).sum())
+        own += int((lengths - 1).sum())
+    crew().add_up(parameters)
+    count = crew().total(own)
     if count <= 0:
         return None
     _divide(parameters, count)
-    return float(torch.stack(losses).sum()) / count
+    return torch.stack(losses).sum() / own if own else None
 
 
 def private_step(
@@ -77,7 +82,7 @@ def private_step(
     noise_multiplier: float,
     normaliser: float,
     noise: Random,
-) -> int:
+) -> Tensor | int:
     """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
 
     ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
@@ -85,21 +90,26 @@ def private_step(
     clipped before the next is asked for, and the noise is drawn after the last. It may be empty:
     then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
 
-    Returns how many examples had a gradient without a finite norm; they count as zero.
+    Of several processes each is given its share of the batch. The first adds the noise, once, to
+    its own sum, before all sums are added up.
+
+    Returns how many examples of ``batch`` had a gradient without a finite norm; they count as zero.
     """
     parameters = _cleared(model)
-    non_finite = 0
+    non_finite: Tensor | int = 0
     for rows in batch:
         if isinstance(rows, Unit):
             norm = clipping.unit_sum(model, rows.pieces, clip_norm=clip_norm)
-            non_finite += int(not norm.isfinite())
+            non_finite = non_finite + (~norm.isfinite()).long()
             continue
         tokens, lengths, *targets = rows
         norms = clipping.clipped_sum(
             model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
         ).norms
-        non_finite += int((~norms.isfinite()).sum())
-    add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)
+        non_finite = non_finite + (~norms.isfinite()).sum()
+    if crew().leads:
+        add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)
+    crew().add_up(parameters)
     _divide(parameters, normaliser)
     return non_finite
 

@@ -101,6 +101,18 @@ def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     assert certify.verify(runs / "open", runs / "open.html")[0] is None
 
 
+def test_it_says_how_many_processes_trained_together(runs, tmp_path):
+    alone = value(runs, "one")
+    assert "processes" not in alone["mechanism"]
+    shutil.copytree(runs / "one.work", tmp_path / "two.work")
+    place = tmp_path / "two.work" / record.NAME
+    made = json.loads(place.read_text())
+    place.write_text(json.dumps(made | {"processes": 2}))
+    parts = certify.parts(certify.read(place.parent), copies=(2,))
+    assert parts["mechanism"] == alone["mechanism"] | {"processes": 2}
+    assert parts["guarantee"] == alone["guarantee"]  # nothing else
+
+
 def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, tmp_path):
     made = json.loads((runs / "one.work" / record.NAME).read_text())
     (tmp_path / "base").mkdir()

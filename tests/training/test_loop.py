@@ -358,7 +358,7 @@ def test_each_stream_is_used_for_its_own_purpose(monkeypatch):
 def test_micro_batches_change_no_result(monkeypatch):
     ends = []
     for tokens in (4096, 6):
-        monkeypatch.setattr(phases, "TOKENS_AT_ONCE", tokens)
+        monkeypatch.setattr(loop, "tokens_at_once", lambda *_, n=tokens: n)
         model = build(SPEC, 0)
         train(model, schedule(2), PARTS, seed=3, optimizer="sgd")
         ends.append(flat(model))

@@ -15,7 +15,7 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.selective import guarantee, reference_epsilon
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, phases, schedules, selective, steps
+from crtlib.training import clipping, loop, schedules, selective, steps
 from crtlib.training.loop import train
 from crtlib.training.noise import normals
 from crtlib.training.phases import PublicPhase
@@ -148,7 +148,7 @@ def definition(model, constants, rows):
 @pytest.mark.parametrize("tokens_at_once", [4096, 12])
 def test_a_batch_is_that_of_the_definition(hidden_clip, tokens_at_once, monkeypatch):
     """Segments of unequal number and length, in one micro-batch and in several."""
-    monkeypatch.setattr(phases, "TOKENS_AT_ONCE", tokens_at_once)
+    monkeypatch.setattr(loop, "tokens_at_once", lambda *_: tokens_at_once)
     constants = phase(hidden_clip=hidden_clip)
     have, run = trained(constants)
     model = build(SPEC, 0)

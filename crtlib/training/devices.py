@@ -1,0 +1,26 @@
+"""What a GPU changes: the host must not wait for it, and it wants much at once.
+
+>>> near(torch.ones(2)), sent(torch.ones(2), torch.device("cpu")).device.type
+(True, 'cpu')
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+HOST = frozenset({"cpu"})
+"""Kinds of device that are the host itself. From others a number is read by waiting until all work
+is done that was asked for before, so nothing that a step computes may be read while it runs."""
+
+
+def near(x: Tensor) -> bool:
+    """Whether its numbers can be read without waiting."""
+    return x.device.type in HOST
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` of the host on ``device``, without waiting until it is there."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)

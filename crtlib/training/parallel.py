@@ -1,0 +1,135 @@
+"""Several processes that train one model: each clips its share of every batch, one adds the noise.
+
+Clipped gradients add, so it matters to nobody which process clips an example: each is clipped
+alone, in one of them, and the bound of what one point moves is that of one process. The first one
+draws the batches and tells the others, so that they share one sample; it alone draws noise and
+adds it to its own sum, and what all processes then add up holds it exactly once. Events, and so
+the accounting, are those of one process.
+
+The processes are those of ``torchrun``, which says in the environment how many there are. What they
+send to each other is not encrypted and holds sums without noise: use a network that is your own.
+
+>>> crew()
+Crew(rank=0, size=1)
+>>> crew().share([3, 1, 2])
+[3, 1, 2]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The processes that train one model, seen by one of them; here it may be the only one."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process draws, writes and speaks for all."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T], key: Callable[[T], int] | None = None) -> Sequence[T]:
+        """This process' part of ``items``; each is in the part of one process. With a ``key``
+        parts are about as large."""
+        if self.size == 1:
+            return items
+        return (items if key is None else sorted(items, key=key))[self.rank :: self.size]
+
+    def same(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
+        """The batches (n,) that the first process draws, in every process."""
+        if self.size == 1:
+            yield from batches
+            return
+        while True:
+            batch = next(batches, None) if self.leads else None
+            size = self._told(torch.tensor([-1 if batch is None else len(batch)]))
+            if int(size) < 0:
+                return
+            yield self._told(torch.empty(int(size), dtype=torch.long) if batch is None else batch)
+
+    def add_up(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Make ``.grad`` in every process the sum of those of all; None counts as zeros."""
+        if self.size == 1:
+            return
+        grads = []
+        for p in parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            grads.append(p.grad)
+        whole = torch.cat([grad.flatten() for grad in grads])  # one message
+        dist.all_reduce(whole)
+        for grad, part in zip(grads, whole.split([g.numel() for g in grads]), strict=True):
+            grad.copy_(part.view_as(grad))
+
+    def total(self, number: int) -> int:
+        """The sum over all processes of a number of the host."""
+        if self.size == 1:
+            return number
+        numbers = torch.tensor([number])
+        dist.all_reduce(numbers)
+        return int(numbers)
+
+    def agree(self, digest: str) -> None:
+        """Raise ValueError, in all processes, where the ``digest`` (hexadecimal) of what they are
+        about to do is not the same: where points differed, one could be read twice in a batch."""
+        if self.size == 1:
+            return
+        own = torch.tensor(list(bytes.fromhex(digest)))
+        if self.total(int(not torch.equal(own, self._told(own.clone())))):
+            raise ValueError(
+                f"processes={self.size}: must be given the same model, points, settings and "
+                "checkpoint; all must see one file system"
+            )
+
+    def _told(self, x: Tensor) -> Tensor:
+        """Overwrite ``x`` with that of the first process."""
+        dist.broadcast(x, 0)
+        return x
+
+
+_crew = Crew()
+
+
+def crew() -> Crew:
+    """The processes that train together now: see :func:`joined`."""
+    return _crew
+
+
+def launched() -> int:
+    """How many processes ``torchrun`` has started, of which this is one; 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+@contextlib.contextmanager
+def joined(**options: Any) -> Iterator[Crew]:
+    """While active, trainings in this process are those of a crew, if ``torchrun`` has started
+    several; ``options`` are those of ``torch.distributed.init_process_group``. Each takes the GPU
+    of its number on its machine."""
+    global _crew
+    if launched() == 1 and not options:
+        yield _crew
+        return
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", **options)
+    _crew = Crew(dist.get_rank(), dist.get_world_size())
+    try:
+        yield _crew
+    finally:
+        _crew = Crew()
+        dist.destroy_process_group()
