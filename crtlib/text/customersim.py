@@ -20,7 +20,7 @@ import random
 import re
 import statistics as st
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -193,6 +193,19 @@ class Identity:
     address: str
 
 
+def _digits(rng: random.Random) -> Callable[[str], str]:
+    """A function that puts a digit for each ``#``: ``rng.choice("0123456789")``, without the calls
+    that take four fifths of its time."""
+    bits = rng.getrandbits
+
+    def digit() -> str:
+        while (drawn := bits(4)) > 9:
+            pass
+        return "0123456789"[drawn]
+
+    return lambda pattern: "".join([digit() if c == "#" else c for c in pattern])
+
+
 @functools.cache
 def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
     """A database of ``size`` invented customers, a function of ``seed`` alone.
@@ -210,19 +223,10 @@ def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
 
     rng = random.Random(f"identities/{seed}")
     people = (Person, en_GB.Provider, en_IE.Provider, en_NZ.Provider)
-    pick, bits = rng.choice, rng.getrandbits
+    pick, digits = rng.choice, _digits(rng)
     lists = [set(person.last_names) for person in people]
     last_names = sorted(name for name in set.union(*lists) if " " not in name)
     first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * size)
-
-    def digit() -> str:
-        """``pick("0123456789")``, without the calls that take four fifths of its time."""
-        while (drawn := bits(4)) > 9:
-            pass
-        return "0123456789"[drawn]
-
-    def digits(pattern: str) -> str:
-        return "".join([digit() if c == "#" else c for c in pattern])
 
     def address(first: str, other: str) -> str:
         last = pick(last_names)
