@@ -26,7 +26,8 @@ def sweep(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
     ] = None,
     store: Annotated[
-        str, typer.Option(help="Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://.")
+        str,
+        typer.Option(help="Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://."),
     ] = "store",
     workers: Annotated[int, typer.Option(help="Processes.", min=1, max=1024)] = 2,
     executor: Annotated[

@@ -143,7 +143,8 @@ def sweep(
     at most the runs in flight, and those go on from their checkpoints. ``executor`` is a name of
     :mod:`crtlib.experiments.executors`, by default ``workers`` processes, or any
     ``concurrent.futures.Executor``; its workers see the folder of the store under the same name,
-    or reach its URL. Several sweeps may fill one store: each run is done by one of them (a lease in ``leases/``).
+    or reach its URL. Several sweeps may fill one store: each run is done by one of them (a lease in
+    ``leases/``).
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
     training. A run that fails is recorded in ``failures/`` of the store and tried once more, the
     others go on; a worker that dies costs its own run an attempt.

@@ -1,9 +1,9 @@
 """One file for each finished run, one long table of all of them.
 
 A store is a folder, or a URL, of JSON files named by the hash of their study. A file is written
-atomically and carries its own SHA-256, so it is there whole or not at all, and damage shows; what is there
-need not be run again. The model that was trained is kept beside it: when the list of measurements
-grows, it is scored again, not trained again.
+atomically and carries its own SHA-256, so it is there whole or not at all, and damage shows; what
+is there need not be run again. The model that was trained is kept beside it: when the list of
+measurements grows, it is scored again, not trained again.
 
 >>> import tempfile
 >>> store = Store(tempfile.mkdtemp())
