@@ -250,7 +250,7 @@ def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
 
     def kill():
         """The victim, when the state of its run is in the bucket."""
-        for _ in range(2400):
+        for _ in range(6000):
             keys = [event["key"] for event in begun(pid=victim.pid)]
             if any(roots.exists(store.folder / "unfinished" / f"{key}.pt") for key in keys):
                 victim.kill()
