@@ -5,10 +5,10 @@ small file is written in one piece, on a folder by a rename, elsewhere as object
 written by code that wants a local path (weights, checkpoints) is staged in a private folder of this
 machine. Credentials are those of ``fsspec``: its configuration and its environment.
 
->>> place = root("memory://doctest/roots")
+>>> place = root("file://" + tempfile.mkdtemp())
 >>> write(place / "a.json", "{}")
->>> read(place / "a.json"), is_local(place), root("file:///tmp/store")
-('{}', False, PosixPath('/tmp/store'))
+>>> read(place / "a.json"), is_local(place)
+('{}', True)
 >>> root("s4://bucket")
 Traceback (most recent call last):
 ...

@@ -148,8 +148,9 @@ def test_what_can_be_no_root_is_refused_in_one_line(name, message, run):
 
 def test_a_package_that_is_missing_is_named(run, monkeypatch):
     honest = importlib.util.find_spec
-    without = lambda name, *more: None if name == "s3fs" else honest(name, *more)  # noqa: E731
-    monkeypatch.setattr(importlib.util, "find_spec", without)
+    said = {"s3fs": None, "upath": honest("json")}
+    spec = lambda name, *more: said[name] if name in said else honest(name, *more)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", spec)
     code, _, err = run("sweep", "games", "--store", "s3://x")
     assert (code, err) == (2, "crtlib: error: store='s3://x': needs pip install s3fs\n")
 
