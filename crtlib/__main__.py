@@ -142,6 +142,8 @@ def _path(value: str) -> Path:
     """A path as it was given; an empty one would be the current folder."""
     if not str(value) or "\0" in str(value):
         raise typer.BadParameter("is empty, or no path")
+    if "://" in str(value):  # as a path it would be a folder called s3:
+        raise typer.BadParameter("is a URL, must be a local file or folder")
     return Path(value)
 
 

@@ -25,7 +25,10 @@ def sweep(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
     ] = None,
-    store: Annotated[Path, typer.Option(help="Folder of finished runs.")] = Path("store"),
+    store: Annotated[
+        str,
+        typer.Option(help="Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://."),
+    ] = "store",
     workers: Annotated[int, typer.Option(help="Processes.", min=1, max=1024)] = 2,
     executor: Annotated[
         str,
@@ -48,6 +51,8 @@ def sweep(
     from crtlib.experiments.store import Store
 
     values, runs = sweeps.pairs(changes or ()), Store(store)
+    if runs.note:
+        print(runs.note, file=sys.stderr)
     studies = sweeps.studies(name, profile, values)
     if out:
         outputs.check_file(out, force=force)

@@ -20,14 +20,13 @@ import contextlib
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crtlib import files
+from crtlib.experiments import roots
 
 LASTS, RENEWED, GRACE = 120.0, 40.0, 60.0
 """Seconds: a lease is valid so long, renewed so often, taken over so long after its end."""
@@ -47,43 +46,45 @@ class Lease:
         if not self._take():
             yield False
             return
-        end = threading.Event()
-        thread = threading.Thread(target=self._renewing, args=(time.time(), end), daemon=True)
-        thread.start()
-        try:
+        since = time.time()
+        with roots.repeating(RENEWED, lambda: self._write(since)):
             yield True
-        finally:
-            end.set()
-            thread.join()
 
     def release(self) -> None:
         """Give it back, if it is ours."""
         if self.facts().get("owner") == self.owner:
-            self.path.unlink(missing_ok=True)
+            roots.remove(self.path)
 
     def facts(self) -> Mapping[str, Any]:
         """``key``, ``owner``, ``host``, ``pid``, ``since`` and ``until``; empty where none is."""
         try:
-            facts = json.loads(self.path.read_text(encoding="utf-8"))
+            facts = json.loads(roots.read(self.path))
         except (FileNotFoundError, ValueError):
             return {}
         return facts if isinstance(facts, dict) else {}
 
     def living(self) -> bool:
         """Whether a sweep may be at work on it."""
-        return self.path.exists() and self._valid(self.facts())
+        return roots.exists(self.path) and self._valid(self.facts())
 
     def _take(self) -> bool:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            self._write(time.time())
+        if roots.is_local(self.path) and self._create():
             return True
         other = self.facts()
         if other.get("owner") != self.owner and self._valid(other):
             return False
         self._write(time.time())
         return self.facts().get("owner") == self.owner
+
+    def _create(self) -> bool:
+        """Whether it is ours because nobody had it. Elsewhere than in a folder two may both find
+        it free, and do one run twice."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._write(time.time())
+            return True
+        return False
 
     def _valid(self, other: Mapping[str, Any]) -> bool:
         """Whether its holder may still be at work."""
@@ -104,8 +105,4 @@ class Lease:
         facts: dict[str, Any] = {"key": self.path.stem, "owner": self.owner}
         facts |= {"host": socket.gethostname(), "pid": os.getpid()}
         facts |= {"since": since, "until": time.time() + LASTS}
-        files.write_text(self.path, json.dumps(facts))
-
-    def _renewing(self, since: float, end: threading.Event) -> None:
-        while not end.wait(RENEWED):
-            self._write(since)
+        roots.write(self.path, json.dumps(facts))

@@ -39,7 +39,7 @@ import torch
 from tqdm.auto import tqdm
 
 from crtlib.checks import MachineError
-from crtlib.experiments import executors, tables
+from crtlib.experiments import executors, roots, tables
 from crtlib.experiments.leases import Lease
 from crtlib.experiments.store import Row, Store
 from crtlib.experiments.study import Desk, Study
@@ -142,8 +142,9 @@ def sweep(
     Each finished run is written atomically by this process, whatever the executor, so a kill loses
     at most the runs in flight, and those go on from their checkpoints. ``executor`` is a name of
     :mod:`crtlib.experiments.executors`, by default ``workers`` processes, or any
-    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name.
-    Several sweeps may fill one store: each run is done by one of them (a lease in ``leases/``).
+    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name,
+    or reach its URL. Several sweeps may fill one store: each run is done by one of them (a lease in
+    ``leases/``).
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
     training. A run that fails is recorded in ``failures/`` of the store and tried once more, the
     others go on; a worker that dies costs its own run an attempt.
@@ -152,6 +153,7 @@ def sweep(
     :class:`UnfinishedError` at the end where runs have failed.
     """
     device = device_by_name(device)
+    store.check(executor)
     store.begin()
     todo = plan(studies, store)
     if todo.lacking:
@@ -166,7 +168,7 @@ def sweep(
             run = _Sweep(store, profile, device, keep_models, workers, pool)
             failed = run.all(todo.missing, progress)
         if failed:
-            last = json.loads(store.failures(failed[0]).read_text().splitlines()[-1])
+            last = json.loads(roots.read(store.failures(failed[0])).splitlines()[-1])
             raise UnfinishedError(
                 f"{len(todo.studies) - len(failed)} of {len(todo.studies)} runs are done, "
                 f"{len(failed)} failed ({_kinds(failed, todo.missing)}: {last['message']}); "
@@ -241,9 +243,9 @@ class _Sweep:
         futures: dict[Future[_Result | None], str] = {}
         try:
             for key in keys:
-                model = self.store.model(key) if self.keep_models else None
-                desk = Desk(self.store.checkpoint(key), model, self.device)
-                task = _Task(missing[key], key, desk, self.store, self.owner)
+                task = _Task(
+                    missing[key], key, self.store, self.owner, self.device, self.keep_models
+                )
                 try:
                     futures[pool.submit(_run, task)] = key
                 except BrokenProcessPool:  # a worker died while the others were handed out
@@ -303,10 +305,7 @@ class _Sweep:
             "where": where,
             "message": f"{type(error).__name__}: {message}".removesuffix(": "),
         }
-        path = self.store.failures(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(line, default=str) + "\n")
+        roots.append(self.store.failures(key), json.dumps(line, default=str) + "\n")
         self._lease(key).release()
 
 
@@ -349,9 +348,10 @@ class _Task:
 
     study: Study
     key: str
-    desk: Desk
     store: Store
     owner: str
+    device: str
+    keep_model: bool
 
 
 @dataclass(frozen=True)
@@ -373,7 +373,8 @@ def _run(task: _Task) -> _Result | None:
             lease.release()
             return None
         wall, cpu = time.perf_counter(), time.process_time()
-        rows = list(task.study.run(task.desk))
+        with task.store.at_hand(task.key, task.keep_model) as (checkpoint, model):
+            rows = list(task.study.run(Desk(checkpoint, model, task.device)))
         return _Result(rows, time.perf_counter() - wall, time.process_time() - cpu)
 
 

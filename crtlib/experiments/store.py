@@ -1,9 +1,9 @@
 """One file for each finished run, one long table of all of them.
 
-A store is a folder of JSON files named by the hash of their study. A file is written atomically
-and carries its own SHA-256, so it is there whole or not at all, and damage shows; what is there
-need not be run again. The model that was trained is kept beside it: when the list of measurements
-grows, it is scored again, not trained again.
+A store is a folder, or a URL, of JSON files named by the hash of their study. A file is written
+atomically and carries its own SHA-256, so it is there whole or not at all, and damage shows; what
+is there need not be run again. The model that was trained is kept beside it: when the list of
+measurements grows, it is scored again, not trained again.
 
 >>> import tempfile
 >>> store = Store(tempfile.mkdtemp())
@@ -14,17 +14,17 @@ grows, it is scored again, not trained again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from crtlib import files
+from crtlib.experiments import roots
 from crtlib.experiments.leases import Lease
 
 STORE_VERSION = "3"
@@ -38,31 +38,70 @@ Row = tuple[str, int, int, float]
 
 
 class Store:
-    """A folder of finished runs. Raises ``ValueError`` for a store of another version."""
+    """A folder of finished runs, or a URL (:func:`crtlib.experiments.roots.root`). Raises
+    ``ValueError`` for a store of another version."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        mark = self.folder / "VERSION"
-        if mark.exists():
-            version = mark.read_text().strip()
+        self.folder = roots.root(folder)
+        try:
+            version = roots.read(self.folder / "VERSION").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            if roots.matching(self.folder, "*.json"):
+                raise ValueError(
+                    f"store={str(folder)!r}: holds JSON files but no VERSION: not a store"
+                ) from None
+        else:
             if version != STORE_VERSION:
                 raise ValueError(
                     f"store={str(folder)!r}: has version {version!r}, this library reads "
                     f"{STORE_VERSION!r}; name another folder or remove this one"
                 )
-        elif self.folder.exists() and any(self.folder.glob("*.json")):
-            raise ValueError(f"store={str(folder)!r}: holds JSON files but no VERSION: not a store")
+
+    @property
+    def note(self) -> str:
+        """What a person must know of where it lies; empty for a folder of this machine."""
+        if roots.is_local(self.folder):
+            return ""
+        return f"private files lie in {self.folder}: their protection is the bucket's"
+
+    def check(self, executor: object) -> None:
+        """Raise ``ValueError`` where the workers of an executor of this name cannot share it."""
+        memory = str(self.folder).startswith("memory:")
+        if memory and isinstance(executor, str) and executor != "threads:":
+            raise ValueError(
+                f"store={str(self.folder)!r}: is the memory of one process; needs executor threads:"
+            )
 
     def path(self, key: str) -> Path:
         """Where the run with this hash is, or will be."""
         return self.folder / f"{key}.json"
 
-    def checkpoint(self, key: str) -> Path:
-        """Where an unfinished run keeps its state."""
-        return self.folder / "unfinished" / f"{key}.pt"
+    @contextlib.contextmanager
+    def at_hand(self, key: str, keep: bool) -> Iterator[tuple[Path, Path | None]]:
+        """Local paths of an unfinished run's state and, with ``keep``, of its trained model.
+
+        Of a store that is no local folder they are staged: what is there is fetched, the state is
+        sent while it changes, and the model when the run has ended."""
+        unfinished = self.folder / "unfinished"
+        if roots.is_local(self.folder):
+            yield unfinished / f"{key}.pt", self.model(key) if keep else None
+            return
+        with roots.staging() as folder:
+            model, state = folder / "model", folder / "unfinished"
+            if keep:
+                roots.fetch(self._model(key), model)
+            with roots.mirrored(state, unfinished, key):
+                yield state / f"{key}.pt", model if keep else None
+                if keep and model.exists():
+                    roots.send(model, self._model(key))
 
     def model(self, key: str) -> Path:
-        """The folder of the trained model (:mod:`crtlib.models.folder`)."""
+        """The folder of the trained model (:mod:`crtlib.models.folder`); of a store that is no
+        local folder, a copy that is there while this process lives."""
+        place = self._model(key)
+        return place if roots.is_local(place) else roots.copy(place)
+
+    def _model(self, key: str) -> Path:
         return self.folder / "models" / key
 
     def failures(self, key: str) -> Path:
@@ -75,9 +114,13 @@ class Store:
 
     def begin(self) -> None:
         """Make it a store, if it is none yet."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (self.folder / "VERSION").exists():
-            files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
+        local = roots.is_local(self.folder)
+        if local:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not roots.exists(self.folder / "VERSION"):
+            roots.write(self.folder / "VERSION", STORE_VERSION + "\n")
+        if not local:
+            return
         leases = [self.lease(path.stem, "") for path in (self.folder / "leases").glob("*.json")]
         if any(lease.living() for lease in leases):
             return
@@ -90,20 +133,20 @@ class Store:
         ``KEY.json.damaged``, so that the run is done again."""
         path = self.path(key)
         try:
-            cell: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            cell: dict[str, Any] = json.loads(roots.read(path))
             whole = cell.pop("sha256") == _digest(cell)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, AttributeError, TypeError):
             whole = False
         if not whole:
-            os.replace(path, path.with_suffix(".json.damaged"))
+            roots.rename(path, path.with_suffix(".json.damaged"))
             return None
         return cell
 
     def damaged(self) -> list[Path]:
         """The files that were set aside because their content and their SHA-256 differ."""
-        return sorted(self.folder.glob("*.json.damaged"))
+        return roots.matching(self.folder, "*.json.damaged")
 
     def has(self, key: str) -> bool:
         """True where the run is finished, with today's measurements."""
@@ -116,13 +159,13 @@ class Store:
         """Record a finished run atomically, and let go of what it kept meanwhile."""
         cell: dict[str, Any] = {"study": study, "provenance": provenance}
         cell |= {"rows": [list(row) for row in rows], "measured": MEASUREMENTS}
-        files.write_text(self.path(key), json.dumps(cell | {"sha256": _digest(cell)}))
+        roots.write(self.path(key), json.dumps(cell | {"sha256": _digest(cell)}))
         self.clean(key)
 
     def clean(self, key: str) -> None:
         """Remove what an unfinished run has left."""
-        for path in (self.folder / "unfinished").glob(f"{key}*"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        for path in roots.matching(self.folder / "unfinished", f"{key}*"):
+            roots.remove(path)
 
     def table(self, keys: Sequence[str]) -> pd.DataFrame:
         """Long table of the runs ``keys``: one row a measurement, study and provenance as

@@ -213,6 +213,8 @@ def _plans(sources: Sequence[str | os.PathLike], how: _Reading) -> list[_Source]
         raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
     plans: list[_Source] = []
     for path in [os.fspath(source) for source in sources]:
+        if "://" in path:
+            raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
         name = path if path.startswith("hub:") else Path(path).absolute().name
         same = sum(plan.name.partition(" (")[0] == name for plan in plans)
         form = readers.form(path) if how.format == "auto" else how.format

@@ -2,19 +2,18 @@
 
 import json
 import os
-import signal
+import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from crtlib.experiments import executors, leases, spine
-from crtlib.experiments.game import GameStudy
+from crtlib.experiments import crt, executors, leases, roots, spine
 from crtlib.experiments.store import Store
 from crtlib.experiments.study import Study, Whole, value
+from crtlib.training import state
 
 BEGUN = []
 
@@ -45,7 +44,7 @@ def swept(studies, store, **options):
 
 
 def failures(store, study):
-    return [json.loads(line) for line in store.failures(study.key).read_text().splitlines()]
+    return [json.loads(line) for line in roots.read(store.failures(study.key)).splitlines()]
 
 
 def test_workers_have_the_environment_of_now_and_their_own_processes(monkeypatch):
@@ -68,8 +67,8 @@ def test_two_sweeps_of_one_store_share_the_work(tmp_path):
     assert not list((tmp_path / "leases").iterdir())
 
 
-def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(tmp_path):
-    store, study = Store(tmp_path), Slow(seed=0)
+def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(place):
+    store, study = Store(place), Slow(seed=0)
     store.begin()
     with ThreadPoolExecutor(1) as other, store.lease(study.key, "alive").held() as ours:
         assert ours
@@ -78,17 +77,17 @@ def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(tmp_path):
         assert not waiting.done() and not BEGUN
         lease = store.lease(study.key, "alive")
         facts = dict(lease.facts())
-        lease.path.write_text(json.dumps({**facts, "pid": 2**22 + 1}))  # no such process
+        roots.write(lease.path, json.dumps({**facts, "pid": 2**22 + 1}))  # no such process
         assert len(waiting.result(60)) == 1
 
 
 @pytest.mark.parametrize(("ago", "taken"), [(0, False), (leases.LASTS + leases.GRACE + 1, True)])
-def test_a_lease_of_another_machine_ends_by_the_clock(tmp_path, ago, taken):
-    theirs, ours = (leases.Lease(tmp_path / "a.json", name) for name in ("theirs", "ours"))
+def test_a_lease_of_another_machine_ends_by_the_clock(place, ago, taken):
+    theirs, ours = (Store(place).lease("a", name) for name in ("theirs", "ours"))
     with theirs.held():
         facts = dict(theirs.facts())
     changed = {**facts, "host": "elsewhere", "until": facts["until"] - ago}
-    theirs.path.write_text(json.dumps(changed))
+    roots.write(theirs.path, json.dumps(changed))
     with ours.held() as free:
         assert free == taken
 
@@ -105,8 +104,8 @@ def test_a_lease_is_renewed_while_the_run_lasts(tmp_path, monkeypatch):
     )
 
 
-def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(tmp_path):
-    store, once, always = Store(tmp_path), Slow(seed=1, fails=1), Slow(seed=2, fails=9)
+def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(place):
+    store, once, always = Store(place), Slow(seed=1, fails=1), Slow(seed=2, fails=9)
     with pytest.raises(spine.UnfinishedError, match="2 of 3 runs are done, 1 failed"):
         swept([Slow(seed=0), once, always], store)
     assert store.has(once.key) and not store.has(always.key)
@@ -177,26 +176,99 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
         pass
 
 
-def test_a_dask_cluster_one_of_whose_workers_is_killed(tmp_path):
+CRT = crt.CrtStudy(
+    method="crt", model="lstm", gamma=0.5, seed=0, dialogues=20, heldout=10, epochs=2,
+    embedding=16, hidden=16, canaries=2, copies=2,
+)  # fmt: skip
+
+
+def _watched():
+    """What workers of the test are told: a function here would have to be imported there."""
+
+    def begin():
+        """States are sent at once; how far each run was is told."""
+        from distributed import get_worker
+
+        honest = state.Checkpoint.restore
+
+        def restore(self, *args):
+            done = honest(self, *args)
+            facts = {"key": self.path.stem, "pid": os.getpid(), "phases": done}
+            get_worker().log_event("begun", facts)
+            return done
+
+        roots.SENT = 0.05
+        state.Checkpoint.restore = restore
+
+    def hold():
+        """After an epoch this worker stays where it is."""
+        epochs, honest = [], crt.utility
+
+        def utility(*args, **options):
+            epochs.append(1)
+            return honest(*args, **options) if len(epochs) < 2 else time.sleep(600)
+
+        crt.utility = utility
+
+    return begin, hold
+
+
+@pytest.fixture
+def cluster(bucket, tmp_path):
+    """The client of a scheduler, and two workers: processes that have no folder in common, and may
+    read the bucket."""
     distributed = pytest.importorskip("distributed")
-    game = GameStudy(seed=0, candidates=4, others=8, steps=1, batch_size=6.0)
-    games = [replace(game, seed=k) for k in range(12)]
-    store = Store(tmp_path)
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
-        victim = next(iter(client.run(os.getpid).values()))
+    options = {"n_workers": 0, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address]
+        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
+        workers = []
+        for name in "ab":
+            (tmp_path / name).mkdir()
+            ours = {"TMPDIR": str(tmp_path / name), "PYTHONPATH": os.pathsep.join(sys.path)}
+            about = {"cwd": tmp_path / name, "env": {**os.environ, **ours}}
+            workers.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, **about))
+        try:
+            client.wait_for_workers(2, timeout=120)
+            yield client, workers
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
-        def kill():
-            while len(list(tmp_path.glob("*.json"))) < 2:
-                time.sleep(0.01)
-            os.kill(victim, signal.SIGKILL)
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        address = cluster.scheduler_address.removeprefix("tcp:")
-        table = spine.sweep(games, store, executor=f"dask:{address}", progress=False)
-        killer.join()
-    assert table.seed.nunique() == 12
-    alone = swept(games[:2], Store(tmp_path / "alone"))
-    same = table[table.run.isin(alone.run)]
-    assert same.value.tolist() == alone.value.tolist()
+def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
+    cluster, bucket, tmp_path
+):
+    """Its run goes on from its checkpoint on the other one, and the rows are the same."""
+    (client, (victim, _)), (begin, hold) = cluster, _watched()
+    runs, store = [CRT, replace(CRT, seed=1)], Store(bucket)
+
+    def begun(**facts):
+        told = [event for _, event in client.get_events("begun")]
+        return [event for event in told if facts.items() <= event.items()]
+
+    def kill():
+        """The victim, when the state of its run is in the bucket."""
+        for _ in range(6000):
+            keys = [event["key"] for event in begun(pid=victim.pid)]
+            if any(roots.exists(store.folder / "unfinished" / f"{key}.pt") for key in keys):
+                victim.kill()
+                return keys[0]
+            time.sleep(0.05)
+        raise TimeoutError
+
+    client.run(begin)
+    client.run(hold, workers=[w for w, pid in client.run(os.getpid).items() if pid == victim.pid])
+    with ThreadPoolExecutor(1) as killer:
+        killed = killer.submit(kill)
+        address = client.scheduler.address.removeprefix("tcp:")
+        table = spine.sweep(runs, store, executor=f"dask:{address}", progress=False)
+    first, *_, last = begun(key=killed.result())
+    assert first["pid"] == victim.pid != last["pid"]
+    assert first["phases"] == 0 < last["phases"]
+    facts = ["run", "metric", "epoch", "item", "value"]
+    assert table[facts].equals(swept(runs, Store(tmp_path / "alone"))[facts])
+    assert all((store.model(key) / "run.json").exists() for key in table.run.unique())
+    left = [roots.matching(store.folder / name, "*") for name in ("unfinished", "leases")]
+    assert left == [[], []]

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from crtlib.experiments import roots
 from crtlib.experiments.schema import Named, Settings
 from crtlib.experiments.value import Count, Word, value
 from crtlib.screening import by_name
@@ -71,6 +72,7 @@ Device = Annotated[
         lambda name: bool(_DEVICE.fullmatch(name)),
     ),
 ]
+StoreName = Annotated[Word, AfterValidator(roots.check)]
 Accountant = Literal["pld", "rdp", "prv", "autodp"]
 Dialogues = Annotated[int, Field(ge=10)]
 Corpora = Annotated[tuple[CorpusName, ...], Field(min_length=1)]
@@ -80,7 +82,7 @@ Corpora = Annotated[tuple[CorpusName, ...], Field(min_length=1)]
 class Runs(Settings):
     """Settings of a chapter or sweep that trains."""
 
-    store: Word = Field("store", description="folder of finished runs")
+    store: StoreName = Field("store", description="folder of finished runs")
     workers: Count = Field(2, description="processes at a time")
     device: Device = Field("auto", description="where to train; auto: CUDA where it is found")
 
