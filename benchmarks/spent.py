@@ -31,11 +31,13 @@ def spent(command: list[str]) -> dict:
     if ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, 1, 0, 0, 0):
         sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
     start = time.perf_counter()
-    status = subprocess.Popen(command).wait()
-    wall = time.perf_counter() - start
+    child, status, wall = subprocess.Popen(command), 0, 0.0
     with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
+        while True:  # orphans at once: to others, who look for them, one that waits seems alive
+            pid, ended = os.wait()
+            if pid == child.pid:
+                status, wall = os.waitstatus_to_exitcode(ended), time.perf_counter() - start
+                child.returncode = status
     whole = time.perf_counter() - start
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu, cores = usage.ru_utime + usage.ru_stime, os.cpu_count() or 1
