@@ -69,8 +69,8 @@ def steps_of(
     ``function`` takes a :class:`Number` of each and returns what it becomes, None where it stays.
     What changes overlaps with nothing else at one time.
     """
-    ours = all(t.dtype == torch.float32 and t.is_cpu for t in (*tensors, add.into, add.matrix))
     rows = (*tensors, add.into, add.of)
+    ours = all(t.dtype == torch.float32 and t.is_cpu for t in (*rows, add.matrix))
     if not ours or any(t.stride(2) != 1 for t in rows) or 1 not in add.matrix.stride():
         return None
     size = min(t.shape[2] for t in tensors)

@@ -255,7 +255,7 @@ class Gru(Recurrent):
         out[0] = 0 if state is None else state[0]
         recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
         bias = self.bias_h.expand_as(gates)
-        from_h = bias[0].clone()  # of one step, which leaves it as it found it
+        from_h = self.bias_h.repeat(len(x), 1)  # of one step, which leaves it as it found it
         parts = gates, from_h.expand_as(gates), bias, recurrent, out[:-1], out[1:]
         by_operators = functools.partial(_gru_by_operators, gates, from_h, bias, recurrent, out)
         product = Product(from_h.expand_as(gates), out[:-1], self.weight_h.T.contiguous())
@@ -328,6 +328,8 @@ def _recur(
     backwards: bool = False,
 ) -> None:
     """All steps, as :func:`crtlib.models.compiled.steps_of` says, or ``by_operators``."""
+    if not parts[0].numel():  # no text, or no step
+        return
     if steps := steps_of(function, *parts, add=add, backwards=backwards):
         steps()
         return

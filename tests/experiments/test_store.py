@@ -108,7 +108,7 @@ def test_a_model_that_nobody_changed_is_not_sent_again(elsewhere, monkeypatch):
         assert (model / "weights").read_text() == "whole"
 
 
-@pytest.mark.parametrize("name", ["../x", "/tmp/x"])
+@pytest.mark.parametrize("name", ["../x", "/x"])
 def test_a_model_of_a_bucket_cannot_write_elsewhere(elsewhere, name):
     roots.write(elsewhere.folder / "models" / "abc" / roots.WHOLE, f'{{"{name}": "0"}}')
     assert not elsewhere.model("abc").exists()

@@ -168,3 +168,16 @@ def test_without_llvmlite_torch_s_operators_do_it(monkeypatch):
     compiled._compiled.cache_clear()
     theirs = with_operators(monkeypatch, "lstm", 3, 7, 21, 2)
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 5, 3)])
+def test_no_text_and_no_step_are_nothing_to_do(kind, shape, compiles, monkeypatch):
+    if not compiles:
+        monkeypatch.setattr(recurrent, "steps_of", lambda *_, **__: None)
+    layer, x = kind(3, 4), torch.zeros(shape, requires_grad=True)
+    out = layer(x)
+    out.sum().backward()
+    assert out.shape == (*shape[:2], 4) and x.grad.shape == shape
+    assert all(not p.grad.any() for p in layer.parameters())
