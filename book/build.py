@@ -26,6 +26,10 @@ import yaml
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book"))
+
+import teaching  # noqa: E402  (book/teaching.py, a script's neighbour)
+
 PUBLISHED = ROOT / "book" / "chapters"
 REMOTE = re.compile(
     r"""<script[^>]+src=["']?(?:https?:)?//[^"'>]+|<link[^>]+href=["']?(?:https?:)?//[^"'>]+\.css"""
@@ -253,6 +257,8 @@ def main() -> None:
         execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED, arguments.only)
     else:
         done = build(arguments.profile)
+    if done == PUBLISHED:  # the lecturers' pages quote the chapters' summaries
+        teaching.write()
     print(f"{done}\n{time.perf_counter() - start:.0f} seconds")
 
 

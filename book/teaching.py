@@ -193,7 +193,14 @@ def pages() -> dict[Path, str]:
     }
 
 
-if __name__ == "__main__":
-    for path, text in pages().items():
+def write() -> list[Path]:
+    """Write every page; returns their paths."""
+    written = pages()
+    for path, text in written.items():
         path.write_text(text, encoding="utf-8")
+    return list(written)
+
+
+if __name__ == "__main__":
+    for path in write():
         print(path.relative_to(BOOK))
