@@ -113,8 +113,9 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 class Outer:
     """A matrix's gradient of each example as a sum over positions of outer products.
 
-    ``rows`` (b, T, R) and ``columns`` (b, T, C) for a parameter (R, C). If ``bias`` (R,) is given,
-    column C belongs to it, and zeros may follow. ``span``: the examples that it holds (all).
+    ``rows`` (b, T, R) and ``columns`` (b, T, C) for a parameter (R, C). ``bias``: one of shape (R,)
+    that ``rows`` give a gradient to, and its column (b, T, 1). ``span``: the examples that it holds
+    (all).
     """
 
     def __init__(
@@ -123,20 +124,21 @@ class Outer:
         rows: Tensor,
         columns: Tensor,
         *,
-        bias: nn.Parameter | None = None,
+        bias: tuple[nn.Parameter, Tensor] | None = None,
         span: slice = ALL,
     ) -> None:
-        self.parameter, self.bias, self.span = parameter, bias, span
+        self.parameter, self.bias, self.span = parameter, None, span
         self.rows = summable(rows)
         self.columns = columns.to(self.rows.dtype)
+        if bias is not None:
+            self.bias, self.column = bias[0], bias[1].to(self.rows.dtype)
 
     def square(self) -> Tensor:
         """Squared norm of each example's gradient, with the bias: the ghost norm."""
-        return _dot(_matmul(self.rows, self.rows.mT), _matmul(self.columns, self.columns.mT))
-
-    def matrix_columns(self) -> Tensor:
-        """``columns`` without those of the bias and the zeros."""
-        return self.columns[..., : self.parameter.shape[1]]
+        gram = _matmul(self.columns, self.columns.mT)
+        if self.bias is not None:
+            gram += _matmul(self.column, self.column.mT)
+        return _dot(_matmul(self.rows, self.rows.mT), gram)
 
     def leave_out(self, examples: Tensor) -> None:
         """Make the gradients of these examples zero, (B,) bool."""
@@ -145,25 +147,26 @@ class Outer:
 
     def add(self, factors: Tensor | None) -> None:
         """Add the sum over examples, each times its factor, to ``.grad``."""
-        rows, columns = self.rows, self.columns
-        pairs = [(rows, columns)]
         if factors is not None:
             factors = factors[self.span, None, None]
+        self._add(gradient(self.parameter), self.columns, factors)
+        if self.bias is not None:
+            self._add(gradient(self.bias)[:, None], self.column, factors)
+
+    def _add(self, grad: Tensor, columns: Tensor, factors: Tensor | None) -> None:
+        rows = self.rows
+        pairs = [(rows, columns)]
+        if factors is not None:
             if rows.shape[2] < columns.shape[2]:  # scale the narrower
                 pairs = [(part, columns) for part in _parts(rows * factors, rows.dtype)]
             else:
                 pairs = [(rows, part) for part in _parts(columns * factors, rows.dtype)]
-        grad = gradient(self.parameter)
         for rows, columns in pairs:
             rows, columns = rows.flatten(0, 1).mT, columns.flatten(0, 1)
-            if self.bias is None and rows.dtype == grad.dtype:
+            if rows.dtype == grad.dtype:
                 grad.addmm_(rows, columns)
-                continue
-            same = rows.dtype == grad.dtype
-            product = rows @ columns if same else _matmul(rows[None], columns[None])[0]
-            if self.bias is not None:
-                gradient(self.bias).add_(product[:, grad.shape[1]])
-            grad.add_(product[:, : grad.shape[1]])
+            else:
+                grad.add_(_matmul(rows[None], columns[None])[0])
 
 
 def _parts(x: Tensor, dtype: torch.dtype) -> list[Tensor]:
@@ -244,9 +247,8 @@ def cross(a: Entry, b: Entry) -> Tensor:
     if isinstance(a, Lookup) and isinstance(b, Outer):
         ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
         picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
-        columns = b.matrix_columns()
         # In the wider of both types: grads rounded would not be those that are added.
-        return _dot(_matmul(columns.to(grads.dtype), grads.mT), picked)
+        return _dot(_matmul(b.columns.to(grads.dtype), grads.mT), picked)
     if isinstance(a, Lookup) and isinstance(b, Lookup):
         same = a.ids[:, :, None] == b.ids[:, None, :]
         return _dot(_matmul(a.grads, b.grads.mT), same)

@@ -220,12 +220,9 @@ def _head_and_loss(
     Returns the losses (B,) and the gradient (B, T, d) of ``h``; ``enter`` is given the head's
     entries of the book, while their block is in the cache. ``keep``: they outlive the next block.
     """
-    matrix = weight = head.weight.detach().to(low or head.weight.dtype)
-    width, dtype = weight.shape[1], batch.weights.dtype
-    if head.bias is not None:
-        # The bias is one more column, of ones; zeros fill up to a width that products like.
-        spare = weight.new_zeros(len(weight), -(width + 1) % 16)
-        weight = torch.cat([weight, head.bias.detach().to(weight.dtype)[:, None], spare], 1)
+    weight = head.weight.detach().to(low or head.weight.dtype)
+    bias = None if head.bias is None else head.bias.detach().to(weight.dtype)
+    dtype = batch.weights.dtype
     losses = torch.zeros(len(h), dtype=dtype, device=h.device)
     d_h = torch.zeros_like(h)
     learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
@@ -238,39 +235,41 @@ def _head_and_loss(
     store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), summable(weight[:0]))
     for rows, size in zip(blocks, sizes, strict=True):
         time = batch.extents[rows.start]
-        x = weight.new_zeros(size, weight.shape[1])
-        x[:, :width] = h[rows, :time].flatten(0, 1)
-        if head.bias is not None:
-            x[:, width] = 1
+        x = h[rows, :time].flatten(0, 1).to(weight.dtype)
         w, targets = batch.weights[rows, :time].flatten(), batch.targets[rows, :time].flatten()
         out, store = store[:size], store[size:] if keep else store
-        nll, d = _softmax(x, weight, targets, head.softcap, dtype, out)
+        nll, d = _softmax(x, weight, bias, targets, head.softcap, dtype, out)
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits is w * d; w goes to the narrow side.
         w = w[:, None].to(x.dtype)
-        parts = (d.to(matrix.dtype) @ matrix, d, x.mul_(w))
-        of_h, d, x = (part.unflatten(0, (-1, time)) for part in parts)
-        torch.mul(of_h, w.view(-1, time, 1), out=d_h[rows, :time])
+        parts = (d.to(weight.dtype) @ weight, d, x * w, w)
+        of_h, d, x, w = (part.unflatten(0, (-1, time)) for part in parts)
+        torch.mul(of_h, w, out=d_h[rows, :time])
         match learns:
             case (None, None):
                 pass
             case (None, nn.Parameter() as p):
-                enter(Whole(p, torch.bmm(d.mT, x[..., width, None])[..., 0], span=rows))
+                enter(Whole(p, torch.bmm(d.mT, w.to(d.dtype))[..., 0], span=rows))
             case (nn.Parameter() as p, q):
-                enter(Outer(p, d, x if q is not None else x[..., :width], bias=q, span=rows))
+                enter(Outer(p, d, x, bias=None if q is None else (q, w), span=rows))
     return losses, d_h
 
 
 def _softmax(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     targets: Tensor,
     softcap: float | None,
     dtype: torch.dtype,
     out: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy of each row (N,) in ``dtype``; its gradient by logits (N, V), in ``out``."""
-    z = torch.mm(x, weight.T, out=out if out.dtype == x.dtype else None)
+    into = out if out.dtype == x.dtype else None
+    if bias is None:
+        z = torch.mm(x, weight.T, out=into)
+    else:
+        z = torch.addmm(bias, x, weight.T, out=into)
     if softcap is not None:
         z.div_(softcap).tanh_().mul_(softcap)
     slope = None if softcap is None else 1 - (z / softcap).square_()
@@ -285,7 +284,9 @@ def _softmax(
         nll = -chosen.log()[:, 0]
         rare = (chosen[:, 0] < 1e-30).nonzero()[:, 0]
         if len(rare):  # log p of a p that underflows
-            z = x[rare].to(dtype) @ weight.to(dtype).T
+            z = F.linear(
+                x[rare].to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+            )
             z = z if softcap is None else (z / softcap).tanh() * softcap
             nll[rare] = F.cross_entropy(z, targets[rare], reduction="none")
     p.scatter_add_(1, column, p.new_full((), -1.0).expand_as(column))

@@ -37,7 +37,7 @@ class Examples:
     weights: Tensor  # (B, T) weight of each target in its example's loss
     lengths: Tensor  # (B,) inputs that are not padding
     extents: list[int]  # lengths, on the host
-    order: Tensor  # (B,) the place of each example in the caller's batch
+    order: Tensor | None  # (B,) the place of each example in the caller's batch, if they moved
 
     @staticmethod
     def make(
@@ -61,13 +61,20 @@ class Examples:
         for p in trainable(model).values():
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
+        if targets is None and not interface.is_causal(model):
+            raise ValueError("targets=None: must be given for a masked language model")
+        kind = torch.promote_types(interface.head(model).weight.dtype, torch.float32)
+        time, sizes = tokens.shape[1] - 1, lengths.tolist()
+        if targets is None and time > 0 and sizes == len(sizes) * [time + 1]:  # blocks of a text
+            share = 1 / time if reduction == "mean" else 1
+            weights = tokens.new_full((len(sizes), time), share, dtype=kind)
+            extents, lengths = len(sizes) * [time], sent(lengths - 1, tokens.device)
+            return Examples(tokens[:, :-1], tokens[:, 1:], weights, lengths, extents, None)
         lengths, order = lengths.cpu().sort(descending=True, stable=True)
         order = sent(order, tokens.device)
         tokens = tokens[order]
         masked = targets is not None
         if targets is None:
-            if not interface.is_causal(model):
-                raise ValueError("targets=None: must be given for a masked language model")
             lengths = (lengths - 1).clamp_min(0)
             inputs, targets = tokens[:, :-1], tokens[:, 1:]
         else:
@@ -83,7 +90,7 @@ class Examples:
         )
         real = torch.arange(width, device=tokens.device) < lengths[:, None]
         counted = real & (targets != IGNORED) if masked else real
-        weights = counted.to(torch.promote_types(interface.head(model).weight.dtype, torch.float32))
+        weights = counted.to(kind)
         if reduction == "mean":
             weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
         inputs, targets = inputs * real, targets * counted
@@ -93,5 +100,7 @@ class Examples:
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""
+        if self.order is None:
+            return values
         back = self.order.argsort()
         return tuple(x[back] for x in values)

@@ -4,6 +4,7 @@ import copy
 import itertools
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -164,6 +165,22 @@ def test_microbatches_add_up_to_the_batch(name):
     norms, grads = grads_of(model, run)
     torch.testing.assert_close(norms, whole.norms)
     assert distance(grads, expected) < 1e-6
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", ["lstm", "gpt2-tied"])
+def test_blocks_of_one_length_give_what_padded_ones_give(name, reduction):
+    model = model_of(name)
+    tokens, lengths = batch_of(model)["tokens"][:3:2, :12], torch.tensor([12, 12])
+    padded = torch.cat([tokens, torch.full((2, 1), 10**6)], 1)
+    for run in (partial(clipping.clipped_sum, clip_norm=0.1), clipping.plain_sum):
+        results = [
+            grads_of(model, lambda m: run(m, rows, lengths, reduction=reduction))  # noqa: B023
+            for rows in (tokens, padded)
+        ]
+        (got, grads), (expected, reference) = results
+        torch.testing.assert_close(got, expected)
+        assert distance(grads, reference) < 1e-6
 
 
 def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
