@@ -10,8 +10,10 @@ process for each engine, over what it held before the model was built.
 Engines: ``natural`` (``nn.LSTM``, or transformers' GPT-2 with the activation in one piece, and
 ``F.cross_entropy``), ``natural-chunked`` (the same, head and loss in pieces of examples, as one
 writes it who watches memory), ``natural-bf16`` (``natural`` under autocast), ``kernels`` (ours
-without privacy), ``ours``, and Opacus' two modes: ``hooks`` keeps every example's gradient,
-``ghost`` runs two backward passes and refuses tied weights, so there the GPT-2 models are untied.
+without privacy), ``ours`` (noise of a secret key, as ``crtlib train`` draws it), ``ours-seeded``
+(noise that repeats, as the sweeps draw it), and Opacus' two modes: ``hooks`` keeps every example's
+gradient, ``ghost`` runs two backward passes and refuses tied weights, so there the GPT-2 models are
+untied.
 Those that end in ``-malloc`` take turns in a fresh process whose allocator keeps what is freed;
 their ratio is over ``natural`` in another fresh one. ``over_best`` is over the faster one of
 ``natural`` and ``natural-chunked`` of the same process and round. ``share`` is that of the
@@ -45,12 +47,13 @@ from torch import Tensor, nn
 
 from crtlib import files
 from crtlib.experiments.spine import MALLOC
-from crtlib.models import compiled, interface
+from crtlib.machine import software
+from crtlib.models import interface
 from crtlib.models.build import build
 from crtlib.models.recurrent import Lstm
 from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping
-from crtlib.training.noise import add_noise
+from crtlib.training.noise import SECURE, add_noise
 
 MODELS = {  # shape, tokens of an example, examples
     "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
@@ -65,7 +68,8 @@ MODELS = {  # shape, tokens of an example, examples
     ),
 }
 ENGINES = (
-    "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "opacus-hooks", "opacus-ghost",
+    "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "ours-seeded", "opacus-hooks",
+    "opacus-ghost",
 )  # fmt: skip
 KEPT = ("natural", "natural-chunked", "kernels", "ours")
 """What also runs where the allocator keeps what is freed."""
@@ -116,20 +120,20 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     low = low or engine == "natural-bf16"
     mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
 
-    if engine in ("kernels", "ours"):
-        model = build(spec, seed=0).to(device)
+    if engine in ("kernels", "ours", "ours-seeded"):
+        model, private = build(spec, seed=0).to(device), engine != "kernels"
         sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
         def step() -> None:
             sgd.zero_grad()
             with mixed:
-                if engine == "ours":
+                if private:
                     clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
                 else:
                     clipping.plain_sum(model, tokens, lengths)
-            if engine == "ours":
-                parameters = list(model.parameters())
-                add_noise(parameters, std=NOISE * CLIP_NORM, generator=noise)
+            if private:
+                random = noise if engine == "ours-seeded" else SECURE
+                add_noise(list(model.parameters()), std=NOISE * CLIP_NORM, generator=random)
             sgd.step()
 
         return step
@@ -408,7 +412,7 @@ def main() -> None:
     if args.json:
         packages = ("torch", "transformers", "opacus", "numpy")
         versions = {p: importlib.metadata.version(p) for p in packages}
-        versions |= {"python": platform.python_version(), **compiled.software()}
+        versions |= {"python": platform.python_version(), **software()}
         table = {"machine": where, "versions": versions, "rows": rows}
         files.write_text(args.json, json.dumps(table, indent=1) + "\n")
 

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 import crtlib
-from crtlib import files, outputs
+from crtlib import files, machine, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
@@ -35,7 +35,6 @@ from crtlib.accounting.odometer import UNITS
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
-from crtlib.models import compiled
 from crtlib.models.build import fingerprint
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder, screened
@@ -239,7 +238,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "key": key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
-                     "torch": torch.__version__, **compiled.software()},
+                     "torch": torch.__version__, **machine.software()},
         "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},

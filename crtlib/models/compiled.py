@@ -23,17 +23,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import importlib.metadata
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from crtlib import machine
 
 Elementwise = Callable[..., Sequence[Any]]
 FLAGS = ("contract",)  # a product and a sum may be one instruction; all else is as IEEE 754 has it
@@ -91,20 +91,16 @@ def steps_of(
     return functools.partial(call, table, _arguments(add), batch, size, time, *order)
 
 
-def software() -> dict[str, str]:
-    """The package that compiles and its version, if it is there: for records of a run."""
-    there = find_spec("llvmlite") is not None
-    return {"llvmlite": importlib.metadata.version("llvmlite")} if there else {}
-
-
 class Number:
-    """A float32 of the function that is being compiled; the methods of tensors that it needs."""
+    """A float32 of the function that is being compiled, or a vector of them; the methods of tensors
+    that it needs."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
 
     def _by(self, operation: str, *others: Number | float) -> Number:
-        values = [x.value if isinstance(x, Number) else self.value.type(x) for x in others]
+        kind = self.value.type
+        values = [x.value if isinstance(x, Number) else machine.constant(kind, x) for x in others]
         return Number(self.builder, getattr(self.builder, operation)(*values, flags=FLAGS))
 
     def __add__(self, other: Number | float) -> Number:
@@ -171,23 +167,23 @@ def _compiled(function: Elementwise, count: int) -> Callable[..., object] | None
     """``call(table, product, batch, size, times, first, by)``, for times first, first + by, ...;
     the table has address and strides in bytes, by time and by row, of each of ``count`` operands,
     ``product`` is of :func:`_arguments`."""
-    if find_spec("llvmlite") is None:
+    if not machine.compiles():
         return None
     from llvmlite import ir
 
     module, long = ir.Module(), ir.IntType(64)
     row, product = _row(module, function, count), _product(module)
     pointer = long.as_pointer()
-    steps, builder = _function(module, "steps", [pointer, pointer, *[long] * 5])
+    steps, builder = machine.routine(module, "steps", [pointer, pointer, *[long] * 5])
     table, arguments, batch, size, times, first, by = steps.args
 
     def at(index: int) -> Any:
         return builder.load(builder.gep(table, [long(index)]))
 
-    with _loop(builder, times) as k:
+    with machine.loop(builder, times) as k:
         time = builder.add(first, builder.mul(k, by))
         builder.call(product, [arguments, time])
-        with _loop(builder, batch) as b:
+        with machine.loop(builder, batch) as b:
             places = []
             for n in range(count):
                 place = builder.add(at(3 * n), builder.mul(time, at(3 * n + 1)))
@@ -195,7 +191,7 @@ def _compiled(function: Elementwise, count: int) -> Callable[..., object] | None
                 places.append(builder.inttoptr(place, row.args[n].type))
             builder.call(row, [*places, size])
     builder.ret_void()
-    engine = _engine(module)
+    engine = machine.engine(module)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)(
         engine.get_function_address("steps")
     )
@@ -252,7 +248,7 @@ def _product(module: Any) -> Any:
     from llvmlite import ir
 
     long, byte = ir.IntType(64), ir.IntType(8).as_pointer()
-    product, builder = _function(module, "product", [long.as_pointer(), long])
+    product, builder = machine.routine(module, "product", [long.as_pointer(), long])
     arguments, time = product.args
     values = [builder.load(builder.gep(arguments, [long(i)])) for i in range(16)]
     *addresses, of_step, into_step, times = values
@@ -273,12 +269,12 @@ def _row(module: Any, function: Elementwise, count: int) -> Any:
     from llvmlite import ir
 
     number = ir.FloatType()
-    row, builder = _function(module, "row", [number.as_pointer()] * count + [ir.IntType(64)])
+    row, builder = machine.routine(module, "row", [number.as_pointer()] * count + [ir.IntType(64)])
     *pointers, size = row.args
     row.linkage = "internal"
     for pointer in pointers:
         pointer.add_attribute("noalias")
-    with _loop(builder, size) as column:
+    with machine.loop(builder, size) as column:
         places = [builder.gep(pointer, [column]) for pointer in pointers]
         before = [Number(builder, builder.load(place)) for place in places]
         for place, after in zip(places, function(*before), strict=True):
@@ -286,45 +282,3 @@ def _row(module: Any, function: Elementwise, count: int) -> Any:
                 builder.store(after.value, place)
     builder.ret_void()
     return row
-
-
-def _function(module: Any, name: str, types: list[Any]) -> tuple[Any, Any]:
-    """One without a result, and what builds it."""
-    from llvmlite import ir
-
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
-    return function, ir.IRBuilder(function.append_basic_block())
-
-
-@contextlib.contextmanager
-def _loop(builder: Any, times: Any) -> Iterator[Any]:
-    """What is built inside is done for each integer below ``times``."""
-    before, zero = builder.block, times.type(0)
-    body, after = builder.append_basic_block(), builder.append_basic_block()
-    builder.cbranch(builder.icmp_signed("<", zero, times), body, after)
-    builder.position_at_end(body)
-    i = builder.phi(times.type)
-    i.add_incoming(zero, before)
-    yield i
-    following = builder.add(i, times.type(1))
-    i.add_incoming(following, builder.block)
-    builder.cbranch(builder.icmp_signed("<", following, times), body, after)
-    builder.position_at_end(after)
-
-
-def _engine(module: Any) -> Any:
-    """Machine code of a module, for this machine."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(llvm.get_host_cpu_name(), features, opt=3, jit=True)
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    parsed = llvm.parse_assembly(str(module))
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
-    passes.getModulePassManager().run(parsed, passes)
-    engine = llvm.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    return engine

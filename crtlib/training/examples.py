@@ -64,39 +64,10 @@ class Examples:
         if targets is None and not interface.is_causal(model):
             raise ValueError("targets=None: must be given for a masked language model")
         kind = torch.promote_types(interface.head(model).weight.dtype, torch.float32)
-        time, sizes = tokens.shape[1] - 1, lengths.tolist()
-        if targets is None and time > 0 and sizes == len(sizes) * [time + 1]:  # blocks of a text
-            share = 1 / time if reduction == "mean" else 1
-            weights = tokens.new_full((len(sizes), time), share, dtype=kind)
-            extents, lengths = len(sizes) * [time], sent(lengths - 1, tokens.device)
-            return Examples(tokens[:, :-1], tokens[:, 1:], weights, lengths, extents, None)
-        lengths, order = lengths.cpu().sort(descending=True, stable=True)
-        order = sent(order, tokens.device)
-        tokens = tokens[order]
-        masked = targets is not None
-        if targets is None:
-            lengths = (lengths - 1).clamp_min(0)
-            inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        else:
-            inputs, targets = tokens, targets[order]
-        extents = lengths.tolist()
-        if extents and extents[0] > inputs.shape[1]:
-            raise ValueError(f"lengths up to {extents[0]}: must be at most the width of tokens")
-        width = extents[0] if extents else 0
-        inputs, targets, lengths = (
-            inputs[:, :width],
-            targets[:, :width],
-            sent(lengths, tokens.device),
-        )
-        real = torch.arange(width, device=tokens.device) < lengths[:, None]
-        counted = real & (targets != IGNORED) if masked else real
-        weights = counted.to(kind)
-        if reduction == "mean":
-            weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
-        inputs, targets = inputs * real, targets * counted
-        if width == 0:  # no example has a target: nothing to learn, and nothing to run
-            return Examples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
-        return Examples(inputs, targets, weights, lengths, extents, order)
+        sizes = lengths.tolist()
+        if targets is None and sizes and sizes == len(sizes) * [tokens.shape[1]] and sizes[0] > 1:
+            return _blocks(tokens, lengths, kind, reduction)
+        return _sorted(tokens, lengths.cpu(), targets, kind, reduction)
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""
@@ -104,3 +75,46 @@ class Examples:
             return values
         back = self.order.argsort()
         return tuple(x[back] for x in values)
+
+
+def _blocks(tokens: Tensor, lengths: Tensor, kind: torch.dtype, reduction: Reduction) -> Examples:
+    """All of one length, as of a text cut into blocks: nothing moves and nothing is padding."""
+    batch, time = len(tokens), tokens.shape[1] - 1
+    share = 1 / time if reduction == "mean" else 1
+    weights = torch.full((batch, time), share, dtype=kind, device=tokens.device)
+    lengths = sent(lengths - 1, tokens.device)
+    return Examples(tokens[:, :-1], tokens[:, 1:], weights, lengths, batch * [time], None)
+
+
+def _sorted(
+    tokens: Tensor,
+    lengths: Tensor,
+    targets: Tensor | None,
+    kind: torch.dtype,
+    reduction: Reduction,
+) -> Examples:
+    """``lengths`` are on the host."""
+    lengths, order = lengths.sort(descending=True, stable=True)
+    order = sent(order, tokens.device)
+    tokens = tokens[order]
+    masked = targets is not None
+    if targets is None:
+        lengths = (lengths - 1).clamp_min(0)
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    else:
+        inputs, targets = tokens, targets[order]
+    extents = lengths.tolist()
+    width = extents[0] if extents else 0
+    if width > inputs.shape[1]:
+        raise ValueError(f"lengths up to {width}: must be at most the width of tokens")
+    inputs, targets = inputs[:, :width], targets[:, :width]
+    lengths = sent(lengths, tokens.device)
+    real = torch.arange(width, device=tokens.device) < lengths[:, None]
+    counted = real & (targets != IGNORED) if masked else real
+    weights = counted.to(kind)
+    if reduction == "mean":
+        weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
+    inputs, targets = inputs * real, targets * counted
+    if width == 0:  # no example has a target: nothing to learn, and nothing to run
+        return Examples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
+    return Examples(inputs, targets, weights, lengths, extents, order)

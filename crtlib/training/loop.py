@@ -83,9 +83,10 @@ def train(
     Poisson draws and noise have generators of their own. By default they follow from ``seed``, so
     a run can be repeated: right for experiments, WRONG for a release, because who knows the seed
     knows the batches and can subtract the noise. ``secure=True`` takes both from the operating
-    system's cryptographic generator. A phase that was cut short is then run again with fresh draws,
-    and as somebody may have seen what the first ones led to, with a ``checkpoint`` its event is
-    counted each time that it begins: ``Run.events`` can hold more than the schedule.
+    system's cryptographic generator, of noise a key for each step. A phase that was cut short is
+    then run again with fresh draws, and as somebody may have seen what the first ones led to, with
+    a ``checkpoint`` its event is counted each time that it begins: ``Run.events`` can hold more
+    than the schedule.
 
     ``on_epoch(epoch, model)`` is called after the last phase of each epoch and returns what it
     measured, on data of its own: the loss on private points is itself private and is not kept.

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crtlib import machine
+from crtlib.training import chacha
 from crtlib.training.bookkeeping import gradient
-from crtlib.training.devices import near, sent
+from crtlib.training.devices import near
 
 # --------------------------------------------------------------------------- noise
 SECURE: Final = "secure"
@@ -32,9 +34,10 @@ def add_noise(
 ) -> None:
     """Add independent ``N(0, std^2)`` to every number of ``.grad`` (zeros where it is ``None``).
 
-    ``generator`` is the noise's own, apart from data order and initialisation. ``"secure"`` draws
-    from the operating system's cryptographic generator, slower and not reproducible: a
-    ``torch.Generator`` is a Mersenne twister, whose output can be predicted from enough of it.
+    ``generator`` is the noise's own, apart from data order and initialisation. ``"secure"`` draws a
+    key from the operating system's cryptographic generator, and the noise from that key
+    (:mod:`crtlib.training.chacha`), not reproducible: a ``torch.Generator`` is a Mersenne twister,
+    whose output can be predicted from enough of it.
     """
     if not (std >= 0 and math.isfinite(std)):
         raise ValueError(f"std={std}: must be finite and not negative")
@@ -43,27 +46,44 @@ def add_noise(
             p.grad = torch.zeros_like(p)
     if std == 0:
         return
-    if not all(map(near, parameters)):  # few kernels, for as much memory as the gradient takes
-        grads = [gradient(p) for p in parameters]
-        torch._foreach_add_(grads, [normals(grad, generator) for grad in grads], alpha=std)
+    grads, draw = [gradient(p) for p in parameters], _source(generator)
+    if all(map(near, grads)):
+        for grad in grads:
+            for piece in grad.view(-1).split(2**16):  # it stays in the cache
+                piece.add_(draw(piece), alpha=std)
         return
-    for p in parameters:
-        for piece in gradient(p).view(-1).split(2**16):  # it stays in the cache
-            piece.add_(normals(piece, generator), alpha=std)
+    # Few kernels, for as much memory as the gradient takes.
+    if isinstance(generator, str):
+        sizes = [grad.numel() for grad in grads]
+        drawn = draw(grads[0].new_empty(sum(sizes))).split(sizes)
+        numbers = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
+    else:
+        numbers = [draw(grad) for grad in grads]
+    torch._foreach_add_(grads, numbers, alpha=std)
 
 
 def normals(like: Tensor, generator: Random) -> Tensor:
     """Independent ``N(0, 1)`` of the shape, type and device of ``like``: see :func:`add_noise`."""
+    return _source(generator)(like)
+
+
+def _source(generator: Random) -> Callable[[Tensor], Tensor]:
+    """A function that makes ever new :func:`normals`, where secure all of one key."""
     if not isinstance(generator, str):
-        return torch.empty_like(like).normal_(generator=generator)
-    # Box and Muller's transform of 53-bit uniforms in (0, 1].
-    half = (like.numel() + 1) // 2
-    bits = np.frombuffer(os.urandom(16 * half), dtype=np.uint64).reshape(2, half)
-    u = torch.from_numpy(((bits >> np.uint64(11)) + 1).astype(np.float64) * 2.0**-53)
-    u = sent(u, like.device)
-    radius, angle = (-2 * u[0].log()).sqrt(), 2 * math.pi * u[1]
-    normals = torch.cat([radius * angle.cos(), radius * angle.sin()])[: like.numel()]
-    return normals.view_as(like).to(like.dtype)
+        return lambda like: torch.empty_like(like).normal_(generator=generator)
+    key, used = chacha.secret_key(), 0
+
+    def draw(like: Tensor) -> Tensor:
+        nonlocal used
+        groups = -(-like.numel() // chacha.GROUP)
+        if near(like) and not machine.compiles():  # faster than a key's by torch's operators
+            words = np.frombuffer(os.urandom(4 * groups * chacha.GROUP), dtype=np.int32)
+            made = chacha.box_muller(torch.tensor(words).view(16, -1))
+            return made[: like.numel()].view_as(like).to(like.dtype)
+        first, used = used, used + groups * chacha.GROUP
+        return chacha.normals(key, first, like)
+
+    return draw
 
 
 def uniform(n: int, generator: Random) -> Tensor:

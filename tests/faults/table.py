@@ -35,22 +35,22 @@ def rows(module, file, *faults):
 
 
 STEP_NOISE = "test_noise_of_every_number_is_the_accounted_one[one for each point-lstm]"
-DRAW = "piece.add_(normals(piece, generator), alpha=std)"
+DRAW = "piece.add_(draw(piece), alpha=std)"
 # fmt: off
 NOISE = rows(
     "training.noise",
     "training/test_noise_of_a_step.py",
     *(
         (f"10 % less noise for tensor {k}", "add_noise", DRAW,
-         f"piece.add_(normals(piece, generator), alpha=std * (0.9 if p is parameters[{k}] else 1))",
+         f"piece.add_(draw(piece), alpha=std * (0.9 if grad is grads[{k}] else 1))",
          STEP_NOISE)
         for k in range(5)
     ),
     ("10 % less noise where there is no gradient", "add_noise", DRAW,
-     "piece.add_(normals(piece, generator) * (1 - 0.1 * (piece == 0)), alpha=std)",
+     "piece.add_(draw(piece) * (1 - 0.1 * (piece == 0)), alpha=std)",
      STEP_NOISE, True),
     ("no noise where there is no gradient", "add_noise", DRAW,
-     "piece.add_(normals(piece, generator) * (piece != 0), alpha=std)", STEP_NOISE),
+     "piece.add_(draw(piece) * (piece != 0), alpha=std)", STEP_NOISE),
     ("noise only for parameters with a gradient", "add_noise",
      "p.grad = torch.zeros_like(p)", "continue",
      "training/test_loop.py::test_an_empty_batch_still_adds_noise_and_counts"),
@@ -58,18 +58,25 @@ NOISE = rows(
      "piece.add_(normals(piece, torch.Generator().manual_seed(1)), alpha=std)",
      "test_noise_of_a_large_tensor_does_not_repeat_itself"),
     ("every tensor starts with the same noise", "add_noise",
-     "for piece in gradient(p)",
-     "generator.manual_seed(generator.initial_seed())\n        for piece in gradient(p)",
+     "for piece in grad.",
+     "generator.manual_seed(generator.initial_seed())\n            for piece in grad.",
      STEP_NOISE),
-    ("secure noise with 2 % too little", "normals",
-     "radius, angle = (-2 * u[0].log()).sqrt()", "radius, angle = (-1.92 * u[0].log()).sqrt()",
-     "test_secure_noise_is_as_good"),
-    ("secure noise from half of the angles", "normals",
-     "2 * math.pi * u[1]", "math.pi * u[1]", "test_secure_noise_is_as_good"),
+    ("secure noise with 2 % too little", "chacha:_minus_log",
+     "log_u * -1.0", "log_u * -0.96", "test_secure_noise_is_as_good"),
+    ("secure noise from half of the angles", "chacha:_pair", "math.pi * 2.0**-23",
+     "math.pi * 2.0**-24",
+     "training/test_chacha.py::test_numbers_are_normal_and_independent[compiled]"),
+    ("a cipher of eighteen rounds", "chacha:words", "range(10)", "range(9)",
+     "training/test_chacha.py::test_words_are_those_of_the_rfc"),
+    ("tensors of a step share secure noise", "_source", "first, used = used, ",
+     "first, used = 0, ", "training/test_chacha.py::test_tensors_of_one_step_share_no_noise[True]"),
+    ("every step has the same secret key", "_source", "chacha.secret_key()",
+     "np.arange(8, dtype=np.uint32)",
+     "training/test_chacha.py::test_every_step_has_a_key_of_its_own"),
     ("secure uniforms repeat", "uniform",
      "os.urandom(8 * n)", "bytes(range(8)) * n",
      "training/test_loop.py::test_secure_randomness_repeats_neither_batches_nor_noise"),
-    ("seeded noise is uniform instead of normal", "normals",
+    ("seeded noise is uniform instead of normal", "_source",
      "torch.empty_like(like).normal_(generator=generator)",
      "torch.empty_like(like).uniform_(-3**0.5, 3**0.5, generator=generator)",
      "training/test_clipping.py::"
