@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import papermill
 import yaml
 from tqdm import tqdm
 
@@ -168,12 +169,13 @@ def write(path: Path, notebook: dict[str, Any]) -> None:
 def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | None:
     """Run one notebook into ``target``; returns what went wrong, or None."""
     part = work / f"{notebook.stem}.part.ipynb"
-    options = f"-k python3 -p profile {profile} --no-progress-bar".split()
-    command = [sys.executable, "-m", "papermill", f"notebooks/{notebook.name}", part, *options]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-    if run.returncode:
-        return f"notebooks/{notebook.name} failed:\n{failure(part, run.stderr)}"
+    quiet = {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=ERROR"]}
+    try:
+        papermill.execute_notebook(
+            notebook, part, {"profile": profile}, kernel_name="python3", cwd=ROOT, **quiet
+        )
+    except Exception as error:  # of the notebook, its kernel, the disk: the others go on
+        return f"notebooks/{notebook.name} failed:\n{failure(part, str(error))}"
     tidy(part)
     target.mkdir(parents=True, exist_ok=True)
     shutil.move(part, target / notebook.name)
@@ -189,6 +191,7 @@ def execute_all(profile: str, work: Path, target: Path, only: list[str] | None =
     notebooks = [ROOT / "notebooks" / f"{name}.ipynb" for name in only or names]
     notebooks.sort(key=recorded_seconds, reverse=True)
     work.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
     with ThreadPoolExecutor(max_workers=2) as pool:
         runs = [pool.submit(execute, n, profile, work, target) for n in notebooks]
         for run in tqdm(as_completed(runs), f"profile {profile}", len(runs), unit="notebook"):

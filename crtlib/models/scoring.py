@@ -107,11 +107,11 @@ def over_tokens(
     for here in batches(sequences, batch_tokens):
         longest = len(sequences[here[0]])
         lengths = torch.tensor([len(sequences[i]) for i in here])
-        tokens = torch.zeros(len(here), longest, dtype=torch.long)
-        for row, i in zip(tokens, here, strict=True):
-            row[: len(sequences[i])] = torch.as_tensor(sequences[i])
+        padded = np.zeros((len(here), longest), dtype=np.int64)
+        for row, i in zip(padded, here, strict=True):
+            row[: len(sequences[i])] = sequences[i]
         real = (torch.arange(1, longest) < lengths[:, None]).to(_device(model))
-        tokens = tokens.to(_device(model))
+        tokens = torch.from_numpy(padded).to(_device(model))
         h, targets = hidden(model, tokens[:, :-1])[real], tokens[:, 1:][real]
         pieces = zip(h.split(rows), targets.split(rows), strict=True)
         parts = zip(*[measure(_logprobs(layer, a), b) for a, b in pieces], strict=True)

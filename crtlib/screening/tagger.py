@@ -67,10 +67,10 @@ def _features(word: str) -> tuple[int, ...]:
 def _padded(sentences: Sequence[list[tuple[int, ...]]]) -> tuple[Tensor, Tensor]:
     """(batch, time, 6) features, 0 where there is no word, and the lengths of the sentences."""
     lengths = torch.tensor([len(s) for s in sentences])
-    features = torch.zeros(len(sentences), int(lengths.max()), 6, dtype=torch.long)
+    features = np.zeros((len(sentences), int(lengths.max()), 6), dtype=np.int64)
     for row, s in zip(features, sentences, strict=True):
-        row[: len(s)] = torch.tensor(s)
-    return features, lengths
+        row[: len(s)] = s
+    return torch.from_numpy(features), lengths
 
 
 class Net(nn.Module):
