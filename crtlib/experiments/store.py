@@ -24,7 +24,7 @@ from typing import Any
 
 import pandas as pd
 
-from crtlib.experiments import roots
+from crtlib import roots
 from crtlib.experiments.leases import Lease
 
 STORE_VERSION = "3"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from crtlib.experiments import roots
+from crtlib import roots
 from crtlib.experiments.schema import Named, Settings
 from crtlib.experiments.value import Count, Word, value
 from crtlib.screening import by_name

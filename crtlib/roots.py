@@ -1,9 +1,10 @@
-"""Where a store lies: a folder of this machine, or a URL that ``fsspec`` knows.
+"""Where things lie: in a folder of this machine, or at a URL that ``fsspec`` knows.
 
 A URL becomes a ``UPath``, which behaves as a ``pathlib.Path`` does; ``file://`` is a folder. A
-small file is written in one piece, on a folder by a rename, elsewhere as object stores do. What is
-written by code that wants a local path (weights, checkpoints) is staged in a private folder of this
-machine. Credentials are those of ``fsspec``: its configuration and its environment.
+small file is written in one piece, on a folder by a rename, elsewhere as object stores do. Code
+that wants a local path (corpora, weights, checkpoints) reads a copy and writes into a private
+folder of this machine, which is sent. Credentials are those of ``fsspec``: its configuration and
+its environment.
 
 >>> place = root("file://" + tempfile.mkdtemp())
 >>> write(place / "a.json", "{}")
@@ -47,14 +48,14 @@ WHOLE = "files.json"
 _PASSWORD = re.compile(r"[^/]+//[^/@]*:[^/@]*@")
 
 
-def check(name: str) -> str:
+def check(name: str, what: str = "store") -> str:
     """Refuse what can be no root: an unknown protocol, or a password, which is no option."""
     if not name or "\0" in name:
-        raise ParameterError(f"store={name!r}: must name a folder or a URL")
+        raise ParameterError(f"{what}={name!r}: must name a folder or a URL")
     if _PASSWORD.match(name):
-        raise ParameterError("store: the URL holds a password; give it to fsspec, not to us")
+        raise ParameterError(f"{what}: the URL holds a password; give it to fsspec, not to us")
     if "://" in name and name.partition("://")[0] not in _protocols():
-        raise ParameterError(f"store={name!r}: must be a folder or a URL that fsspec knows")
+        raise ParameterError(f"{what}={name!r}: must be a folder or a URL that fsspec knows")
     return name
 
 
@@ -64,18 +65,18 @@ def _protocols() -> set[str]:
     return {*available_protocols()}
 
 
-def root(name: str | os.PathLike[str]) -> Path:
-    """The folder or URL of this name; a ``UPath`` goes for a path.
+def root(name: str | os.PathLike[str], what: str = "store") -> Path:
+    """The folder or URL of this name; a ``UPath`` goes for a path. ``what`` is its option.
 
     Raises :class:`ParameterError` for a protocol that is unknown, or whose package is missing.
     """
     if not isinstance(name, str):
         return cast(Path, name) if hasattr(name, "fs") else Path(name)
-    protocol, url, rest = check(name).partition("://")
+    protocol, url, rest = check(name, what).partition("://")
     if not url or protocol in ("file", "local"):
         return Path(rest if url else name)
     if lacking := _lacking(protocol):
-        raise ParameterError(f"store={name!r}: needs pip install {' '.join(lacking)}")
+        raise ParameterError(f"{what}={name!r}: needs pip install {' '.join(lacking)}")
     from upath import UPath
 
     # What others write must be seen: a listing may not be an old one.
