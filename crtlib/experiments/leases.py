@@ -92,9 +92,8 @@ class Lease:
             with contextlib.suppress(FileNotFoundError):
                 return time.time() < self.path.stat().st_mtime + GRACE
             return False
-        if other["host"] == socket.gethostname():
-            if not _runs(other["pid"]):
-                return False
+        if other["host"] == socket.gethostname() and not _runs(other["pid"]):
+            return False
         return bool(time.time() < other["until"] + GRACE)
 
     def _write(self, since: float) -> None:

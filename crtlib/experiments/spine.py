@@ -38,8 +38,8 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from crtlib.checks import MachineError
 from crtlib import roots
+from crtlib.checks import MachineError
 from crtlib.experiments import executors, tables
 from crtlib.experiments.leases import Lease
 from crtlib.experiments.store import Row, Store

@@ -60,9 +60,7 @@ class Store:
     @property
     def note(self) -> str:
         """What a person must know of where it lies; empty for a folder of this machine."""
-        if roots.is_local(self.folder):
-            return ""
-        return f"private files lie in {self.folder}: their protection is the bucket's"
+        return roots.note(self.folder)
 
     def check(self, executor: object) -> None:
         """Raise ``ValueError`` where the workers of an executor of this name cannot share it."""
