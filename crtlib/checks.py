@@ -41,7 +41,7 @@ class MachineError(RuntimeError):
 
 
 class AccessError(MachineError):
-    """A place lets nobody in without credentials: a user's mistake, but what is finished is kept."""
+    """A place lets nobody in without credentials: a user's mistake, but what was done is kept."""
 
 
 def whole_numbers(name: str, text: str) -> list[int]:

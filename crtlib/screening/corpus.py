@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
-from crtlib.screening import flagging, rates
+from crtlib.screening import flagging, policies, rates
 from crtlib.screening.by_name import digest, plain
 from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
@@ -104,9 +104,8 @@ class How:
 @lru_cache(maxsize=4)
 def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
-    pi, pi_c = (
-        flagging.known(*one) for one in zip((how.policy, how.conservative), shas, strict=True)
-    )
+    pi = policies.miss(flagging.known(how.policy, shas[0]), how.gamma, how.seed)
+    return pi, flagging.known(how.conservative, shas[1])
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,7 +26,7 @@ LOT = 2_000
 """Points that a worker flags at a time."""
 
 
-def packed(labels: Labels) -> list[list[tuple[str, int, int]]]:
+def packed(labels: Iterable[Iterable[Secret]]) -> list[list[tuple[str, int, int]]]:
     """Labels as a JSON value."""
     return [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in labels]
 
@@ -52,23 +53,33 @@ def known(name: str, sha: str) -> Policy:
     return policy_by_name(name)
 
 
-def _flag(name: str, sha: str, points: Sequence[Point]) -> list[Any]:
-    return packed(known(name, sha)(points))
-
-
-def lots(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
-    """Points by as many as a worker flags at a time."""
-    return (points[k : k + LOT] for k in range(0, len(points), LOT))
-
-
-def spread(name: str, executor: Executor | None) -> Callable[[Sequence[Point]], Labels]:
-    """The policy of this name, its points flagged by an executor; by this process without one."""
+def spread(name: str, executor: Executor | None) -> Policy:
+    """The policy of this name, its points flagged by an executor, whose workers make it there; by
+    this process without one."""
+    policy = policy_by_name(name)
     if executor is None:
-        return policy_by_name(name)
-    call = partial(_flag, name, digest(name))
+        return policy
+    return replace(policy, flag=partial(_spread, executor, partial(_by_name, name, digest(name))))
 
-    def flag(points: Sequence[Point]) -> Labels:
-        found = in_order(call, lots(points), executor)
-        return list(itertools.chain.from_iterable(unpacked(value) for _, value in found))
 
-    return flag
+def lent(policy: Policy, executor: Executor | None) -> Policy:
+    """A policy that can be pickled, its points flagged by an executor."""
+    if executor is None:
+        return policy
+    return replace(policy, flag=partial(_spread, executor, partial(_by_value, policy)))
+
+
+def _by_name(name: str, sha: str, points: Sequence[Point]) -> list[Any]:
+    return packed(known(name, sha).flag(points))
+
+
+def _by_value(policy: Policy, points: Sequence[Point]) -> list[Any]:
+    return packed(policy.flag(points))
+
+
+def _spread(
+    executor: Executor, call: Callable[[Sequence[Point]], list[Any]], points: Sequence[Point]
+) -> Labels:
+    lots = (points[k : k + LOT] for k in range(0, len(points), LOT))
+    found = in_order(call, lots, executor)
+    return list(itertools.chain.from_iterable(unpacked(value) for _, value in found))

@@ -46,8 +46,8 @@ class Message:
     @classmethod
     def unpacked(cls, value: Iterable[Any]) -> Self:
         """The message that was packed."""
-        *four, time, secrets, extra = value
-        return cls(*four, _moment(time), secrets, extra)
+        thread, user, speaker, text, time, secrets, extra = value
+        return cls(thread, user, speaker, text, _moment(time), secrets, extra)
 
 
 def _since(time: datetime | None) -> int | None:
