@@ -270,30 +270,6 @@ def _watched():
     return begin, hold
 
 
-@pytest.fixture
-def cluster(bucket, tmp_path):
-    """The client of a scheduler, and two workers: processes that have no folder in common, and may
-    read the bucket."""
-    distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 0, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address]
-        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
-        workers = []
-        for name in "ab":
-            (tmp_path / name).mkdir()
-            ours = {"TMPDIR": str(tmp_path / name), "PYTHONPATH": os.pathsep.join(sys.path)}
-            about = {"cwd": tmp_path / name, "env": {**os.environ, **ours}}
-            workers.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, **about))
-        try:
-            client.wait_for_workers(2, timeout=120)
-            yield client, workers
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-
-
 def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
     cluster, bucket, tmp_path
 ):
