@@ -38,7 +38,7 @@ Row = tuple[str, int, int, float]
 
 
 class Store:
-    """A folder of finished runs, or a URL (:func:`crtlib.experiments.roots.root`). Raises
+    """A folder of finished runs, or a URL (:func:`crtlib.roots.root`). Raises
     ``ValueError`` for a store of another version."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
