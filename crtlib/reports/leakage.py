@@ -146,46 +146,38 @@ def make(
     """
     _one_of(reveal=reveal, lengths_only=lengths_only)
     _one_of(prefix_scan=prefix_scan, public=public is not None)
-    cover = Cover(
-        model=_name(model),
-        corpus=Path(corpus).name,
-        unit=unit or (_recorded(Path(model)) or {}).get("unit") or "turn",
-        public=None if public is None else _name(public),
-        threshold=threshold,
-        lengths_only=lengths_only,
-    )
+    unit = unit or (_recorded(Path(model)) or {}).get("unit") or "turn"
+    names = _name(model), Path(corpus).name, unit, None if public is None else _name(public)
+    cover = Cover(*names, threshold=threshold, lengths_only=lengths_only)
     options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
-    dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
+    dialogues, loaded = read_corpus(corpus), load(model)
+    network, tokenizer = loaded
     folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
     its = folders | {"corpus": outputs.keyed(outputs.content(corpus), key)}
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
         return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
-    sha = outputs.content(model)
     with (
         outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
-        shards.beside(folder, {"model": sha}) as kept,
+        shards.beside(folder, {"model": outputs.content(model)}) as kept,
     ):
-        used, fit = _template(
-            template, Path(model), dialogues, network, tokenizer, cover.unit, device
-        )
+        used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
         points = templates.points(dialogues, cover.unit, used)
         own = used.name != "speaker"
         if prefix_scan:
-            found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
-                                       k=top_k, device=device)  # fmt: skip
-            fit |= {"prefixes": best}
+            found, fit["prefixes"] = reading.scan(
+                *loaded, dialogues, unit=cover.unit, used=used, k=top_k, device=device
+            )
         else:
-            scorer = _scorer(Path(model), sha, network, executor, kept, device)
-            found = leakage.read(network, tokenizer, points, own_words=own, scorer=scorer)
+            scorer = _scorer(Path(model), network, executor, kept, device)
+            found = leakage.read(*loaded, points, own_words=own, scorer=scorer)
         other = None if public is None else _public(public, tokenizer, points)
         report = leakage.leakage(
-            *(network, tokenizer, points), **options, public=other,
-            own_words=own, reading=found, device=device,
-        )  # fmt: skip
+            *loaded, points, **options, public=other, own_words=own, reading=found, device=device
+        )
         decode = cast(Decode, tokenizer.decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
     with files.replacing(_key_file(folder), mode=0o600) as file:
@@ -197,18 +189,14 @@ Texts = Sequence[Sequence[int]]
 
 
 def _scorer(
-    folder: Path,
-    sha: str,
-    network: nn.Module,
-    executor: Executor | None,
-    kept: Shards,
-    device: str,
+    folder: Path, network: nn.Module, executor: Executor | None, kept: Shards, device: str
 ) -> scoring.Scorer:
     """What scores texts with the model of ``folder``: here, or on an executor, whose workers read
     it where it lies. Texts are cut as one process would cut them, so that the bits are the same;
     a lot that ``kept`` holds is not scored again."""
     where = roots.told(str(folder.absolute()))
-    call = partial(_score, where, sha) if executor else partial(_scored, network, device)
+    here = partial(_scored, network, device)
+    call = partial(_score, where, outputs.content(folder)) if executor else here
 
     def score(texts: Texts) -> tuple[list[Any], list[Any]]:
         lots = scoring.batches(texts)
