@@ -161,8 +161,9 @@ def _place(value: str) -> Path | Url:
 
 _path.__name__ = "path"  # as the help prints it
 _place.__name__ = "path or URL"
-WRITTEN = ("out", "labels")
-"""Options that name what a command writes, or adds to."""
+WRITTEN = {"out": 1, "labels": 2}
+"""Options that name what a command writes, or adds to. What is last is sent first: labels note
+whom they have judged, or nothing of it is shown."""
 Log = Annotated[
     Path | None, typer.Option("--log", help="Append events to this file, never text.", parser=_path)
 ]
@@ -244,13 +245,13 @@ def _near(given: Mapping[str, Any], end: contextlib.ExitStack) -> dict[str, Any]
         if key == "out" and (both[0].startswith(both[1]) or both[1].startswith(both[0])):
             raise ValueError(f"--out: {out} is, holds or lies in what --{other} names")
     near: dict[Url, Path] = {}
-    for (key, url), place in sorted(places.items(), key=lambda item: item[0][0] in WRITTEN):
+    for (key, url), place in sorted(places.items(), key=lambda x: WRITTEN.get(x[0][0], 0)):
         if key not in WRITTEN:
             near[url] = roots.here(place)
             continue
         if note := roots.note(place):
             print(note, file=sys.stderr)
-        near[url] = end.enter_context(roots.written(place))
+        near[url] = end.enter_context(roots.written(place, always=key == "labels"))
 
     def local(value: Any) -> Any:
         if isinstance(value, list):

@@ -259,10 +259,11 @@ def _strange(names: Iterable[str]) -> int:
 
 
 @contextlib.contextmanager
-def written(place: Path) -> Iterator[Path]:
+def written(place: Path, *, always: bool = False) -> Iterator[Path]:
     """A local path for a folder that a command writes: its own, or, for a URL, one with what lies
-    there already, which is sent back at the end where it has changed, the marker last. The folder's
-    unfinished shards (:mod:`crtlib.shards`) and its key go with it; shards are sent on the way."""
+    there already, which is sent back at the end where it has changed, the marker last; where the
+    command fails with ``always`` only. The folder's unfinished shards (:mod:`crtlib.shards`) and
+    its key go with it; shards are sent on the way, and stay there but for a mistake."""
     if is_local(place):
         yield place
         return
@@ -282,12 +283,18 @@ def written(place: Path) -> Iterator[Path]:
         try:
             with mirrored(parts, place.with_name(parts.name)):
                 yield out
-        finally:
+        except BaseException as error:
+            if always:
+                _deliver(out, place, known)
+            if isinstance(error, ValueError) and not parts.exists():
+                remove(place.with_name(parts.name))
+            raise
+        else:
             _deliver(out, place, known)
             if (home / key).exists():
                 _put(home / key, place.with_name(key))
-            if not parts.exists():
-                remove(place.with_name(parts.name))
+            remove(place.with_name(parts.name))
+        finally:
             _mend(place)
 
 

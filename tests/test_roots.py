@@ -69,6 +69,15 @@ def test_a_kill_while_it_is_sent_leaves_nothing_in_the_way(bucket, monkeypatch, 
     assert names(bucket) == ["a", "b", "c", outputs.MARKER]
 
 
+def test_what_failed_is_not_sent_but_that_labels_have_judged(bucket):
+    folder(bucket, {"uses.jsonl": "none"})
+    for always, read in ((False, "none"), (True, "one")):
+        with pytest.raises(OSError), roots.written(roots.root(bucket), always=always) as out:
+            (out / "uses.jsonl").write_text("one")
+            raise OSError(28, "full")
+        assert roots.read(roots.root(bucket) / "uses.jsonl") == read
+
+
 def test_shards_are_there_after_a_kill(bucket, monkeypatch):
     monkeypatch.setattr(roots, "SENT", 0.01)
     place = roots.root(bucket)
