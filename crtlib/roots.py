@@ -263,7 +263,8 @@ def written(place: Path, *, always: bool = False) -> Iterator[Path]:
     """A local path for a folder that a command writes: its own, or, for a URL, one with what lies
     there already, which is sent back at the end where it has changed, the marker last; where the
     command fails with ``always`` only. The folder's unfinished shards (:mod:`crtlib.shards`) and
-    its key go with it; shards are sent on the way, and stay there but for a mistake."""
+    its key go with it; shards are sent on the way, and stay there but for a mistake. Raises
+    ``ValueError`` for a URL where other files lie."""
     if is_local(place):
         yield place
         return
@@ -273,8 +274,11 @@ def written(place: Path, *, always: bool = False) -> Iterator[Path]:
         out = home / place.name
         _NAMES[str(out)] = str(place)
         _mend(place)
+        before = _listed(place)
+        if before and outputs.MARKER not in before:  # not fetched: it may be all that there is
+            raise ValueError(f"{place}: holds files that are not ours; choose another folder")
         write(_note(place), "[]")  # who may not write is told before the work
-        for name in (before := _listed(place)):
+        for name in before:
             (out / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _get(place / name, out / name)
         key, parts = f".{place.name}.key", shards.folder(out)

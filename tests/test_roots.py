@@ -125,6 +125,13 @@ def test_without_credentials_it_is_one_line_and_nothing_is_left(run, bucket, mon
     assert not list(tmp_path.iterdir())
 
 
+def test_files_of_others_stay(run, bucket):
+    roots.write(roots.root(bucket) / "all" / "theirs.txt", "theirs")
+    code, _, err = run(*SCREEN, f"{bucket}/all")
+    assert code == 2 and f"{bucket}/all: holds files that are not ours; choose another" in err
+    assert roots.read(roots.root(bucket) / "all" / "theirs.txt") == "theirs"
+
+
 def test_an_output_is_no_input(run, bucket):
     words = ("screen", f"{bucket}/c", "--policy", "none", "--out", f"{bucket}/c/s")
     code, _, err = run(*words)
