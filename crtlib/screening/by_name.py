@@ -132,8 +132,9 @@ def digest(name: str) -> str:
     for part in name.split("+"):
         kind, _, argument = part.partition(":")
         path = Path(_argument(argument))
-        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        known = bool(argument) and path.exists()
+        known = bool(argument) and path.exists()  # without one it would be the current folder
+        if known:
+            files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         hashes.append(f"{kind}:{source.digest(files) if known else argument}")
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
