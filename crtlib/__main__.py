@@ -22,6 +22,7 @@ import errno
 import functools
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -34,8 +35,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from crtlib import __version__, commands, log
-from crtlib.checks import DamagedError, MachineError
+from crtlib import __version__, commands, log, roots
+from crtlib.checks import AccessError, DamagedError, MachineError
 
 DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -91,8 +92,10 @@ def failure(error: BaseException) -> Failure | None:
     if isinstance(error, OSError) and error.errno:
         hint = "free some, then run the same command again" if error.errno in FULL else ""
         code = MACHINE if error.errno in BROKEN else MISTAKE
-        return Failure(code, str(error.filename or ""), os.strerror(error.errno).lower(), hint)
-    if isinstance(error, BrokenExecutor):
+        return Failure(
+            code, roots.told(str(error.filename or "")), os.strerror(error.errno).lower(), hint
+        )
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
         hint = "what was finished is kept: run the same command again"
         return Failure(MACHINE, "workers", "one died (killed, or out of memory)", hint)
     if isinstance(error, MemoryError):
@@ -101,7 +104,8 @@ def failure(error: BaseException) -> Failure | None:
         return Failure(MISTAKE, "input", "is nested too deeply")
     if isinstance(error, (ValueError, OSError, MachineError)):
         machine = isinstance(error, (DamagedError, MachineError))
-        where, colon, rest = " ".join(str(error).split()).partition(": ")
+        machine = machine and not isinstance(error, AccessError)
+        where, colon, rest = " ".join(roots.told(str(error)).split()).partition(": ")
         what, _, hint = (rest if colon else where).partition("; ")
         what = what or type(error).__name__
         return Failure(MACHINE if machine else MISTAKE, where if colon else "", what, hint)
@@ -147,7 +151,19 @@ def _path(value: str) -> Path:
     return Path(value)
 
 
+class Url(str):
+    """The URL that an option names in place of a path."""
+
+
+def _place(value: str) -> Path | Url:
+    return Url(value) if "://" in str(value) else _path(value)
+
+
 _path.__name__ = "path"  # as the help prints it
+_place.__name__ = "path or URL"
+WRITTEN = {"out": 1, "labels": 2}
+"""Options that name what a command writes, or adds to. What is last is sent first: labels note
+whom they have judged, or nothing of it is shown."""
 Log = Annotated[
     Path | None, typer.Option("--log", help="Append events to this file, never text.", parser=_path)
 ]
@@ -157,12 +173,12 @@ EVERY = (("as_json", Json, False), ("quiet", Quiet, False), ("log_file", Log, No
 """The options that every command has: name, kind, default."""
 
 
-def _parameters(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+def _parameters(name: str, signature: inspect.Signature) -> dict[str, inspect.Parameter]:
     """The options of a command, and those that all have."""
     for parameter in signature.parameters.values():
         kind, *options = get_args(parameter.annotation) or (None,)
         if options and Path in (kind, *get_args(kind)):
-            options[0].parser = _path
+            options[0].parser = _place if name in commands.REACH else _path
     by_key = inspect.Parameter.KEYWORD_ONLY
     parameters = {name: p.replace(kind=by_key) for name, p in signature.parameters.items()}
     for key, kind, default in EVERY:
@@ -174,7 +190,7 @@ def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
     """A command with the options that all have. One that has its own ``--json`` prints its object
     itself, one that has its own ``--quiet`` is quiet itself; one may also return its exit code."""
     signature = inspect.signature(function, eval_str=True)
-    parameters = _parameters(signature)
+    parameters = _parameters(name, signature)
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
@@ -186,16 +202,20 @@ def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
         with log.events(options["log_file"], name, typed, _code) as told:
             text = io.StringIO()
             with contextlib.ExitStack() as streams:
-                if as_json or quiet:
-                    streams.enter_context(contextlib.redirect_stdout(text))
                 if quiet:
                     streams.enter_context(contextlib.redirect_stderr(io.StringIO()))
-                result = function(**given)
+                near = _near(given, streams) if name in commands.REACH else given
+                if as_json or quiet or near != given:  # what it says of local copies is put right
+                    streams.enter_context(contextlib.redirect_stdout(text))
+                result = function(**near)
+            if near != given and not (as_json or quiet):
+                print(roots.told(text.getvalue()), end="")
             facts = result if isinstance(result, dict) else {}
             code = result if isinstance(result, int) else DONE if facts.get("ok", True) else NO
             told["code"] = code
         if as_json:
             facts = facts or json.loads(text.getvalue() or "{}")
+            facts = json.loads(roots.told(json.dumps(plain(facts))))
             facts = facts if isinstance(facts, dict) else {"rows": facts}
             head = {"schema": f"crtlib/{name.replace(' ', '-')}/1", "ok": True}
             print(json.dumps(head | plain(facts), allow_nan=False))
@@ -207,6 +227,38 @@ def shared(name: str, function: Callable[..., Any]) -> Callable[..., None]:
     )
     run.__annotations__ = {key: p.annotation for key, p in parameters.items()}
     return run
+
+
+def _near(given: Mapping[str, Any], end: contextlib.ExitStack) -> dict[str, Any]:
+    """The options with local paths in place of URLs: copies of what is read, and for what is
+    written a folder that is sent to its URL at the ``end``. Raises ``ValueError`` for a URL that
+    is none, or that is written and read."""
+    urls = [
+        (key, one)
+        for key, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+        if isinstance(one, Url)
+    ]
+    places = {(key, url): roots.root(url, key) for key, url in urls}  # all, before any is read
+    for (key, out), (other, url) in itertools.permutations(urls, 2):
+        both = f"{out.rstrip('/')}/", f"{url.rstrip('/')}/"
+        if key == "out" and (both[0].startswith(both[1]) or both[1].startswith(both[0])):
+            raise ValueError(f"--out: {out} is, holds or lies in what --{other} names")
+    near: dict[Url, Path] = {}
+    for (key, url), place in sorted(places.items(), key=lambda x: WRITTEN.get(x[0][0], 0)):
+        if key not in WRITTEN:
+            near[url] = roots.here(place)
+            continue
+        if note := roots.note(place):
+            print(note, file=sys.stderr)
+        near[url] = end.enter_context(roots.written(place, always=key == "labels"))
+
+    def local(value: Any) -> Any:
+        if isinstance(value, list):
+            return [local(one) for one in value]
+        return near[value] if isinstance(value, Url) else value
+
+    return {key: local(value) for key, value in given.items()}
 
 
 def _launched() -> bool:

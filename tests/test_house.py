@@ -32,7 +32,7 @@ def test_there_are_ten_rooms_and_the_commands(ours):
 def test_the_layers_are_those_of_the_contract():
     assert house.layers(ROOT / ".importlinter")[0] == {"__main__"}
     assert house.layers(ROOT / ".importlinter")[-1] == {
-        *("outputs", "intervals", "files", "checks", "draws", "log", "machine")
+        *("outputs", "roots", "shards", "intervals", "files", "checks", "draws", "log", "machine")
     }
 
 

@@ -31,6 +31,9 @@ On = Annotated[
 ]
 """Where a command that reads batch by batch runs them."""
 
+REACH = ("ingest", "label sample", "label import", "tagger", "screen", "report")
+"""The commands whose paths may be URLs (:mod:`crtlib.roots`)."""
+
 COMMANDS = (
     "new",
     "run",

@@ -14,9 +14,10 @@ from crtlib.commands import On, Workers
 
 def ingest(
     sources: Annotated[
-        list[str], typer.Argument(metavar="SOURCE...", help="Files, folders, or hub:owner/name.")
+        list[Path],
+        typer.Argument(metavar="SOURCE...", help="Files, folders, URLs, or hub:owner/name."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the corpus.")],
+    out: Annotated[Path, typer.Option(help="Folder of the corpus, or a URL: s3://bucket/corpus.")],
     format: Annotated[
         str,
         typer.Option(

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from crtlib.commands import On, Workers
+
 label = typer.Typer(
     no_args_is_help=True, help="Draw turns to be read by people; bring in what they marked."
 )
@@ -15,8 +17,8 @@ label = typer.Typer(
 
 @label.command()
 def sample(
-    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL.")],
-    out: Annotated[Path, typer.Option(help="Folder of the labels.")],
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL, or a URL.")],
+    out: Annotated[Path, typer.Option(help="Folder of the labels, or a URL.")],
     secrets: Annotated[
         int, typer.Option(help="Users with a secret that are wanted in the judging part.")
     ] = 400,
@@ -43,6 +45,8 @@ def sample(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Default: from the operating system.")] = None,
+    workers: Workers = 1,
+    executor: On = "processes:",
     force: Annotated[bool, typer.Option("--force", help="Replace labels that exist.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -50,25 +54,27 @@ def sample(
 
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
     """
-    from crtlib.screening.by_name import policy_by_name
+    from crtlib.experiments import executors
+    from crtlib.screening.flagging import spread
     from crtlib.text import labels as library
 
-    summary = library.sample(
-        corpus,
-        out,
-        secrets=secrets,
-        turns=turns,
-        rate=rate,
-        teach=teach,
-        by=by,
-        policy=policy_by_name(policy) if policy else None,
-        cautious=policy_by_name("cautious") if policy else None,
-        kinds=[kind.strip() for kind in kinds.split(",")],
-        context=context,
-        forms=forms or ["page"],
-        seed=seed,
-        force=force,
-    )
+    with executors.pool(executor, workers) as pool:
+        summary = library.sample(
+            corpus,
+            out,
+            secrets=secrets,
+            turns=turns,
+            rate=rate,
+            teach=teach,
+            by=by,
+            policy=spread(policy, pool) if policy else None,
+            cautious=spread("cautious", pool) if policy else None,
+            kinds=[kind.strip() for kind in kinds.split(",")],
+            context=context,
+            forms=forms or ["page"],
+            seed=seed,
+            force=force,
+        )
     print(json.dumps(summary.json()) if as_json else library.table(summary))
 
 

@@ -12,10 +12,11 @@ from crtlib.commands import Force, On, Workers
 
 def report(
     model: Annotated[
-        Path, typer.Argument(help="Folder of crtlib train, or of a transformers causal model.")
+        Path,
+        typer.Argument(help="Folder, or URL, of a model of crtlib train or transformers."),
     ],
-    corpus: Annotated[Path, typer.Option(help="The training dialogues, one JSON object a line.")],
-    out: Annotated[Path, typer.Option(help="Folder for report.html, .json and Parquet tables.")],
+    corpus: Annotated[Path, typer.Option(help="The training dialogues: folder, JSONL, or URL.")],
+    out: Annotated[Path, typer.Option(help="Folder for report.html, .json and Parquet, or a URL.")],
     top_k: Annotated[int, typer.Option(help="Guesses that an attacker sees; 1: tab attack.")] = 3,
     public: Annotated[Path | None, typer.Option(help="Folder of a public model.")] = None,
     unit: Annotated[

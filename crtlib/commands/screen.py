@@ -12,8 +12,8 @@ from crtlib.commands import On, Workers
 
 
 def screen(
-    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL.")],
-    out: Annotated[Path, typer.Option(help="Folder of the screened corpus.")],
+    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL, or a URL.")],
+    out: Annotated[Path, typer.Option(help="Folder of the screened corpus, or a URL.")],
     policy: Annotated[
         str | None,
         typer.Option(help="Redaction policy pi; several, joined by +. [the corpus' own, if any]"),

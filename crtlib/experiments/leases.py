@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crtlib.experiments import roots
+from crtlib import roots
 
 LASTS, RENEWED, GRACE = 120.0, 40.0, 60.0
 """Seconds: a lease is valid so long, renewed so often, taken over so long after its end."""
@@ -92,13 +92,8 @@ class Lease:
             with contextlib.suppress(FileNotFoundError):
                 return time.time() < self.path.stat().st_mtime + GRACE
             return False
-        if other["host"] == socket.gethostname():
-            try:
-                os.kill(other["pid"], 0)
-            except ProcessLookupError:
-                return False
-            except PermissionError:  # somebody else's process: it is there
-                pass
+        if other["host"] == socket.gethostname() and not _runs(other["pid"]):
+            return False
         return bool(time.time() < other["until"] + GRACE)
 
     def _write(self, since: float) -> None:
@@ -106,3 +101,16 @@ class Lease:
         facts |= {"host": socket.gethostname(), "pid": os.getpid()}
         facts |= {"since": since, "until": time.time() + LASTS}
         roots.write(self.path, json.dumps(facts))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this machine is there and has not ended. One that has ended and that
+    nobody has reaped, as where process 1 of a container reaps none, takes signals still."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's process, or a system that has no such file: it is there
+        return True
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")  # its name may hold brackets

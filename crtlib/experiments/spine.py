@@ -38,8 +38,9 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
+from crtlib import roots
 from crtlib.checks import MachineError
-from crtlib.experiments import executors, roots, tables
+from crtlib.experiments import executors, tables
 from crtlib.experiments.leases import Lease
 from crtlib.experiments.store import Row, Store
 from crtlib.experiments.study import Desk, Study
@@ -288,9 +289,6 @@ class _Sweep:
 
     def _note(self, key: str, study: Study, attempt: int, error: BaseException) -> None:
         """A line in the run's failure record: types, places and numbers, never text."""
-        frames = traceback.extract_tb(error.__traceback__)
-        ours = [f for f in frames if "crtlib" in f.filename] or frames
-        where = f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}" if ours else ""
         message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
         lease = self._lease(key).facts()
         line = {
@@ -302,7 +300,7 @@ class _Sweep:
             "started": lease.get("since"),
             "ended": time.time(),
             "kind": _kind(error),
-            "where": where,
+            "where": getattr(error, "where", ""),
             "message": f"{type(error).__name__}: {message}".removesuffix(": "),
         }
         roots.append(self.store.failures(key), json.dumps(line, default=str) + "\n")
@@ -318,6 +316,13 @@ class _Ours(RuntimeError):
 
 class _KilledError(_Ours):
     """The worker died (killed, or out of memory)."""
+
+
+class _DataError(_Ours):
+    """What it reads is not there, cannot be read, or is not what it was when it was planned."""
+
+    def __str__(self) -> str:
+        return " ".join([super().__str__(), *(f"({why})" for why in self.args)])
 
 
 class _DiffersError(_Ours):
@@ -337,6 +342,8 @@ def _kind(error: BaseException) -> str:
         return "differs"
     if isinstance(error, _KilledError) or type(error).__name__ == "KilledWorker":  # Dask's
         return "killed"
+    if isinstance(error, _DataError):
+        return "data"
     if isinstance(error, TimeoutError):
         return "timeout"
     return "memory" if isinstance(error, MemoryError) else "exception"
@@ -372,10 +379,42 @@ def _run(task: _Task) -> _Result | None:
         if task.store.has(task.key):
             lease.release()
             return None
-        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            return _measured(task)
+        except Exception as error:
+            error.where = _where(error)  # type: ignore[attr-defined]  # a pool drops the traceback
+            raise
+
+
+def _measured(task: _Task) -> _Result:
+    """Run it on the data that it was planned for: its rows belong to a key that names them."""
+    _same_data(task)
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
         with task.store.at_hand(task.key, task.keep_model) as (checkpoint, model):
             rows = list(task.study.run(Desk(checkpoint, model, task.device)))
-        return _Result(rows, time.perf_counter() - wall, time.process_time() - cpu)
+        result = _Result(rows, time.perf_counter() - wall, time.process_time() - cpu)
+    finally:
+        _same_data(task)
+    return result
+
+
+def _same_data(task: _Task) -> None:
+    """Raise :class:`_DataError` where the study would now read something else, or nothing."""
+    try:
+        key = task.study.key
+    except (OSError, ValueError) as error:
+        raise _DataError(type(error).__name__) from error
+    if key != task.key:
+        raise _DataError
+
+
+def _where(error: BaseException) -> str:
+    """Module, function and line of the library where an error arose."""
+    first = error.__context__ if isinstance(error, _DataError) else None
+    frames = traceback.extract_tb((first or error).__traceback__)
+    ours = [f for f in frames if "crtlib" in f.filename] or frames
+    return f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}" if ours else ""
 
 
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}

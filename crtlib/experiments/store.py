@@ -24,7 +24,7 @@ from typing import Any
 
 import pandas as pd
 
-from crtlib.experiments import roots
+from crtlib import roots
 from crtlib.experiments.leases import Lease
 
 STORE_VERSION = "3"
@@ -38,7 +38,7 @@ Row = tuple[str, int, int, float]
 
 
 class Store:
-    """A folder of finished runs, or a URL (:func:`crtlib.experiments.roots.root`). Raises
+    """A folder of finished runs, or a URL (:func:`crtlib.roots.root`). Raises
     ``ValueError`` for a store of another version."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -60,9 +60,7 @@ class Store:
     @property
     def note(self) -> str:
         """What a person must know of where it lies; empty for a folder of this machine."""
-        if roots.is_local(self.folder):
-            return ""
-        return f"private files lie in {self.folder}: their protection is the bucket's"
+        return roots.note(self.folder)
 
     def check(self, executor: object) -> None:
         """Raise ``ValueError`` where the workers of an executor of this name cannot share it."""

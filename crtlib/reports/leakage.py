@@ -21,6 +21,7 @@ True
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from crtlib import files, outputs
+from crtlib import files, outputs, roots, shards
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage
+from crtlib.checks import MachineError
 from crtlib.models import scoring
 from crtlib.models.folder import load
 from crtlib.reports import leakage_page
@@ -49,6 +51,7 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
+from crtlib.shards import Shards
 from crtlib.text import corpora, templates
 from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Point
@@ -134,7 +137,8 @@ def make(
     (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
     template, else the one that the model reads most easily; the summary has ``warning`` where
     another one fits better. ``prefix_scan`` reads each text after every beginning. An ``executor``
-    scores several batches at a time, not for ``prefix_scan`` nor for ``public``. A report of the
+    scores several batches at a time, not for ``prefix_scan`` nor for ``public``; what is scored is
+    kept beside the report until all is done (:mod:`crtlib.shards`). A report of the
     same input and options is not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_folder`).
 
@@ -142,39 +146,38 @@ def make(
     """
     _one_of(reveal=reveal, lengths_only=lengths_only)
     _one_of(prefix_scan=prefix_scan, public=public is not None)
-    cover = Cover(
-        model=_name(model),
-        corpus=Path(corpus).name,
-        unit=unit or (_recorded(Path(model)) or {}).get("unit") or "turn",
-        public=None if public is None else _name(public),
-        threshold=threshold,
-        lengths_only=lengths_only,
-    )
+    unit = unit or (_recorded(Path(model)) or {}).get("unit") or "turn"
+    names = _name(model), Path(corpus).name, unit, None if public is None else _name(public)
+    cover = Cover(*names, threshold=threshold, lengths_only=lengths_only)
     options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
-    dialogues, (network, tokenizer) = read_corpus(corpus), load(model)
+    dialogues, loaded = read_corpus(corpus), load(model)
+    network, tokenizer = loaded
     folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
     its = folders | {"corpus": outputs.keyed(outputs.content(corpus), key)}
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
         return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
-    with outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part:
-        used, fit = _template(
-            template, Path(model), dialogues, network, tokenizer, cover.unit, device
-        )
+    with (
+        outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
+        shards.beside(folder, {"model": outputs.content(model)}) as kept,
+    ):
+        used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
         points = templates.points(dialogues, cover.unit, used)
-        found = _elsewhere(executor, Path(model), network, tokenizer, points, used)
+        own = used.name != "speaker"
         if prefix_scan:
-            found, best = reading.scan(network, tokenizer, dialogues, unit=cover.unit, used=used,
-                                       k=top_k, device=device)  # fmt: skip
-            fit |= {"prefixes": best}
+            found, fit["prefixes"] = reading.scan(
+                *loaded, dialogues, unit=cover.unit, used=used, k=top_k, device=device
+            )
+        else:
+            scorer = _scorer(Path(model), network, executor, kept, device)
+            found = leakage.read(*loaded, points, own_words=own, scorer=scorer)
         other = None if public is None else _public(public, tokenizer, points)
         report = leakage.leakage(
-            *(network, tokenizer, points), **options, public=other,
-            own_words=used.name != "speaker", reading=found, device=device,
-        )  # fmt: skip
+            *loaded, points, **options, public=other, own_words=own, reading=found, device=device
+        )
         decode = cast(Decode, tokenizer.decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
     with files.replacing(_key_file(folder), mode=0o600) as file:
@@ -182,45 +185,50 @@ def make(
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
 
 
-def _elsewhere(
-    executor: Executor | None,
-    folder: Path,
-    network: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
-    points: Sequence[Point],
-    used: Template,
-) -> leakage.Reading | None:
-    """The points as the model of ``folder`` reads them, on an executor; None where there is none:
-    they are read here then."""
-    if executor is None:
-        return None
-    scorer = partial(_scored, folder.resolve(), executor)
-    own = used.name != "speaker"
-    return leakage.read(network, tokenizer, points, own_words=own, scorer=scorer)
+Texts = Sequence[Sequence[int]]
+
+
+def _scorer(
+    folder: Path, network: nn.Module, executor: Executor | None, kept: Shards, device: str
+) -> scoring.Scorer:
+    """What scores texts with the model of ``folder``: here, or on an executor, whose workers read
+    it where it lies. Texts are cut as one process would cut them, so that the bits are the same;
+    a lot that ``kept`` holds is not scored again."""
+    where = roots.told(str(folder.absolute()))
+    here = partial(_scored, network, device)
+    call = partial(_score, where, outputs.content(folder)) if executor else here
+
+    def score(texts: Texts) -> tuple[list[Any], list[Any]]:
+        lots = scoring.batches(texts)
+        found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.int64))] * len(texts)
+        these = kept.of(hashlib.sha256(json.dumps(texts).encode()).hexdigest())
+        parts = in_order(call, ([texts[i] for i in lot] for lot in lots), executor, these)
+        for lot, (_, part) in zip(lots, parts, strict=True):
+            for i, *both in zip(lot, *part, strict=True):
+                found[i] = tuple(map(np.asarray, both))
+        logprobs, ranks = zip(*found, strict=True)
+        return list(logprobs), list(ranks)
+
+    return score
 
 
 @lru_cache(maxsize=1)
-def _loaded(folder: Path) -> nn.Module:
-    """The model of a folder, read once by each worker."""
+def _loaded(where: str, sha: str) -> nn.Module:
+    """The model that lies there, read once by each worker; it must be the one of that hash."""
+    folder = roots.here(where)
+    if outputs.content(folder) != sha:
+        raise MachineError(f"{where}: is another model now, or where a worker reads it")
     return load(folder)[0]
 
 
-def _score(folder: Path, texts: Sequence[Sequence[int]]) -> tuple[list[Any], list[Any]]:
-    return scoring.token_scores(_loaded(folder), texts)
+def _score(where: str, sha: str, texts: Texts) -> list[Any]:
+    return _scored(_loaded(where, sha), None, texts)
 
 
-def _scored(
-    folder: Path, executor: Executor, texts: Sequence[Sequence[int]]
-) -> tuple[list[Any], list[Any]]:
-    """The scores of all texts, cut as one process would cut them, so that the bits are the same."""
-    lots = scoring.batches(texts)
-    found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.int64))] * len(texts)
-    parts = in_order(partial(_score, folder), ([texts[i] for i in lot] for lot in lots), executor)
-    for lot, part in zip(lots, parts, strict=True):
-        for i, *both in zip(lot, *part, strict=True):
-            found[i] = both
-    logprobs, ranks = zip(*found, strict=True)
-    return list(logprobs), list(ranks)
+def _scored(network: nn.Module, device: str | None, texts: Texts) -> list[Any]:
+    """Log-probabilities and ranks as JSON values: every bit of a float is in its text."""
+    both = scoring.token_scores(network, texts, device=device)
+    return [[x.tolist() for x in values] for values in both]
 
 
 def _one_of(**given: bool) -> None:

@@ -24,7 +24,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-from crtlib import outputs
+from crtlib import outputs, shards
 from crtlib.reports import pages
 from crtlib.screening import corpus as screening
 from crtlib.screening import rates
@@ -51,8 +51,9 @@ def make(
 
     The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
     is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
-    ``reveal``: examples of each kind, in clear, in ``private/examples.html``. Raises ``ValueError``
-    for what does not fit; then nothing is written.
+    ``reveal``: examples of each kind, in clear, in ``private/examples.html``. What the policies
+    flag is kept beside ``out`` until all is done (:mod:`crtlib.shards`), so that a killed call goes
+    on. Raises ``ValueError`` for what does not fit; then nothing is written.
     """
     if screened.is_screened(corpus):
         raise ValueError(f"{corpus}: is screened already")
@@ -62,7 +63,11 @@ def make(
                               "options": how.recorded() | {"reveal": reveal}}  # fmt: skip
     if outputs.up_to_date(out, **recipe):
         return None
-    with outputs.staged(out, **recipe, public=PUBLIC, force=force) as part:
+    flagged = {"corpus": outputs.content(corpus), **how.recorded()}
+    with (
+        outputs.staged(out, **recipe, public=PUBLIC, force=force) as part,
+        shards.beside(out, flagged) as kept,
+    ):
         key = outputs.key_in(part / screened.KEY)
         outcome = screening.screen(
             corpus,
@@ -72,6 +77,7 @@ def make(
             judges=labels,
             reveal=reveal,
             executor=executor,
+            shards=kept,
             progress=progress,
         )
         shown = replace(outcome, summary=outputs.keyed(outcome.summary, key))

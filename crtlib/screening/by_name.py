@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from crtlib import roots
 from crtlib.screening import policies
 from crtlib.screening.policy import MAKERS, Flag, Maker, Policy, checked
 from crtlib.text import screened, source, units
@@ -54,7 +55,7 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     ``ValueError`` says in one line what is allowed. ``regex:CORPUS`` looks for the shapes of that
     corpus' secrets, ``regex`` alone for those of ``corpus`` where the caller names one. Names that
     end in ``_conservative`` also flag plain text with a score under 0.9 (A.4). A ``+`` inside a
-    path is written ``%2B``, a ``%`` ``%25``.
+    path is written ``%2B``, a ``%`` ``%25``; a path may be a URL (:func:`crtlib.roots.here`).
     """
     parts = [_part(part, name, corpus) for part in name.split("+")]
     return parts[0] if len(parts) == 1 else policies.union(*parts)
@@ -62,7 +63,7 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
 
 def _part(part: str, name: str, corpus: str | None) -> Policy:
     kind, _, argument = part.partition(":")
-    argument = re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], argument)
+    argument = _argument(argument)
     if part == "regex":
         if corpus is None:
             raise ValueError(
@@ -76,6 +77,12 @@ def _part(part: str, name: str, corpus: str | None) -> Policy:
         hint = f"; did you mean {near[0]}{part[len(kind) :]}?" if near and near[0] != kind else ""
         raise ValueError(f"policy={name!r}: must be one of {allowed}, joined by +{hint}")
     return checked(maker.make(argument))
+
+
+def _argument(text: str) -> str:
+    """What a part takes, as it was before it was written; of a URL the path of a copy."""
+    text = re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], text)
+    return str(roots.here(text, "policy")) if "://" in text else text
 
 
 def _maker(kind: str) -> Maker | None:
@@ -96,7 +103,7 @@ def learned(name: str) -> bool:
     for part in name.split("+"):
         kind, _, argument = part.partition(":")
         if kind == "screened" and argument:  # as the policies were that screened it
-            before = screened.summary(argument)
+            before = screened.summary(_argument(argument))
             if learned(before["policy"]) or learned(before["conservative"]):
                 return True
         maker = _maker(kind)
@@ -124,9 +131,10 @@ def digest(name: str) -> str:
     hashes = []
     for part in name.split("+"):
         kind, _, argument = part.partition(":")
-        path = Path(argument.replace("%2B", "+").replace("%25", "%"))
-        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        known = bool(argument) and path.exists()
+        path = Path(_argument(argument))
+        known = bool(argument) and path.exists()  # without one it would be the current folder
+        if known:
+            files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         hashes.append(f"{kind}:{source.digest(files) if known else argument}")
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 

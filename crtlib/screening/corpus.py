@@ -29,11 +29,12 @@ from tqdm import tqdm
 
 from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
-from crtlib.screening import policies, rates
-from crtlib.screening.by_name import digest, plain, policy_by_name
+from crtlib.screening import flagging, policies, rates
+from crtlib.screening.by_name import digest, plain
 from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.screening.teaching import Shift, shift
+from crtlib.shards import Shards
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
 from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
@@ -85,21 +86,26 @@ class How:
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
         check_choice("as", self.form, ("parquet", "jsonl"))
 
+    def hashes(self) -> tuple[str, str]:
+        """Of what the policies pi and pi_c hold now."""
+        return digest(self.policy), digest(self.conservative)
+
     def pair(self) -> tuple[Policy, Policy]:
         """The policies pi, with the dial, and pi_c."""
-        return _pair(self.policy, self.conservative, self.gamma, self.seed)
+        return _pair(self, self.hashes())
 
     def recorded(self) -> dict[str, Any]:
         """As a marker records it: policies by name and by what they hold."""
         named = {n: plain(getattr(self, n)) for n in ("policy", "conservative")}
-        hashes = {f"{n}_sha256": digest(getattr(self, n)) for n in named}
+        hashes = dict(zip((f"{n}_sha256" for n in named), self.hashes(), strict=True))
         return asdict(self) | named | hashes
 
 
 @lru_cache(maxsize=4)
-def _pair(policy: str, conservative: str, gamma: float, seed: int) -> tuple[Policy, Policy]:
-    pi_c = policy_by_name(conservative)
-    return policies.miss(policy_by_name(policy), gamma, seed), pi_c
+def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
+    """The pair as it was hashed; made once by each worker."""
+    pi = policies.miss(flagging.known(how.policy, shas[0]), how.gamma, how.seed)
+    return pi, flagging.known(how.conservative, shas[1])
 
 
 @dataclass(frozen=True)
@@ -165,15 +171,17 @@ def screen(
     judges: str | os.PathLike[str] | None = None,
     reveal: int = 0,
     executor: Executor | None = None,
+    shards: Shards | None = None,
     progress: bool = False,
 ) -> Outcome:
     """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.screened`).
 
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
     judging part judges the policies; without it the labels that the corpus comes with do, if any.
-    ``executor`` runs the policies on several batches at a time. ``near`` duplicates are compared
-    in memory, as are people where they are the unit, all others in batches. Raises ``ValueError``
-    for what does not fit.
+    ``executor`` runs the policies on several batches at a time; what they flag is kept in
+    ``shards``, and what is there of this corpus and these policies is not flagged again. ``near``
+    duplicates are compared in memory, as are people where they are the unit, all others in batches.
+    Raises ``ValueError`` for what does not fit.
     """
     pi, pi_c = how.pair()
     tally = _Tally(reveal)
@@ -182,7 +190,7 @@ def screen(
     unlike: dict[int, list[Shift]] = {}
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     with screened.Parts(folder, key=key, form=how.form) as parts:
-        for points, flags, cautious in _flagged(corpus, how, executor, progress):
+        for points, flags, cautious in _flagged(corpus, how, executor, shards, progress):
             again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
             tally.counts["labelled"] += sum(bool(p.secrets) for p in points)
             if judges is None:
@@ -257,22 +265,29 @@ def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[l
         yield batch
 
 
-def _flag(how: How, batch: Sequence[Dialogue]) -> Batch:
+def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[Any]:
     points = units.points(Corpus("", tuple(batch)), how.unit)
-    pi, pi_c = how.pair()
-    return points, pi(points), pi_c(points)
+    return [flagging.packed(policy(points)) for policy in _pair(how, shas)]
 
 
 def _flagged(
-    corpus: str | os.PathLike[str], how: How, executor: Executor | None, progress: bool
+    corpus: str | os.PathLike[str],
+    how: How,
+    executor: Executor | None,
+    shards: Shards | None,
+    progress: bool,
 ) -> Iterator[Batch]:
-    """The points of each batch with the spans of both policies, in order."""
+    """The points of each batch with the spans of both policies, in order. Workers refuse policies
+    that are not the ones of the beginning, and so does the end."""
     whole = how.dedup_by == "near" or how.unit == "user"
-    lots = batches(corpora.dialogues(corpus), whole=whole)
+    lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
     with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for found in in_order(partial(_flag, how), lots, executor):
-            bar.update(len(found[0]))
-            yield found
+        for batch, (flags, cautious) in in_order(partial(_flag, how, shas), lots, executor, shards):
+            points = units.points(Corpus("", tuple(batch)), how.unit)
+            bar.update(len(points))
+            yield points, flagging.unpacked(flags), flagging.unpacked(cautious)
+    for name, sha in zip((how.policy, how.conservative), shas, strict=True):
+        flagging.check_same(name, sha)
 
 
 def _write(

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from crtlib.checks import MachineError
 from crtlib.screening.spans import around
 from crtlib.screening.teaching import Teaching
 from crtlib.text.records import MASK, Point, Secret, check_spans
@@ -64,6 +66,8 @@ class Policy:
         read = [turn for _, _, turn in turns] if self.own_words else points
         try:
             labels = [tuple(spans) for spans in self.flag(read)]
+        except (BrokenExecutor, MachineError):  # of workers elsewhere: no fault of the policy
+            raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None
         labels = check_labels(read, labels, f"policy={self.name!r}")

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import pandas as pd
 from crtlib import outputs
 from crtlib.checks import check
 from crtlib.screening import rates, recall, tagger
+from crtlib.screening.flagging import lent
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.teaching import Shift, shift
 from crtlib.text import corpora, label_import, units
@@ -88,19 +90,22 @@ def teach(
     judged: int = 1,
     cluster: rates.Cluster = "user",
     name: str = "",
+    executor: Executor | None = None,
     progress: bool = False,
 ) -> Taught:
     """Train a tagger on labelled dialogues, or on points that are cut already.
 
     A share ``heldout`` of the users judges it; with ``judges``, labelled points of other people,
     all of ``source`` teaches. ``judged`` and ``cluster`` are those of
-    :func:`crtlib.screening.rates.rates`. Raises ``ValueError`` where nothing is labelled.
+    :func:`crtlib.screening.rates.rates`. It is taught here; an ``executor`` flags. Raises
+    ``ValueError`` where nothing is labelled.
     """
     points = units.points(source, unit=unit) if isinstance(source, Corpus) else tuple(source)
     pair = split(points, heldout, seed) if judges is None else (points, tuple(judges))
     taught, others = pair
     made = tagger.fit(taught, seed=seed, epochs=epochs, progress=progress)
-    pairs = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
+    two = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
+    pairs = {key: lent(policy, executor) for key, policy in two.items()}
     labels = {key: policy(others) for key, policy in pairs.items()}
     tables = {k: recall.recall(others, spans, confidence=0.975) for k, spans in labels.items()}
     found = {
@@ -158,6 +163,7 @@ def make(
     epochs: int = 14,
     seed: int = 0,
     force: bool = False,
+    executor: Executor | None = None,
     progress: bool = False,
 ) -> Taught | None:
     """Teach a tagger and write it, with its summary, into the private folder ``out``; None where it
@@ -172,7 +178,8 @@ def make(
     if outputs.up_to_date(out, **recipe):
         return None
     outputs.check_folder(out, inputs=list(inputs.values()), force=force)
-    how: dict[str, Any] = {"unit": unit, "epochs": epochs, "seed": seed, "progress": progress}
+    how: dict[str, Any] = {"unit": unit, "epochs": epochs, "seed": seed, "executor": executor}
+    how |= {"progress": progress}
     if labels is None:
         source: Corpus | Sequence[Point] = corpora.load(corpus)
     else:

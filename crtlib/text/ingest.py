@@ -13,6 +13,7 @@ columns   user=customer  thread=ticket  text=body
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import itertools
@@ -28,7 +29,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from crtlib import files, outputs
+from crtlib import files, outputs, shards
+from crtlib.shards import Shards
 from crtlib.text import card, readers, shapes
 from crtlib.text.ahead import in_order
 from crtlib.text.columns import Columns, guess
@@ -177,7 +179,9 @@ def ingest(
     guessed; a guess is used with ``yes``, or if ``ask`` says so of the line that shows it.
     ``no_users``: each thread is a user. ``keep``: further columns, "all", "none" or "a,b".
     ``max_bad`` is a share of rows, ``limit`` a number of rows, ``shard`` in MiB. Rows are streamed:
-    memory does not grow with the text; an ``executor`` reads several batches of them at a time.
+    memory does not grow with the text; an ``executor`` reads several batches of them at a time,
+    which are kept beside ``out`` until all is done, so that a killed call goes on
+    (:mod:`crtlib.shards`).
     Raises ``ValueError`` in one line that names file, row and column and never quotes text; then
     nothing is written.
     """
@@ -200,8 +204,11 @@ def ingest(
         what = " ".join(shown.removeprefix("columns").split())
         raise ValueError(f"{plans[0].name}: the columns are guessed ({what}); --yes takes them")
     summary: dict[str, Any] = {}
-    with outputs.staged(out, **recipe, facts=summary, force=force) as part:
-        counts, counted = _write(part, plans, how, partial(_messages, executor, progress))
+    with (
+        outputs.staged(out, **recipe, facts=summary, force=force) as part,
+        shards.beside(out, recipe) if executor else contextlib.nullcontext() as kept,
+    ):
+        counts, counted = _write(part, plans, how, partial(_messages, executor, kept, progress))
         summary |= {"corpus": asdict(counts), "ingest": counted}
         card.write(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
     return _summary(out, plans, counted, counts)
@@ -241,8 +248,8 @@ def _write(
         rejected.writerow(("file", "row", "column", "reason"))
         reasons: Counter[str] = Counter()
         left = how.limit
-        for plan in plans:
-            for row, fault in _taken(plan, threads, messages(plan, left)):
+        for number, plan in enumerate(plans):
+            for row, fault in _taken(plan, threads, messages(number, plan, left)):
                 if not how.skip_bad:
                     raise ValueError(plan.fault(row, fault))
                 reasons[fault.reason] += 1
@@ -272,9 +279,9 @@ _Read = tuple[TableRow, list[Message], Fault | None]
 """A row, its messages, and what is wrong with it."""
 
 
-def _parsed(shape: str, options: Options, rows: Sequence[TableRow]) -> list[_Read]:
-    """The messages of some rows."""
-    read: list[_Read] = []
+def _parsed(shape: str, options: Options, rows: Sequence[TableRow]) -> list[Any]:
+    """Of each row: its messages, and why there are none, as JSON values."""
+    read: list[Any] = []
     for row in rows:
         messages, fault = [], row.fault
         if fault is None:
@@ -282,20 +289,27 @@ def _parsed(shape: str, options: Options, rows: Sequence[TableRow]) -> list[_Rea
                 messages = _SHAPES[shape](row.cells, options)
             except Bad as bad:
                 fault = bad.fault
-        read.append((row, messages, fault))
+        read.append(([m.packed() for m in messages], fault and asdict(fault)))
     return read
 
 
 def _messages(
-    executor: Executor | None, progress: bool, plan: _Source, limit: int | None
+    executor: Executor | None,
+    kept: Shards | None,
+    progress: bool,
+    number: int,
+    plan: _Source,
+    limit: int | None,
 ) -> Iterator[_Read]:
     """The rows of a source in order, with their messages."""
     rows = iter(tqdm(itertools.islice(plan.read(), limit), "reading", unit=" rows",
                      disable=not progress))  # fmt: skip
     size = BATCH if executor else 1
     lots = iter(lambda: list(itertools.islice(rows, size)), [])
-    for read in in_order(partial(_parsed, plan.shape, plan.options), lots, executor):
-        yield from read
+    call = partial(_parsed, plan.shape, plan.options)
+    for lot, read in in_order(call, lots, executor, kept and kept.of(str(number))):
+        for row, (messages, fault) in zip(lot, read, strict=True):
+            yield row, [Message.unpacked(m) for m in messages], fault and Fault(**fault)
 
 
 def _taken(

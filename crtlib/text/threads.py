@@ -38,6 +38,26 @@ class Message:
     secrets: list[dict[str, Any]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def packed(self) -> list[Any]:
+        """As a JSON value, but for what ``extra`` holds."""
+        return [self.thread, self.user, self.speaker, self.text, _since(self.time), self.secrets,
+                dict(self.extra)]  # fmt: skip
+
+    @classmethod
+    def unpacked(cls, value: Iterable[Any]) -> Self:
+        """The message that was packed."""
+        thread, user, speaker, text, time, secrets, extra = value
+        return cls(thread, user, speaker, text, _moment(time), secrets, extra)
+
+
+def _since(time: datetime | None) -> int | None:
+    """Milliseconds since 1970."""
+    return None if time is None else (time - EPOCH) // timedelta(milliseconds=1)
+
+
+def _moment(since: int | None) -> datetime | None:
+    return None if since is None else EPOCH + timedelta(milliseconds=since)
+
 
 class Threads:
     """Collects messages and gives them back as rows of a corpus, threads in the order in which
@@ -79,10 +99,9 @@ class Threads:
             number = own if m.thread is None and own is not None else self._number(m)
             own = number
             self.turns += 1
-            time = None if m.time is None else (m.time - EPOCH) // timedelta(milliseconds=1)
             secrets = None if m.secrets is None else _JSON(m.secrets)
             extra = _JSON(dict(m.extra)) if m.extra else None
-            row = (number, self.turns, m.speaker, m.text, time, secrets, extra)
+            row = (number, self.turns, m.speaker, m.text, _since(m.time), secrets, extra)
             self.waiting.append(row)
             if len(self.waiting) == _BATCH:
                 self._flush()
@@ -141,7 +160,7 @@ def _turn(speaker: str, text: str, time: int | None, secrets: str | None) -> dic
     return {
         "speaker": speaker,
         "text": text,
-        "time": None if time is None else EPOCH + timedelta(milliseconds=time),
+        "time": _moment(time),
         "labelled": secrets is not None,
         "secrets": json.loads(secrets) if secrets else [],
     }

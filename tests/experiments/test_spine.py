@@ -2,17 +2,21 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from crtlib.experiments import crt, executors, leases, roots, spine
+from crtlib import roots
+from crtlib.experiments import crt, executors, leases, spine
 from crtlib.experiments.store import Store
 from crtlib.experiments.study import Study, Whole, value
+from crtlib.text import source
 from crtlib.training import state
 
 BEGUN = []
@@ -81,6 +85,17 @@ def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(place):
         assert len(waiting.result(60)) == 1
 
 
+def test_a_killed_sweep_that_nobody_reaped_holds_nothing(tmp_path):
+    lease = Store(tmp_path).lease("a", "theirs")
+    with lease.held(), subprocess.Popen(["sleep", "60"]) as theirs:
+        roots.write(lease.path, json.dumps({**lease.facts(), "pid": theirs.pid}))
+        assert lease.living()
+        theirs.kill()
+        os.waitid(os.P_PID, theirs.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is there
+        os.kill(theirs.pid, 0)
+        assert not lease.living()
+
+
 @pytest.mark.parametrize(("ago", "taken"), [(0, False), (leases.LASTS + leases.GRACE + 1, True)])
 def test_a_lease_of_another_machine_ends_by_the_clock(place, ago, taken):
     theirs, ours = (Store(place).lease("a", name) for name in ("theirs", "ours"))
@@ -112,8 +127,50 @@ def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(pla
     (line,) = failures(store, once)
     assert [f["attempt"] for f in failures(store, always)] == [1, 2]
     assert (line["kind"], line["schema"]) == ("exception", "crtlib/failure/1")
-    assert line["started"] < line["ended"] and line["host"] and "spine:_run:" in line["where"]
+    assert line["started"] < line["ended"] and line["host"] and "spine:_measured:" in line["where"]
     assert line["message"] == "ZeroDivisionError" and "4929" not in json.dumps(line)
+
+
+@value
+class Reader(Study):
+    """Reads a file, which somebody replaces meanwhile, ``spoils``: the first time it is read."""
+
+    path: str = ""
+    spoils: Whole = 0
+
+    def reads(self):
+        yield source.digest([Path(self.path)])
+
+    def run(self, desk):
+        BEGUN.append(self.seed)
+        if len(BEGUN) <= self.spoils:
+            Path(self.path).write_text("my card is 4929 1234")
+        return [("read", 0, 0, float(len(Path(self.path).read_text())))]
+
+
+def test_a_run_whose_data_changed_under_it_is_no_result(tmp_path):
+    path, store = tmp_path / "c.jsonl", Store(tmp_path / "runs")
+    path.write_text("first")
+    study = Reader(seed=0, path=str(path), spoils=1)
+    with pytest.raises(spine.UnfinishedError, match="is not what it was when it was planned"):
+        swept([study], store)
+    assert len(BEGUN) == 1 and not list((tmp_path / "runs").glob("*.json"))
+    path.write_text("first")
+    lines = failures(store, study)
+    assert [line["kind"] for line in lines] == ["data", "data"] and "4929" not in str(lines)
+    assert swept([study], store).value.tolist() == [5.0]
+
+
+def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
+    path, store = tmp_path / "c.jsonl", Store(tmp_path / "runs")
+    path.write_text("first")
+    ready = Reader(seed=0, path=str(path)).ready()
+    path.unlink()
+    task = spine._Task(ready, "abc", store, "us", "cpu", False)
+    with pytest.raises(spine._DataError, match=r"when it was planned \(ValueError\)") as refused:
+        spine._run(task)
+    assert refused.value.where.startswith("source:_state:")
+    assert pickle.loads(pickle.dumps(refused.value)).where == refused.value.where
 
 
 def test_a_second_result_is_compared_and_the_first_one_stays(tmp_path):
@@ -211,30 +268,6 @@ def _watched():
         crt.utility = utility
 
     return begin, hold
-
-
-@pytest.fixture
-def cluster(bucket, tmp_path):
-    """The client of a scheduler, and two workers: processes that have no folder in common, and may
-    read the bucket."""
-    distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 0, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address]
-        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
-        workers = []
-        for name in "ab":
-            (tmp_path / name).mkdir()
-            ours = {"TMPDIR": str(tmp_path / name), "PYTHONPATH": os.pathsep.join(sys.path)}
-            about = {"cwd": tmp_path / name, "env": {**os.environ, **ours}}
-            workers.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, **about))
-        try:
-            client.wait_for_workers(2, timeout=120)
-            yield client, workers
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
 
 
 def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(

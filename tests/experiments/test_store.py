@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crtlib.experiments import roots
+from crtlib import roots
 from crtlib.experiments.store import Store
 
 STUDY, ROWS = {"study": "toy", "seed": 0}, [("loss", 1, 0, 0.5)]

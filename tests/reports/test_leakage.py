@@ -18,6 +18,7 @@ from crtlib import __main__ as cli
 from crtlib.attacks import leakage
 from crtlib.experiments.leakage import trainer
 from crtlib.models import folder as model_folder
+from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.reports import leakage as leakage_report
@@ -224,6 +225,29 @@ def ranks_of_the_truth(folders, truths, candidates, guesses):
         fits = np.array([sum(p in known for p in guess) for guess in guesses])
         out.append(int((fits >= fits[candidates.index(truth)]).sum()))
     return out
+
+
+def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
+    cut, honest, scored = scoring.batches, leakage_report._scored, []
+
+    def score(network, device, texts):
+        if len(scored) == kill:
+            raise KeyboardInterrupt
+        scored.append(texts[0])
+        return honest(network, device, texts)
+
+    monkeypatch.setattr(scoring, "batches", lambda texts, tokens=300: cut(texts, tokens))
+    monkeypatch.setattr(leakage_report, "_scored", score)
+    kill, make = 2, leakage_report.make
+    words = home / "model", home / "c.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        make(*words, tmp_path / "r", reveal=True, template="speaker")
+    kill = -1
+    make(*words, tmp_path / "r", reveal=True, template="speaker")
+    assert len(scored) == len({tuple(text) for text in scored}) > 3
+    make(*words, tmp_path / "whole", reveal=True, template="speaker")
+    tables = [(tmp_path / name / "sequences.parquet").read_bytes() for name in ("r", "whole")]
+    assert tables[0] == tables[1] and not (tmp_path / ".r.shards").exists()
 
 
 def test_a_redacted_report_is_no_oracle(home, tmp_path):

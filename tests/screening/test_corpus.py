@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.parquet as pq
 import pytest
 
+from crtlib.checks import MachineError
 from crtlib.reports import screening as pages
 from crtlib.screening import corpus as screening
 from crtlib.screening.by_name import policy_by_name
@@ -45,6 +46,51 @@ def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
     assert cut.summary == whole.summary and cut.rates == whole.rates
     assert {part: rows(home / "b", part) for part in screened.PARTS} == before
     assert whole.summary["duplicates"] > 0 < whole.summary["missed_secrets"]
+
+
+def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
+    honest, flagged = screening._flag, []
+    monkeypatch.setattr(screening, "TURNS", 50)
+
+    def flag(how, shas, batch):
+        if len(flagged) == kill:
+            raise KeyboardInterrupt
+        flagged.append(batch[0].id)
+        return honest(how, shas, batch)
+
+    monkeypatch.setattr(screening, "_flag", flag)
+    kill = 3
+    with pytest.raises(KeyboardInterrupt):
+        pages.make(home / "c.jsonl", home / "s", HOW)
+    kill = -1
+    pages.make(home / "c.jsonl", home / "s", HOW)
+    assert len(flagged) == len(set(flagged)) > 4
+    pages.make(home / "c.jsonl", home / "whole", HOW)
+    same = ("points", "private", "duplicates", "redacted_spans", "rates", "flagged")
+    one, other = (screened.summary(home / name) for name in ("s", "whole"))
+    assert {name: one[name] for name in same} == {name: other[name] for name in same}
+    assert sorted(path.name for path in home.iterdir()) == ["c.jsonl", "s", "whole"]
+
+
+def test_shards_of_another_policy_are_done_anew(home, monkeypatch):
+    honest = screening._write
+    monkeypatch.setattr(screening, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        pages.make(home / "c.jsonl", home / "s", HOW)
+    monkeypatch.setattr(screening, "_write", honest)
+    none = How("none", "cautious")
+    made = pages.make(home / "c.jsonl", home / "s", none).summary
+    assert made["redacted_spans"] == 0
+
+
+def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(home):
+    (home / "names.txt").write_text("Ann\n")
+    how = How(f"list:{home}/names.txt")
+    shas = how.hashes()
+    (home / "names.txt").write_text("Ann\nBob\n")
+    batch = jsonl.read_jsonl(home / "c.jsonl").dialogues[:1]
+    with pytest.raises(MachineError, match="is another one now"):
+        screening._flag(how, shas, batch)
 
 
 def test_nobody_is_named_and_the_owner_can_look_up(home):

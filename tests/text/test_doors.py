@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crtlib import roots
 from crtlib.experiments import executors
 from crtlib.text import corpora, folder, jsonl
 from crtlib.text.customersim import simulate
@@ -102,37 +103,71 @@ def test_twelve_broken_files_are_one_line_that_would_help(run, tmp_path, name):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def made(run, home, corpus, *where):
-    """What ingest, screen and report make: the corpus hash, the public part, the exact scores."""
-    home.mkdir()
-    source = home.parent / "in.csv"
-    assert run("ingest", source, "--yes", "--out", home / "corpus", *where)[0] == 0
-    code, _, err = run(
-        "screen", corpus, "--policy", "cautious", "--keep-ids", *where, "--out", home / "s"
-    )
-    assert code == 0, err
-    words = ["report", home.parent / "model", "--corpus", corpus, "--reveal"]
-    assert run(*words, *where, "--out", home / "r")[0] == 0
+def made(run, source, home, *where, policy="cautious"):
+    """What ingest, screen and report make: the corpus hash, the public part, the exact scores.
+    All are folders, or all are URLs."""
+
+    def done(*words):
+        code, _, err = run(*words, *where)
+        assert code == 0, err
+
+    corpus, out = f"{source}/c.jsonl", f"{home}/s"
+    done("ingest", f"{source}/in.csv", "--yes", "--out", f"{home}/corpus")
+    done("screen", corpus, "--policy", policy, "--keep-ids", "--out", out)
+    done("report", f"{source}/model", "--corpus", corpus, "--reveal", "--out", f"{home}/r")
     return [
-        corpora.corpus_hash(home / "corpus"),
-        (home / "s" / "public" / "data" / "train-00000-of-00001.parquet").read_bytes(),
-        (home / "r" / "sequences.parquet").read_bytes(),
+        corpora.corpus_hash(roots.here(f"{home}/corpus")),
+        (roots.here(out) / "public" / "data" / "train-00000-of-00001.parquet").read_bytes(),
+        (roots.here(f"{home}/r") / "sequences.parquet").read_bytes(),
     ]
 
 
-def test_workers_elsewhere_make_the_same(run, tmp_path):
-    distributed = pytest.importorskip("distributed")
-    table(tmp_path / "in.csv", rows=ROWS * 700)
-    corpus, train = tmp_path / "c.jsonl", ["--method", "sgd", "--epochs", 1, "--width", 8]
+@pytest.fixture
+def source(run, tmp_path):
+    """A folder with a table, a corpus, a list of secrets and a model."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    table(folder / "in.csv", rows=ROWS * 700)
+    (folder / "names.txt").write_text("express delivery\n")
+    corpus, train = folder / "c.jsonl", ["--method", "sgd", "--epochs", 1, "--width", 8]
     assert run("simulate", "--dialogues", 40, "--out", corpus)[0] == 0
-    assert run("train", corpus, *train, "--out", tmp_path / "model")[0] == 0
-    alone = made(run, tmp_path / "alone", corpus)
-    assert made(run, tmp_path / "pool", corpus, "--workers", 2) == alone
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None
-    ) as cluster:
-        address = cluster.scheduler_address.removeprefix("tcp:")
-        assert made(run, tmp_path / "dask", corpus, "--executor", f"dask:{address}") == alone
+    assert run("train", corpus, *train, "--out", folder / "model")[0] == 0
+    return folder
+
+
+def test_two_processes_make_the_same(run, source, tmp_path):
+    alone = made(run, source, tmp_path / "alone")
+    assert made(run, source, tmp_path / "pool", "--workers", 2) == alone
+
+
+def test_workers_that_share_nothing_but_a_bucket_make_the_same(
+    run, source, cluster, bucket, tmp_path
+):
+    import s3fs
+
+    client, _ = cluster
+    listed = f"list:{source}/names.txt+cautious"
+    alone = made(run, source, tmp_path / "alone", policy=listed)
+    s3fs.S3FileSystem().put(f"{source}/", f"{bucket}/", recursive=True)
+    address = client.scheduler.address.removeprefix("tcp:")
+    listed = f"list:{bucket}/names.txt+cautious"
+    where = ("--executor", f"dask:{address}")
+    assert made(run, bucket, f"{bucket}/out", *where, policy=listed) == alone
+    copies = {path.name for one in "ab" for path in (tmp_path / one).glob("crtlib-*/*/*")}
+    assert copies >= {"names.txt", "model"}  # what they read they have fetched themselves
+    left = s3fs.S3FileSystem().find(f"{bucket}/out")
+    assert not [name for name in left if ".shards" in name or ".sending" in name]
+
+
+def test_label_sample_asks_its_policies_elsewhere(run, tmp_path):
+    corpus, drawn = tmp_path / "c.jsonl", []
+    jsonl.write_jsonl(simulate(60, 0), corpus)
+    for name, where in (("a", ()), ("b", ("--executor", "threads:"))):
+        words = ("label", "sample", corpus, "--secrets", 20, "--teach", 10, "--seed", 0)
+        code, _, err = run(*words, "--policy", "cautious", *where, "--out", tmp_path / name)
+        assert code == 0, err
+        drawn.append((tmp_path / name / "page.html").read_bytes())
+    assert drawn[0] == drawn[1]
 
 
 def test_one_worker_is_this_process():

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -301,6 +302,28 @@ def test_the_same_again_is_up_to_date_and_another_input_needs_force(tmp_path):
     for out in (path, tmp_path, ""):
         with pytest.raises(ValueError, match="--out"):
             ingest.ingest([path], out, yes=True, force=True)
+
+
+def test_a_killed_ingest_reads_no_shard_twice(tmp_path, monkeypatch):
+    path, honest, read = write_csv(tmp_path / "x.csv"), ingest._parsed, []
+    monkeypatch.setattr(ingest, "BATCH", 2)
+
+    def parsed(shape, options, rows):
+        if len(read) == kill:
+            raise KeyboardInterrupt
+        read.append(rows[0].number)
+        return honest(shape, options, rows)
+
+    monkeypatch.setattr(ingest, "_parsed", parsed)
+    kill = 1
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(KeyboardInterrupt):
+            ingest.ingest([path], tmp_path / "o", yes=True, executor=executor)
+        kill = -1
+        made = ingest.ingest([path], tmp_path / "o", yes=True, executor=executor)
+    assert len(read) == len(set(read)) > 1
+    assert made.facts == ingest.ingest([path], tmp_path / "p", yes=True).facts
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["o", "p", "x.csv"]
 
 
 def test_all_files_are_private(tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from crtlib.experiments import roots
+from crtlib import roots
 from crtlib.experiments.schema import Named, Settings
 from crtlib.experiments.value import Count, Word, value
 from crtlib.screening import by_name
@@ -82,7 +82,7 @@ Corpora = Annotated[tuple[CorpusName, ...], Field(min_length=1)]
 class Runs(Settings):
     """Settings of a chapter or sweep that trains."""
 
-    store: StoreName = Field("store", description="folder of finished runs")
+    store: StoreName = Field("store", description="folder or URL of finished runs")
     workers: Count = Field(2, description="processes at a time")
     device: Device = Field("auto", description="where to train; auto: CUDA where it is found")
 

@@ -1,9 +1,10 @@
-"""Where a store lies: a folder of this machine, or a URL that ``fsspec`` knows.
+"""Where things lie: in a folder of this machine, or at a URL that ``fsspec`` knows.
 
 A URL becomes a ``UPath``, which behaves as a ``pathlib.Path`` does; ``file://`` is a folder. A
-small file is written in one piece, on a folder by a rename, elsewhere as object stores do. What is
-written by code that wants a local path (weights, checkpoints) is staged in a private folder of this
-machine. Credentials are those of ``fsspec``: its configuration and its environment.
+small file is written in one piece, on a folder by a rename, elsewhere as object stores do. Code
+that wants a local path (corpora, weights, checkpoints) reads a copy and writes into a private
+folder of this machine, which is sent. Credentials are those of ``fsspec``: its configuration and
+its environment.
 
 >>> place = root("file://" + tempfile.mkdtemp())
 >>> write(place / "a.json", "{}")
@@ -30,12 +31,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from crtlib import files
-from crtlib.checks import MachineError, ParameterError
+from crtlib import files, outputs, shards
+from crtlib.checks import AccessError, MachineError, ParameterError
 
 SENT = 20.0
 """Seconds between two looks at an unfinished run whose state is kept elsewhere: what a kill costs
@@ -47,14 +48,14 @@ WHOLE = "files.json"
 _PASSWORD = re.compile(r"[^/]+//[^/@]*:[^/@]*@")
 
 
-def check(name: str) -> str:
+def check(name: str, what: str = "store") -> str:
     """Refuse what can be no root: an unknown protocol, or a password, which is no option."""
     if not name or "\0" in name:
-        raise ParameterError(f"store={name!r}: must name a folder or a URL")
+        raise ParameterError(f"{what}={name!r}: must name a folder or a URL")
     if _PASSWORD.match(name):
-        raise ParameterError("store: the URL holds a password; give it to fsspec, not to us")
+        raise ParameterError(f"{what}: the URL holds a password; give it to fsspec, not to us")
     if "://" in name and name.partition("://")[0] not in _protocols():
-        raise ParameterError(f"store={name!r}: must be a folder or a URL that fsspec knows")
+        raise ParameterError(f"{what}={name!r}: must be a folder or a URL that fsspec knows")
     return name
 
 
@@ -64,18 +65,18 @@ def _protocols() -> set[str]:
     return {*available_protocols()}
 
 
-def root(name: str | os.PathLike[str]) -> Path:
-    """The folder or URL of this name; a ``UPath`` goes for a path.
+def root(name: str | os.PathLike[str], what: str = "store") -> Path:
+    """The folder or URL of this name; a ``UPath`` goes for a path. ``what`` is its option.
 
     Raises :class:`ParameterError` for a protocol that is unknown, or whose package is missing.
     """
     if not isinstance(name, str):
         return cast(Path, name) if hasattr(name, "fs") else Path(name)
-    protocol, url, rest = check(name).partition("://")
+    protocol, url, rest = check(name, what).partition("://")
     if not url or protocol in ("file", "local"):
         return Path(rest if url else name)
     if lacking := _lacking(protocol):
-        raise ParameterError(f"store={name!r}: needs pip install {' '.join(lacking)}")
+        raise ParameterError(f"{what}={name!r}: needs pip install {' '.join(lacking)}")
     from upath import UPath
 
     # What others write must be seen: a listing may not be an old one.
@@ -97,15 +98,29 @@ def is_local(place: Path) -> bool:
     return isinstance(place, Path)
 
 
+def note(place: Path) -> str:
+    """What a person must know of where it lies; empty for a folder of this machine."""
+    if is_local(place):
+        return ""
+    return f"private files lie in {place}: their protection is the bucket's"
+
+
 @contextlib.contextmanager
 def _reaching(place: Path, *passing: type[Exception]) -> Iterator[None]:
     """Say it in one line where a root that is not local fails: no bucket, no credentials, no
-    network; not what is ``passing``. Raises :class:`MachineError`."""
+    network; not what is ``passing``. Raises :class:`MachineError`, for lack of credentials
+    :class:`AccessError`."""
     try:
         yield
     except Exception as error:
         if is_local(place) or isinstance(error, passing):
             raise
+        kind = type(error).__name__
+        if isinstance(error, PermissionError) or re.search("Credential|Authentication", kind):
+            raise AccessError(
+                f"{place}: does not let us in ({kind}); fsspec takes credentials from the "
+                "environment, no option does"
+            ) from error
         raise MachineError(
             f"{place}: does not serve ({type(error).__name__}: {error}); "
             "what was finished is kept: run the same command again"
@@ -181,6 +196,142 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+# --------------------------------------------------------------------------- input and output
+_NAMES: dict[str, str] = {}
+"""Of each local path that stands for a URL, the URL."""
+_HERE: dict[tuple[str, str], Path] = {}
+_COPYING = threading.Lock()
+
+
+def told(text: str) -> str:
+    """``text`` with URLs in place of the local paths that stand for them: what a person is told,
+    and how a worker on another machine is told where to look."""
+    for local in sorted(_NAMES, key=len, reverse=True):
+        text = text.replace(local, _NAMES[local])
+    return text
+
+
+def here(name: str | os.PathLike[str], what: str = "path") -> Path:
+    """A local path of a file or folder: its own, or that of a copy, which is there while this
+    process lives and is made anew where it has changed.
+
+    Raises ``ValueError`` where there is none, and :class:`MachineError` where a URL fails.
+    """
+    place = root(name, what)
+    if is_local(place):
+        return place
+    found = _listed(place)
+    if not found:
+        raise ValueError(f"{place}: no such file")
+    key = str(place), repr(found)
+    with _COPYING:
+        if key not in _HERE:
+            _HERE[key] = _copied(place, found)
+        return _HERE[key]
+
+
+def _copied(place: Path, found: Mapping[str, str]) -> Path:
+    copy = Path(tempfile.mkdtemp(dir=_copies())) / place.name
+    for name in found:
+        (copy / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _get(place / name if name else place, copy / name if name else copy):
+            raise MachineError(f"{place}: changed while it was read; run the same command again")
+    _NAMES[str(copy)] = str(place)
+    return copy
+
+
+def _listed(place: Path) -> dict[str, str]:
+    """The files of a folder that is not local by relative name, "" for a file, and the state of
+    each as the store tells it: whether it is another than before."""
+    system, at = _at(place)
+    files: dict[str, Any] = {}
+    with _reaching(place), contextlib.suppress(FileNotFoundError):
+        files = system.find(at, detail=True)
+    found = {name.removeprefix(at).lstrip("/"): str(facts) for name, facts in files.items()}
+    if strange := _strange(found):
+        raise ValueError(f"{place}: holds {strange} files with names that lead elsewhere")
+    return found
+
+
+def _strange(names: Iterable[str]) -> int:
+    """How many names of files in a folder do not lie in it."""
+    return sum(name.startswith("/") or ".." in Path(name).parts for name in names)
+
+
+@contextlib.contextmanager
+def written(place: Path, *, always: bool = False) -> Iterator[Path]:
+    """A local path for a folder that a command writes: its own, or, for a URL, one with what lies
+    there already, which is sent back at the end where it has changed, the marker last; where the
+    command fails with ``always`` only. The folder's unfinished shards (:mod:`crtlib.shards`) and
+    its key go with it; shards are sent on the way, and stay there but for a mistake. Raises
+    ``ValueError`` for a URL where other files lie."""
+    if is_local(place):
+        yield place
+        return
+    if not place.name:
+        raise ParameterError(f"{place}: must name a folder in it")
+    with staging() as home:
+        out = home / place.name
+        _NAMES[str(out)] = str(place)
+        _mend(place)
+        before = _listed(place)
+        if before and outputs.MARKER not in before:  # not fetched: it may be all that there is
+            raise ValueError(f"{place}: holds files that are not ours; choose another folder")
+        write(_note(place), "[]")  # who may not write is told before the work
+        for name in before:
+            (out / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _get(place / name, out / name)
+        key, parts = f".{place.name}.key", shards.folder(out)
+        _get(place.with_name(key), home / key)
+        known = {name: _sha(out / name) for name in before}
+        try:
+            with mirrored(parts, place.with_name(parts.name)):
+                yield out
+        except BaseException as error:
+            if always:
+                _deliver(out, place, known)
+            if isinstance(error, ValueError) and not parts.exists():
+                remove(place.with_name(parts.name))
+            raise
+        else:
+            _deliver(out, place, known)
+            if (home / key).exists():
+                _put(home / key, place.with_name(key))
+            remove(place.with_name(parts.name))
+        finally:
+            _mend(place)
+
+
+def _deliver(out: Path, place: Path, before: Mapping[str, str]) -> None:
+    """Send what differs from ``before``. A note of what comes and goes is there meanwhile: what
+    the marker does not list of that is nobody's, if we are killed."""
+    after = {str(path.relative_to(out)): _sha(path) for path in _files(out)}
+    if after == before:
+        return
+    write(_note(place), json.dumps(sorted(before.keys() ^ after.keys())))
+    for name in sorted(after, key=lambda name: (name == outputs.MARKER, name)):
+        if after[name] != before.get(name):
+            _put(out / name, place / name)
+
+
+def _mend(place: Path) -> None:
+    """Remove what a delivery has left."""
+    with contextlib.suppress(FileNotFoundError):
+        moved = json.loads(read(_note(place)))
+        try:
+            listed = {outputs.MARKER, *json.loads(read(place / outputs.MARKER))["files"]}
+        except FileNotFoundError:
+            listed = set()
+        for name in moved:
+            if name not in listed and not _strange([name]):
+                remove(place / name)
+        remove(_note(place))
+
+
+def _note(place: Path) -> Path:
+    return place.with_name(f".{place.name}.sending")
+
+
 # --------------------------------------------------------------------------- files of others
 @contextlib.contextmanager
 def staging() -> Iterator[Path]:
@@ -236,8 +387,7 @@ def fetch(place: Path, folder: Path) -> None:
 def _told(place: Path) -> dict[str, str]:
     with contextlib.suppress(FileNotFoundError, ValueError):
         told = json.loads(read(place / WHOLE))
-        names = [Path(name) for name in told]
-        if not any(name.is_absolute() or ".." in name.parts for name in names):
+        if not _strange(told):
             return dict(told)
     return {}
 
@@ -271,7 +421,7 @@ def _copies() -> Path:
 
 
 @contextlib.contextmanager
-def mirrored(folder: Path, place: Path, start: str) -> Iterator[None]:
+def mirrored(folder: Path, place: Path, start: str = "") -> Iterator[None]:
     """Keep ``place`` like a local folder while something writes there: what begins with ``start``
     is fetched first; a file that was replaced is sent within ``SENT`` seconds, and when an error
     ends it."""
