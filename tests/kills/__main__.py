@@ -53,7 +53,7 @@ SECRETS = secrets.MaskedStudy(
 
 
 # --------------------------------------------------------------------------- jobs
-def _pool(workers):
+def forked_pool(workers):
     """As the spine's own, but forked: a moment costs no import."""
     context = multiprocessing.get_context("fork")
     return ProcessPoolExecutor(workers, context, spine._leave_with_parent)
@@ -61,7 +61,7 @@ def _pool(workers):
 
 def _sweep(*studies):
     def job(_, out):
-        spine.process_pool = _pool
+        spine.process_pool = forked_pool
         assert len(spine.sweep(studies, Store(out), workers=1, progress=False))
 
     return job
