@@ -63,6 +63,8 @@ def executed(name, place, **parameters):
     notebook = load_notebook_node(str(ROOT / "notebooks" / f"{name}.ipynb"))
     given = {k: _resolve_type(str(v)) for k, v in parameters.items()}
     notebook = parameterize_notebook(notebook, given, kernel_name="python3", language="python")
+    for module in spine.PRELOADED:
+        importlib.import_module(module)
     said = place / "said.json"
     if not (pid := os.fork()):
         code = 1
