@@ -4,6 +4,7 @@ Thebe, which Jupyter Book loads whether or not it is used, names a script on a C
 its part in the pages is switched off. In docstrings, ``*args`` and ``|R|`` mean themselves.
 """
 
+import gc
 import re
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def plain_docstrings(app, docname, source):
 
 def setup(app):
     """Register them; they hold no state, so pages may be read and written in parallel."""
+    gc.set_threshold(200_000, 20, 100)  # trees of documents live long: a ninth of a build's time
     app.connect("config-inited", drop_thebe)
     app.connect("source-read", plain_docstrings)
     app.connect("build-finished", drop_preloads)

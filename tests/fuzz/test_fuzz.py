@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_a_sample_of_bad_input_is_refused_in_one_line():
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.fuzz", "--cases", "60", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.fuzz", "--cases", "60", "--seed", "9"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert "cases 60: " in done.stdout and " 0 traceback, 0 several lines, 0 hang" in done.stdout

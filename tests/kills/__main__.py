@@ -8,6 +8,7 @@ forks of this process, so that a moment costs no import.
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import multiprocessing
@@ -53,7 +54,7 @@ SECRETS = secrets.MaskedStudy(
 
 
 # --------------------------------------------------------------------------- jobs
-def _pool(workers):
+def forked_pool(workers):
     """As the spine's own, but forked: a moment costs no import."""
     context = multiprocessing.get_context("fork")
     return ProcessPoolExecutor(workers, context, spine._leave_with_parent)
@@ -61,7 +62,7 @@ def _pool(workers):
 
 def _sweep(*studies):
     def job(_, out):
-        spine.process_pool = _pool
+        spine.process_pool = forked_pool
         assert len(spine.sweep(studies, Store(out), workers=1, progress=False))
 
     return job
@@ -184,6 +185,9 @@ def run(moments, seed, names=tuple(JOBS), say=print):
     """``moments`` in all, spread over the jobs evenly; the counts of each."""
     rng = random.Random(seed)
     table = {}
+    for module in spine.PRELOADED:  # else each fork imports what torch puts off,
+        importlib.import_module(module)
+    assert all(study.key for study in (CRT, LEAKAGE, SECRETS))  # and reads the corpus' people
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         jsonl.write_jsonl(customersim.simulate(40, 0, "paper"), home / "dialogues.jsonl")

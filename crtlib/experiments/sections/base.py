@@ -49,8 +49,7 @@ def _policies() -> Iterable[str]:
 
 
 def _is_policy(name: str) -> bool:
-    known = {*by_name.known(), "tagger"}
-    return all(part.partition(":")[0] in known for part in name.split("+"))
+    return all(by_name.is_known(part.partition(":")[0]) for part in name.split("+"))
 
 
 def _is_method(name: str) -> bool:
