@@ -395,7 +395,7 @@ def main() -> None:
     options += ["--bf16"] if args.bf16 else []
     print(header, "-" * len(header), sep="\n", flush=True)
     for name in names:
-        rounds = 3 if args.quick else 8
+        rounds = 5 if args.quick else 8
         table = measure(name, rounds, args.device, args.bf16)
         if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
             table += kept_memory(name, rounds, options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.stats import beta
+from scipy import special
 
 from crtlib.checks import check
 
@@ -29,7 +29,7 @@ def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> f
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     if count == of:
         return 1.0
-    return float(beta.ppf(confidence, count + 1, of - count))
+    return float(special.betaincinv(count + 1, of - count, confidence))
 
 
 def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -40,7 +40,7 @@ def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[f
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     side = (1 + confidence) / 2
     high = clopper_pearson_upper(count, of, confidence=side)
-    return (float(beta.ppf(1 - side, count, of - count + 1)) if count else 0.0), high
+    return (float(special.betaincinv(count, of - count + 1, 1 - side)) if count else 0.0), high
 
 
 def labels_needed(rate: float, confidence: float = 0.95) -> int:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft, optimize, signal, special
+from scipy import fft, optimize, special
 
 from crtlib.accounting.losses import ULP, Array, Atoms, Pair, lattice
 
@@ -358,7 +359,7 @@ class Tilted:
         mass = np.exp(np.minimum(cgf - theta * grid, 650)) * (tilted + error) * (1 + 1e-9)
         above = np.cumsum(mass[::-1])[::-1]
         decay = math.exp(grid[0] - grid[1])
-        discounted = signal.lfilter([1.0], [1.0, -decay], mass[::-1])[::-1]
+        discounted = scipy.signal.lfilter([1.0], [1.0, -decay], mass[::-1])[::-1]
         # Above a mass of 4 no delta is decided, below 1e-40 none: what is left off is charged.
         start, end = np.searchsorted(-above, [-4.0, -1e-40])
         top += float(above[end]) if end < len(above) else 0.0

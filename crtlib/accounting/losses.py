@@ -22,8 +22,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 from scipy.optimize import elementwise
 
 ULP = 2.0**-53
@@ -48,9 +49,9 @@ class Pair:
     @classmethod
     def of(cls, q: float, *, group: int, sigma: float, direction: str) -> Pair:
         """A group of ``group`` points, each drawn with probability ``q`` by its own coin."""
-        law = stats.binom.pmf(np.arange(min(group, 4096) + 1), group, q)
+        law = scipy.stats.binom.pmf(np.arange(min(group, 4096) + 1), group, q)
         top = int(np.flatnonzero(law > LEAST_COUNT)[-1])
-        lost = float(stats.binom.sf(top, group, q))
+        lost = float(scipy.stats.binom.sf(top, group, q))
         return cls(tuple(law[: top + 1].tolist()), sigma, direction, lost)
 
     @property

@@ -23,8 +23,9 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft, optimize, signal, special
+from scipy import fft, optimize, special
 
 from crtlib.accounting.losses import Array, Pair, crossings
 
@@ -338,7 +339,7 @@ def _above(mass: Array) -> Array:
 
 def _discounted(mass: Array, spacing: float) -> Array:
     """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without ever a large factor."""
-    return np.asarray(signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
+    return np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
 
 
 def _power(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from crtlib.accounting import ledger
 from crtlib.accounting.accountants import Profile
@@ -179,7 +179,7 @@ def repeated_value_independent(
     if not copies or trace_rate == 0:
         return 0.0
     curves = _polygons(events, copies, delta, neighbouring_relation)
-    weights = np.asarray(stats.binom.pmf(range(copies + 1), copies, trace_rate))
+    weights = np.asarray(scipy.stats.binom.pmf(range(copies + 1), copies, trace_rate))
     law = dict(enumerate(weights.tolist()))
     return Mixture(law, curves).epsilon(delta)
 

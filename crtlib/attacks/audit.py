@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy
+from scipy import optimize, special
 
 from crtlib.checks import check
 from crtlib.intervals import clopper_pearson
@@ -75,10 +76,10 @@ def one_run_lower_bound(
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
 
     def excess(epsilon: float) -> float:
-        below = stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
+        below = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
         i = np.arange(1, correct + 1)
         spread = ((below[-1] - below[correct - i]) / i).max(initial=0.0)
-        beta = stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
+        beta = scipy.stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
         return beta + 2 * examples * delta * spread - (1 - confidence)
 
     if excess(0.0) >= 0:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 from torch import nn
 
 from crtlib.attacks import membership
@@ -158,8 +158,8 @@ def summary(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
             rows["low"] = 0.0
         else:
             chance = (1 / grouped.pii_candidates.mean()).tolist()
-            rows["low"] = stats.binom.ppf(tail, total, chance) / total
-        rows["high"] = stats.binom.ppf(1 - tail, total, chance) / total
+            rows["low"] = scipy.stats.binom.ppf(tail, total, chance) / total
+        rows["high"] = scipy.stats.binom.ppf(1 - tail, total, chance) / total
         parts.append(rows.reset_index().assign(metric=metric))
     if not parts:
         return pd.DataFrame(columns=["metric", *CELL, "mean", "std", "seeds", "low", "high"])

@@ -37,7 +37,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
+from scipy import special
 from torch import nn
 
 from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, register
@@ -227,7 +228,7 @@ def auc(members: np.ndarray, nonmembers: np.ndarray) -> Values:
     """Probability that a member scores below a non-member, ties counted half."""
     if np.ndim(members) == 2:
         n, m = np.shape(members)[1], np.shape(nonmembers)[1]
-        ranks = stats.rankdata(np.concatenate([members, nonmembers], axis=1), axis=1)
+        ranks = scipy.stats.rankdata(np.concatenate([members, nonmembers], axis=1), axis=1)
         return 1 - (ranks[:, :n].sum(axis=1) - n * (n + 1) / 2) / (n * m)
     return float(np.trapezoid(*roc(members, nonmembers)[::-1]))
 
@@ -339,7 +340,7 @@ def chance_band(sd: float, *, seeds: int = 1, points: int = 1, level: float = 0.
         raise ValueError(f"level={level}: must be in (0, 1)")
     if seeds < 1 or points < 1:
         raise ValueError(f"seeds={seeds}, points={points}: must be at least 1")
-    half = stats.norm.ppf((1 + level ** (1 / points)) / 2) * sd / np.sqrt(seeds)
+    half = special.ndtri((1 + level ** (1 / points)) / 2) * sd / np.sqrt(seeds)
     return Band(0.5, float(max(0, 0.5 - half)), float(min(1, 0.5 + half)), level)
 
 

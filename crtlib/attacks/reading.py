@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
+import scipy
 from torch import nn
 
 from crtlib.attacks import leakage
@@ -97,7 +97,7 @@ def fit(
         n = int((gain != 0).sum())
         if (
             name != first and np.nanmean(gain) >= NATS and better >= SHARE * len(gain)
-            and stats.binomtest(better, n, alternative="greater").pvalue < LEVEL
+            and scipy.stats.binomtest(better, n, alternative="greater").pvalue < LEVEL
         ):  # fmt: skip
             best = name
             break

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy
 import torch
-from scipy import sparse, stats
+from scipy import sparse
 from torch import Tensor, nn
 
 from crtlib.accounting import confidentiality, ledger, mixtures, secrets, selective
@@ -130,7 +131,7 @@ def _pushes(
 def _count(steps: int, sign: int) -> Law:
     """The law of a canary's push in an epoch: how often it is drawn, up or down."""
     drawn = np.arange(steps + 1)
-    return sign * drawn.astype(float), stats.binom.pmf(drawn, steps, SAMPLED)
+    return sign * drawn.astype(float), scipy.stats.binom.pmf(drawn, steps, SAMPLED)
 
 
 def _coins(games: int, seed: int) -> np.ndarray:

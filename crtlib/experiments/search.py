@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import qmc
+import scipy
 
 from crtlib.experiments import data, tables
 from crtlib.training import methods
@@ -35,7 +35,7 @@ def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dic
     """Draws of a Latin hypercube, six at a time, so that a longer search holds the shorter one;
     learning rates times ``rates``. ``passes`` over the public part are drawn from those given."""
     cubes = [
-        qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
+        scipy.stats.qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
         for seed in range(11, 11 + -(-trials // 6))
     ]
     rows = [

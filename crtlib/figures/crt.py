@@ -22,7 +22,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from scipy import stats
+from scipy import special
 
 from crtlib.attacks import membership
 from crtlib.figures.sliders import Frame, slider
@@ -159,7 +159,7 @@ def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
     bars = line.drop(shown.index)
     bars = bars[(bars.seeds > 1) & bars["std"].notna()]
     if len(bars):
-        half = stats.t.ppf(0.975, bars.seeds - 1) * bars["std"] / np.sqrt(bars.seeds)
+        half = special.stdtrit(bars.seeds - 1, 0.975) * bars["std"] / np.sqrt(bars.seeds)
         style: Style = {"color": look.color, "elinewidth": 1.2, "capsize": 2.5, "fmt": "none"}
         ax.errorbar(bars.gamma + shift, bars["mean"], yerr=half, label="95 % interval of the mean",
                     **style)  # fmt: skip
@@ -260,7 +260,7 @@ def _half(rows: pd.DataFrame) -> np.ndarray:
     n = rows.seeds.to_numpy()
     spread = rows.ppl_std.fillna(0).to_numpy()
     return np.asarray(
-        np.where(n > 1, stats.t.ppf(0.975, np.maximum(n - 1, 1)) * spread / np.sqrt(n), 0)
+        np.where(n > 1, special.stdtrit(np.maximum(n - 1, 1), 0.975) * spread / np.sqrt(n), 0)
     )
 
 

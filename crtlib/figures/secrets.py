@@ -17,7 +17,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
+from scipy import special
 
 from crtlib.figures.sliders import Frame, slider
 from crtlib.figures.theme import CARD, INK, MUTED, Style, describe, listed, panels, shared_legend
@@ -67,7 +67,7 @@ def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
     whole = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
     if len(whole) > 1:
-        half = stats.t.ppf(0.975, len(whole) - 1) * whole.std() / np.sqrt(len(whole))
+        half = special.stdtrit(len(whole) - 1, 0.975) * whole.std() / np.sqrt(len(whole))
         ax.axhspan(whole.mean() - half, whole.mean() + half, color=MUTED, alpha=0.16, linewidth=0)
     for k, (rule, style) in enumerate(RULE_STYLE.items()):
         some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from crtlib.attacks import exposure, membership
 from crtlib.experiments import utility
@@ -135,7 +135,7 @@ def attack_verdicts(
 def extremes(points: pd.DataFrame) -> pd.DataFrame:
     """The points with the 95 % t-interval of their means: ``least`` and ``most``."""
     n = points.seeds
-    half = stats.t.ppf(0.975, (n - 1).clip(lower=1)) * points["std"].fillna(0) / np.sqrt(n)
+    half = special.stdtrit((n - 1).clip(lower=1), 0.975) * points["std"].fillna(0) / np.sqrt(n)
     return points.assign(least=points["mean"] - half, most=points["mean"] + half)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from crtlib.experiments import tables
 from crtlib.experiments.claims import rules
@@ -134,7 +134,7 @@ def grows() -> list[Outcome]:
     """Spearman's correlation of the number of unique sequences with the epoch, run by run."""
     part = of_figure_5(_table())
     part = part[part.metric == "unique"]
-    each = [float(stats.spearmanr(g.epoch, g.value)[0]) for _, g in part.groupby("run")]
+    each = [float(scipy.stats.spearmanr(g.epoch, g.value)[0]) for _, g in part.groupby("run")]
     return _with(rules.higher(each, 0.0, unit="rank correlation"), "unique", part)
 
 
@@ -189,7 +189,7 @@ def unrelated() -> list[Outcome]:
     part = table[table.method == "dpsgd"]
     wide = part.pivot_table(index=["run", "epoch"], columns="metric", values="value")
     both = wide[["epsilon", "leakage_epsilon"]].dropna()
-    found = stats.spearmanr(both.epsilon, both.leakage_epsilon)
+    found = scipy.stats.spearmanr(both.epsilon, both.leakage_epsilon)
     low, high = _fisher(float(found.statistic), len(both))
     told = Outcome(
         verdict=rules.AGREES if low <= 0 <= high else rules.DIFFERS,

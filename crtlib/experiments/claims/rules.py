@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from crtlib.intervals import clopper_pearson
 
@@ -67,7 +67,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     x = np.asarray(values, dtype=float)
     if len(x) < RUNS:
         return float(x.mean()) if len(x) else float("nan"), -np.inf, np.inf
-    half = float(stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)))
+    half = float(special.stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x)))
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
 
 
