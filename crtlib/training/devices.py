@@ -14,9 +14,14 @@ HOST = frozenset({"cpu"})
 is done that was asked for before, so nothing that a step computes may be read while it runs."""
 
 
+def is_host(device: torch.device) -> bool:
+    """Whether it is the host itself."""
+    return device.type in HOST
+
+
 def near(x: Tensor) -> bool:
     """Whether its numbers can be read without waiting."""
-    return x.device.type in HOST
+    return is_host(x.device)
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:

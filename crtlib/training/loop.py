@@ -26,6 +26,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 import torch
@@ -216,7 +217,9 @@ def _bar(steps: Sequence[int], done: int, progress: bool) -> tqdm[Any]:
 def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> None:
     """All batches of a phase, each with its updates."""
     run, device = state.run, device_of(state.run.model)
-    points, units, at_once = read.points, read.units, read.at_once
+    points, units = read.points, read.units
+    # Flags lie on the host and are cut as their tokens are.
+    cut = partial(collate, at_once=read.at_once, whole=phase.draws or phase.reads_flags)
     state.set_rates(phase.rates())
     lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     non_finite: Tensor | int = 0
@@ -226,11 +229,11 @@ def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> No
         if units is not None:
             groups = [units[k] for k in picked]
             picked = [group[0] for group in groups if len(group) == 1]
-            pieces = [collate(points, g, device, at_once) for g in groups if len(g) > 1]
+            pieces = [cut(points, g, device) for g in groups if len(g) > 1]
             several = [Unit(cast(Any, rows)) for rows in pieces]  # without flags: pairs
-        batch = [*collate(points, picked, device, at_once), *several]
-        if phase.reads_flags:  # of the same lengths, so cut and sorted in the same way
-            marks = collate(read.flags, picked, torch.device("cpu"), at_once)
+        batch = [*cut(points, picked, device), *several]
+        if phase.reads_flags:
+            marks = cut(read.flags, picked, torch.device("cpu"))
             batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
         for update in phase.updates(run.model, batch, state.generators["noise"]):
             state.optimizers[update.kind].step()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,8 @@ class MaskedPhase(PrivatePhase):
 
     mask: int = 2
     vocab_size: int = 512
+
+    draws: ClassVar[bool] = True
 
     def examples(self, batch: Batch, noise: Random) -> Iterator[tuple[Tensor, ...]]:
         """``(inputs, lengths, targets)``: see :func:`hide`."""

@@ -14,6 +14,7 @@ True
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.checks import check, check_positive
-from crtlib.training.devices import sent
+from crtlib.training.devices import is_host, sent
 from crtlib.training.noise import Random, uniform
 from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
 
@@ -36,6 +37,8 @@ Order = Literal["public order", "poisson"]
 Event = SampledGaussian | WeightedGaussian
 Points = Sequence[Sequence[int]]
 Flags = Sequence[Sequence[bool]]
+PASS = 1024
+"""Tokens of padding that take a CPU about as long as another pass of a small model does."""
 TOKENS_AT_ONCE = 4096
 """Padded tokens of one forward pass: larger logical batches are cut, which changes no result."""
 
@@ -56,6 +59,8 @@ class Phase(Protocol):
     """The generator of its batches: "public order", or "poisson" where they are secret."""
     reads_flags: ClassVar[bool]
     """Whether its points come with a flag for each token."""
+    draws: ClassVar[bool]
+    """Whether it draws numbers in each pass: then how a batch is cut decides what they are."""
 
     def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
         """Refuse, before the first step, a model, points or flags that it cannot work with."""
@@ -88,6 +93,7 @@ class PublicPhase:
 
     order: ClassVar[Order] = "public order"
     reads_flags: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_positive(
@@ -152,6 +158,7 @@ class PrivatePhase:
 
     order: ClassVar[Order] = "poisson"
     reads_flags: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         p, name = self.sampling_probability, "sampling_probability"
@@ -230,15 +237,23 @@ def collate(
     indices: Sequence[int],
     device: torch.device,
     at_once: int = TOKENS_AT_ONCE,
+    *,
+    whole: bool = True,
 ) -> Batch:
     """Micro-batches of similar length, of at most ``at_once`` padded tokens each: the tokens on
-    ``device``, the lengths on the host, where they are read."""
+    ``device``, the lengths on the host, where they are read. They are as few as possible where
+    ``whole``; else one of the CPU has at most ``PASS`` tokens of padding."""
+    most = PASS if is_host(device) and not whole else math.inf
     rows = sorted((points[i] for i in indices), key=len)
     batch: Batch = []
     start = 0
     while start < len(rows):
         end = start + 1
+        padding = 0  # of the block with the next row
         while end < len(rows) and (end + 1 - start) * len(rows[end]) <= at_once:
+            padding += (end - start) * (len(rows[end]) - len(rows[end - 1]))
+            if padding > most:
+                break
             end += 1
         block = rows[start:end]
         tokens = np.zeros((len(block), len(block[-1])), dtype=np.int64)

@@ -91,6 +91,7 @@ class SelectivePhase:
 
     order: ClassVar[Order] = "public order"
     reads_flags: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("private_segments", "noise_multiplier"):

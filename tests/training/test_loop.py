@@ -128,7 +128,9 @@ def batches_of(monkeypatch, **options):
     monkeypatch.setattr(
         loop,
         "collate",
-        lambda rows, picked, *where: seen.append(picked) or honest(rows, picked, *where),
+        lambda rows, picked, where, **how: (
+            seen.append(picked) or honest(rows, picked, where, **how)
+        ),
     )
     changes = {k: options.pop(k) for k in ("noise_multiplier",) if k in options}
     model = build(SPEC, 0)

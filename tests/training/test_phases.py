@@ -13,6 +13,9 @@ from crtlib.accounting import secrets
 from crtlib.models.build import build
 from crtlib.training import phases, schedules
 from crtlib.training.loop import train
+from crtlib.training.masked_lm import MaskedPhase
+from crtlib.training.selective import SelectivePhase
+from crtlib.training.steps import private_step
 from tests.training.test_loop import PARTS, SPEC, flat
 
 HELD = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
@@ -244,3 +247,41 @@ def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
     again = train(build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
     assert again.events == whole.events and len(again.events) == 2
     assert torch.equal(flat(again.model), flat(whole.model))
+
+
+def test_padding_is_cut_where_another_pass_costs_less():
+    """A model reads fewer tokens, and the gradient is that of one pass, but for rounding."""
+    points = [[1 + k % 7] * n for k, n in enumerate((3, 400, 390, 40, 44, 60, 5, 398))]
+    cpu = torch.device("cpu")
+    (whole,), cut = (phases.collate(points, range(8), cpu, whole=w) for w in (True, False))
+    assert whole[0].numel() == 8 * 400 and [len(t) for t, _ in cut] == [5, 3]
+    assert sum(t.numel() for t, _ in cut) == 5 * 60 + 3 * 400
+    assert sorted(n for _, lengths in cut for n in lengths.tolist()) == whole[1].tolist()
+    model = build(SPEC, 0)
+    grads = []
+    for batch in ([whole], cut):
+        private_step(
+            model, batch, clip_norm=0.1, noise_multiplier=0.0, normaliser=8.0,
+            noise=torch.Generator(),
+        )  # fmt: skip
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-8)
+
+
+def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
+    assert MaskedPhase.draws and SelectivePhase.draws
+    assert not (phases.PublicPhase.draws or phases.PrivatePhase.draws)
+    points, seen = {"private": [[5] * n for n in (2, 600, 2, 600, 2, 600)]}, []
+
+    class Watching(phases.PrivatePhase):
+        def examples(self, batch, noise):
+            seen.append(len(batch))
+            return iter(batch)
+
+    class Drawing(Watching):
+        draws = True
+
+    for kind in (Watching, Drawing):
+        made = kind(**{**phase().__dict__, "sampling_probability": 1.0, "steps": 1})
+        train(build(SPEC, 0), [made], points, seed=0)
+    assert seen == [2, 1]
