@@ -83,6 +83,10 @@ def beside(out: str | os.PathLike[str], recipe: Mapping[str, Any]) -> Iterator[S
         if not isinstance(error, DamagedError):
             shutil.rmtree(place)
         raise
+    except OSError:  # also one of a file that a user named
+        with contextlib.suppress(OSError):
+            place.rmdir()  # if nothing is finished
+        raise
     shutil.rmtree(place)
 
 

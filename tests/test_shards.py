@@ -41,3 +41,9 @@ def test_a_damaged_shard_and_one_of_other_work_are_done_anew(tmp_path):
         raise KeyboardInterrupt
     with shards.beside(tmp_path / "out", {"command": "report"}) as other:
         assert other.read("0") is None
+
+
+def test_a_file_that_is_not_there_leaves_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError), shards.beside(tmp_path / "out", RECIPE):
+        raise FileNotFoundError(2, "no such file", "labels.json")
+    assert not list(tmp_path.iterdir())

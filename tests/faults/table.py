@@ -133,7 +133,7 @@ CLIPPING = rows(
     "training/test_clipping.py",
     ("the loop clips without the norm", "_loop", "add_(g * factor)", "add_(g)",
      f"{CLIPPED}[lstm-mean-64]"),
-    ("a loss is the mean over the width of the batch", "examples:Examples.make",
+    ("a loss is the mean over the width of the batch", "examples:_sorted",
      "weights.sum(1, keepdim=True).clamp_min(1)", "weights.shape[1]",
      "test_a_private_run_has_the_loss_curve_of_opacus_own_optimizer"),
     ("the head sees too few positions", "_head_and_loss",
@@ -348,8 +348,8 @@ ACCOUNTING = rows(
 ) + rows(
     "intervals",
     "accounting/test_ledger.py",
-    ("a two-sided bound sold as one-sided", "clopper_pearson_upper", "beta.ppf(confidence,",
-     "beta.ppf(confidence - (1 - confidence),", "test_recall_bounds"),
+    ("a two-sided bound sold as one-sided", "clopper_pearson_upper",
+     "of - count, confidence)", "of - count, confidence - (1 - confidence))", "test_recall_bounds"),
 )
 
 SCREENING = rows(
