@@ -58,12 +58,13 @@ def normals(key: Key, first: int, like: Tensor) -> Tensor:
     count = -(-like.numel() // GROUP)
     if first % GROUP or not 0 <= first <= MOST - count * GROUP:
         raise ValueError(f"first={first}: must be a multiple of {GROUP}, and end below {MOST}")
-    out = torch.empty(count * GROUP, device=like.device)
+    out = torch.empty(count * GROUP, dtype=torch.float32, device=like.device)
     group = first // GROUP
     with LOCK:
         fill = _compiled() if near(like) else None
     if fill is not None:
-        fill(_fixed(key).ctypes.data, group, count, out.data_ptr())
+        fixed = _fixed(key)  # a name keeps it until it is read
+        fill(fixed.ctypes.data, group, count, out.data_ptr())
     else:
         for piece in out.split(AT_ONCE if near(like) else AT_ONCE_ON_A_GPU):
             blocks = len(piece) // 16

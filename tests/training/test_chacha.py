@@ -82,6 +82,16 @@ def test_numbers_are_normal_and_independent(way):
     assert stats.kstest(angles, "uniform", (-np.pi, 2 * np.pi)).pvalue > 0.01
 
 
+def test_numbers_are_of_single_precision_whatever_torch_is_asked_for(way):
+    like = torch.empty(700)
+    wanted = chacha.normals(KEYS[1], 0, like)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(chacha.normals(KEYS[1], 0, like), wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_rarest_words_make_finite_numbers():
     words = torch.tensor([0, -1, 2**31 - 1, -(2**31), 255, 256], dtype=torch.int32)
     pairs = torch.tensor(list(itertools.product(words, words)) * 4).T  # 16 of a row
