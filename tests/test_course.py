@@ -13,7 +13,7 @@ import pytest
 from crtlib.figures import tables
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
+sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book" / "_ext")]
 teaching = importlib.import_module("teaching")
 plain = importlib.import_module("plain")
 render = importlib.import_module("render")
@@ -183,7 +183,6 @@ def test_the_printed_book_has_every_page_and_no_placeholder():
 # --------------------------------------------------------------------------- launch buttons
 @pytest.mark.parametrize(("address", "shown"), [("", False), ("https://example.org/a/b", True)])
 def test_launch_buttons_follow_the_one_address(address, shown):
-    sys.path.insert(0, str(ROOT / "book" / "_ext"))
     launch = importlib.import_module("launch")
     config = type("Config", (), {"html_theme_options": {"repository_url": address}})
     launch.add_buttons(None, config)
@@ -191,7 +190,6 @@ def test_launch_buttons_follow_the_one_address(address, shown):
 
 
 def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
-    sys.path.insert(0, str(ROOT / "book" / "_ext"))
     pages = importlib.import_module("pages")
     values = pd.DataFrame([[0.1] * 3], index=[0.5], columns=["1", "2", "4"])
     table = tables.show(values.rename_axis(index="γ", columns="ε′"))
