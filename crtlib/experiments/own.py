@@ -217,8 +217,9 @@ def train_on(
 ) -> Trained:
     """Screen and train on a corpus, attack the model, and say what it promises.
 
-    Noise and batches come from the operating system's generator, unless ``repeatable_noise``: then
-    they follow from ``seed``, which is right for an experiment and wrong for a release. The run is
+    Batches, and a key for the noise of each step, come from the operating system, unless
+    ``repeatable_noise``: then they follow from ``seed``, which is right for an experiment and wrong
+    for a release. The run is
     entered in the odometer of the corpus (:mod:`crtlib.accounting.odometer`), in the folder
     ``odometer`` or beside it, before its first step; ``trials`` is how many trainings saw the text
     before this one was chosen. ``labels`` is a folder of ``crtlib label``: its judging part gives
