@@ -61,7 +61,7 @@ teaching: .venv/.installed ## (maintainers) write the glossary and the pages for
 
 # A file's tests in one process: what they share (trained models, simulated corpora) is made once.
 test: .venv/.installed ## run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations 20
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)

@@ -9,6 +9,13 @@ import pytest
 
 from crtlib import __main__ as cli
 
+LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling", "test_statements")
+"""Files that take half a minute or more: they go first, so that no core waits at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
 
 @pytest.fixture
 def run(monkeypatch, capsys):
