@@ -34,10 +34,13 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -73,8 +76,8 @@ class Scores(NamedTuple):
     """For each token of each document: its log-probability given the true text before it, and how
     many tokens the model holds likelier. A token without context has NaN and the largest rank."""
 
-    logprobs: list[np.ndarray]
-    ranks: list[np.ndarray]
+    logprobs: Sequence[np.ndarray]
+    ranks: Sequence[np.ndarray]
 
 
 NEVER = np.iinfo(np.int64).max
@@ -85,8 +88,7 @@ def documents(
 ) -> tuple[Document, ...]:
     """The points as documents; those without a token are left out.
 
-    Raises ``ValueError`` where a point has no user (what is unique to a person cannot be told) or
-    where no text is left.
+    Raises ``ValueError`` where a point has no user (what is unique to a person cannot be told).
     """
     if any(not p.user for p in points):
         raise ValueError(NO_USER)
@@ -99,9 +101,7 @@ def documents(
             if inside:
                 spans.append((s.kind, inside[0], inside[-1] + 1))
         if e.ids:
-            out.append(Document(point.user, point.id, e.ids, tuple(spans)))
-    if not out:
-        raise ValueError("corpus: all of its texts are empty, at least one must have a token")
+            out.append(Document(sys.intern(point.user), point.id, e.ids, tuple(spans)))
     return tuple(out)
 
 
@@ -109,6 +109,7 @@ NO_USER = (
     'corpus: a dialogue has no user id; give each a "user", the same for all of one person '
     "(its own id where each dialogue is another person)"
 )
+NO_TEXT = "corpus: all of its texts are empty, at least one must have a token"
 
 
 def score(
@@ -340,7 +341,7 @@ def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, fl
 class Leakage:
     """A report: what was read, the runs, the distinct sequences, and by which options."""
 
-    documents: tuple[Document, ...]
+    documents: Sequence[Document]
     scores: Scores
     runs: pd.DataFrame
     sequences: pd.DataFrame
@@ -354,8 +355,11 @@ class Leakage:
     @property
     def accuracy(self) -> float:
         """Top-k accuracy over the tokens that have a context."""
-        ranks = np.concatenate(self.scores.ranks)
-        return float((ranks < self.k).sum() / max(1, (ranks != NEVER).sum()))
+        right = asked = 0
+        for ranks in self.scores.ranks:
+            right += int((ranks < self.k).sum())
+            asked += int((ranks != NEVER).sum())
+        return right / max(1, asked)
 
     def unique(self) -> pd.DataFrame:
         """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
@@ -371,6 +375,22 @@ class Leakage:
         return set(self.runs.user[unique])
 
 
+def check_models(
+    model: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    *,
+    k: int,
+    public: nn.Module | None = None,
+) -> None:
+    """Raise ``ValueError`` unless there are k tokens to guess, and all read one vocabulary."""
+    rows = len(interface.head(model).weight)
+    if not 1 <= k <= rows:
+        raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
+    folder.check_vocabulary(model, tokenizer)
+    if public is not None and len(interface.head(public).weight) != rows:
+        raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
+
+
 def leakage(
     model: nn.Module,
     tokenizer: Bpe | PreTrainedTokenizerBase,
@@ -381,43 +401,70 @@ def leakage(
     flush: bool = True,
     min_length: int = 1,
     own_words: bool = False,
-    reading: Reading | None = None,
     device: torch.device | str | None = None,
 ) -> Leakage:
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
 
     ``own_words``: what a template puts around the texts is context, and never counted.
-    ``reading``: the points read already (:func:`read`, :func:`crtlib.attacks.reading.scan`).
     ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.leakage` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
     """
-    rows = len(interface.head(model).weight)
-    if not 1 <= k <= rows:
-        raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
-    folder.check_vocabulary(model, tokenizer)
-    if public is not None and len(interface.head(public).weight) != rows:
-        raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
-    if reading is None:
-        reading = read(model, tokenizer, points, own_words=own_words, device=device)
-    texts, scores, answered = reading
-    start = bos(tokenizer)
-    other = score(public, texts, bos=start, device=device) if public is not None else None
-    runs = find_runs(texts, scores, k=k, public=other, flush=flush, min_length=min_length,
-                     answered=answered)  # fmt: skip
-    limit = interface.context(model)
-    sizes = [len(d.tokens) + (start is not None) for d in texts]
-    return Leakage(
-        documents=tuple(texts),
-        scores=scores,
-        runs=runs,
-        sequences=features(runs, texts),
-        k=k,
-        flush=flush,
-        min_length=min_length,
-        empty=len(points) - len(texts),
-        windowed=sum(limit is not None and n > limit for n in sizes),
-        compared=public is not None,
-    )
+    check_models(model, tokenizer, k=k, public=public)
+    reading, other = read(model, tokenizer, points, own_words=own_words, device=device), None
+    if public is not None:
+        other = score(public, reading.documents, bos=bos(tokenizer), device=device)
+    lots = [Lot(reading, other, len(points))]
+    return of_lots(model, tokenizer, lots, k=k, flush=flush, min_length=min_length)
+
+
+class Lot(NamedTuple):
+    """Some of the points of a corpus: what was read of them, what a public model gives the same
+    tokens, and how many points they were, with those that have no token."""
+
+    reading: Reading
+    public: Scores | None
+    points: int
+
+
+def of_lots(
+    model: nn.Module,
+    tokenizer: Bpe | PreTrainedTokenizerBase,
+    lots: Iterable[Lot],
+    *,
+    k: int,
+    flush: bool = True,
+    min_length: int = 1,
+    keep: Callable[[], Any] = list,
+) -> Leakage:
+    """The report of a corpus that is read in ``lots``, one after another.
+
+    Memory holds a lot and the runs; texts and scores are in what ``keep`` makes, for a large corpus
+    :class:`crtlib.ondisk.OnDisk`. Raises ``ValueError`` where no text has a token.
+    """
+    begin, limit = bos(tokenizer) is not None, interface.context(model)
+    texts, logprobs, ranks = keep(), keep(), keep()
+    tables: list[pd.DataFrame] = []
+    seen: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
+    counts = Counter[str]()
+    for (documents, its, answered), public, points in lots:
+        counts["empty"] += points - len(documents)
+        counts["compared"] += public is not None
+        if not documents:
+            continue
+        runs = find_runs(documents, its, k=k, public=public, flush=flush, min_length=min_length,
+                         answered=answered)  # fmt: skip
+        runs["tokens"] = pd.Series([seen.setdefault(t, t) for t in runs.tokens], dtype=object)
+        tables.append(runs.assign(index=runs["index"] + len(texts)))
+        texts.extend(documents)
+        logprobs.extend(its.logprobs)
+        ranks.extend(its.ranks)
+        counts["windowed"] += sum(len(d.tokens) + begin > (limit or math.inf) for d in documents)
+    if not tables:
+        raise ValueError(NO_TEXT)
+    runs = pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
+    scores = Scores(logprobs, ranks)
+    return Leakage(texts, scores, runs, features(runs, texts), k, flush, min_length,
+                   counts["empty"], counts["windowed"], bool(counts["compared"]))  # fmt: skip
 
 
 def lengths_only(report: Leakage) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -430,66 +477,3 @@ def lengths_only(report: Leakage) -> tuple[pd.DataFrame, pd.DataFrame]:
     table = report.sequences.drop(columns=["tokens", "contexts", "kinds", "secret_tokens"])
     table.insert(1, "context_lengths", [[n for _, n in row] for row in report.sequences.contexts])
     return runs, table
-
-
-# --------------------------------------------------------------------------- is it complete?
-@dataclass(frozen=True)
-class Recall:
-    """Of the ``planted`` secrets, how many the model completes from their true prefix, and how
-    many of these the report lists (whole, in a run of that document; and as unique)."""
-
-    planted: int
-    completed: int
-    listed: int
-    listed_unique: int
-
-    @property
-    def recall(self) -> float:
-        """Share of the completed secrets that the report lists; NaN where none is completed."""
-        return self.listed / self.completed if self.completed else float("nan")
-
-
-def report_recall(
-    model: nn.Module, report: Leakage, *, bos: int | None, users: set[str] | None = None
-) -> Recall:
-    """Recall of the report itself on the labelled secrets of these users (all by default).
-
-    Each secret is asked for as an attacker would, by the stepping interface and not by the scores
-    behind the report: given the text before it, is each of its tokens among the top k? For a model
-    with a limited context the nearest text before the secret is given.
-    """
-    unique = set(report.unique().tokens)
-    where = {i: rows for i, rows in report.runs.groupby("index")[["start", "length", "tokens"]]}
-    limit = interface.context(model)
-    planted = completed = listed = alone = 0
-    for i, d in enumerate(report.documents):
-        for _, a, b in d.secrets if users is None or d.user in users else ():
-            planted += 1
-            if not _completes(model, d.tokens[:b], a, bos, report.k, limit):
-                continue
-            completed += 1
-            rows = where.get(i)
-            if rows is None:
-                continue
-            over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
-            listed += len(over) > 0
-            alone += bool(over.tokens.isin(unique).any())
-    return Recall(planted, completed, listed, alone)
-
-
-def _completes(
-    model: nn.Module, tokens: Sequence[int], a: int, bos: int | None, k: int, limit: int | None
-) -> bool:
-    prefix, rest = [*([] if bos is None else [bos]), *tokens[:a]], tokens[a:]
-    if limit is not None:
-        prefix = prefix[-max(1, limit - len(rest)) :]
-    if not prefix:
-        return False
-    state, logprobs = scoring.start(model, prefix)
-    for target in rest:
-        if int((logprobs[0] > logprobs[0, target]).sum()) >= k:
-            return False
-        if limit is not None and state.length == limit:
-            return False
-        state, logprobs = scoring.step(model, state, torch.tensor([target], device=logprobs.device))
-    return True

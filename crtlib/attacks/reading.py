@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
@@ -18,6 +18,7 @@ from torch import nn
 
 from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Reading, Scores
+from crtlib.models.scoring import Scorer
 from crtlib.text import templates
 from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import Template
@@ -88,6 +89,8 @@ def fit(
         if name == "plain":
             for document in leakage.documents(texts, tokenizer):
                 words.update(document.tokens)
+    if not words:
+        raise ValueError(leakage.NO_TEXT)
     losses = {name: float(np.nanmean(x)) for name, x in each.items()}
     first = used.name if used else min(losses, key=lambda name: losses[name])
     best = first
@@ -144,15 +147,17 @@ def scan(
     used: Template,
     k: int,
     device: str | None = None,
-) -> tuple[Reading, dict[str, int]]:
+    scorer: Scorer | None = None,
+) -> tuple[Reading, Counter[str]]:
     """Read every text after nothing, the start token, each candidate's opening and (turns) the
     turn before it; of each text the reading in which most of its tokens are among the top ``k``.
 
     Returns that, and how many texts each beginning was best for. Costs as many times a report as
-    there are beginnings (:func:`beginnings`).
+    there are beginnings (:func:`beginnings`); ``scorer`` as in :func:`crtlib.attacks.leakage.read`.
     """
+    how: dict[str, Any] = {"own_words": True, "device": device, "scorer": scorer}
     readings = {
-        name: leakage.read(model, tokenizer, points, own_words=True, start=start, device=device)
+        name: leakage.read(model, tokenizer, points, start=start, **how)
         for name, points, start in beginnings(corpus, unit, used)
     }
     best: dict[str, tuple[int, str, int]] = {}
@@ -168,7 +173,7 @@ def scan(
         Scores([r.scores.logprobs[i] for r, i in chosen], [r.scores.ranks[i] for r, i in chosen]),
         [r.answered[i] for r, i in chosen if r.answered is not None],
     )
-    return reading, dict(Counter(name for _, name, _ in best.values()))
+    return reading, Counter(name for _, name, _ in best.values())
 
 
 def beginnings(

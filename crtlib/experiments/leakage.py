@@ -23,6 +23,7 @@ from torch import nn
 
 from crtlib.accounting import incidence, ledger, secrets
 from crtlib.attacks import leakage, mitigations
+from crtlib.attacks.report_recall import report_recall
 from crtlib.experiments import crt
 from crtlib.experiments import data as data_studies
 from crtlib.experiments.store import Row
@@ -386,7 +387,7 @@ def _measured(
         facts["epsilon"] = epsilon(event, delta=study.delta)
     planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}
     if planted:
-        recall = leakage.report_recall(model, page, bos=d.tokenizer.bos, users=planted)
+        recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)
         facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
     if study.left_out and epoch == study.epochs:
         facts |= _left_out(study, d, model, page, device)

@@ -24,21 +24,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from crtlib import files, outputs, roots, shards
 from crtlib.attacks import leakage, reading
-from crtlib.attacks.leakage import Leakage
+from crtlib.attacks.leakage import Leakage, Lot
 from crtlib.checks import MachineError
 from crtlib.models import scoring
 from crtlib.models.folder import load
+from crtlib.ondisk import OnDisk
 from crtlib.reports import leakage_page
 from crtlib.reports.leakage_tables import (
     ROWS,
@@ -52,11 +54,11 @@ from crtlib.reports.leakage_tables import (
     summary,
 )
 from crtlib.shards import Shards
-from crtlib.text import corpora, templates
+from crtlib.text import corpora, templates, units
 from crtlib.text.ahead import in_order
-from crtlib.text.records import Corpus, Point
+from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.templates import CANDIDATES, Template
-from crtlib.text.tokenizer import Bpe, same_tokenizer
+from crtlib.text.tokenizer import Bpe, bos, same_tokenizer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,10 +68,15 @@ FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
 
 
+LOT = 2**15
+"""Turns that are read together: some hundred megabytes with all that is made of them."""
+
+
 def read_corpus(path: str | Path) -> Corpus:
-    """A corpus; where users are missing the error says what to do about it."""
+    """A corpus whose dialogues are in a temporary file, as memory may not hold them; where users
+    are missing the error says what to do about it."""
     try:
-        return corpora.read(path)
+        return Corpus(Path(path).name, OnDisk(corpora.dialogues(path)))
     except ValueError as error:
         if "needs 'user'" in str(error):
             raise ValueError(f"{path}: {leakage.NO_USER}") from None
@@ -136,10 +143,12 @@ def make(
     (``experiment.json``), else a turn. ``template`` says how turns became text
     (:mod:`crtlib.text.templates`): by default what the folder records, else the tokenizer's chat
     template, else the one that the model reads most easily; the summary has ``warning`` where
-    another one fits better. ``prefix_scan`` reads each text after every beginning. An ``executor``
-    scores several batches at a time, not for ``prefix_scan`` nor for ``public``; what is scored is
-    kept beside the report until all is done (:mod:`crtlib.shards`). A report of the
-    same input and options is not made again; another folder is replaced with ``force`` only
+    another one fits better. ``prefix_scan`` reads each text after every beginning.
+
+    The corpus is read in lots, so that memory holds a lot and the runs, and no text but that of
+    people where a ``unit`` is a user. An ``executor`` scores several batches of a lot at a time;
+    what is scored is kept beside the report until all is done (:mod:`crtlib.shards`). A report of
+    the same input and options is not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_folder`).
 
     Raises ``ValueError`` for bad input, before it writes.
@@ -153,55 +162,107 @@ def make(
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
     dialogues, loaded = read_corpus(corpus), load(model)
-    network, tokenizer = loaded
     folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
     its = folders | {"corpus": outputs.keyed(outputs.content(corpus), key)}
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
         return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
+    other = None if public is None else _public(public, loaded[1], dialogues)
+    leakage.check_models(*loaded, k=top_k, public=other)
     with (
         outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
         shards.beside(folder, {"model": outputs.content(model)}) as kept,
     ):
         used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
-        points = templates.points(dialogues, cover.unit, used)
-        own = used.name != "speaker"
-        if prefix_scan:
-            found, fit["prefixes"] = reading.scan(
-                *loaded, dialogues, unit=cover.unit, used=used, k=top_k, device=device
-            )
-        else:
-            scorer = _scorer(Path(model), network, executor, kept, device)
-            found = leakage.read(*loaded, points, own_words=own, scorer=scorer)
-        other = None if public is None else _public(public, tokenizer, points)
-        report = leakage.leakage(
-            *loaded, points, **options, public=other, own_words=own, reading=found, device=device
-        )
-        decode = cast(Decode, tokenizer.decode) if reveal else None
+        on = executor, kept, device
+        reader = _Reader(
+            *loaded, cover.unit, used, top_k, _scorer(model, loaded[0], *on),
+            None if public is None or other is None else _scorer(public, other, *on),
+            Counter() if prefix_scan else None,
+        )  # fmt: skip
+        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, keep=OnDisk)
+        fit |= {} if reader.prefixes is None else {"prefixes": dict(reader.prefixes)}
+        decode = cast(Decode, loaded[1].decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
     with files.replacing(_key_file(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
 
 
+Tokenizer: TypeAlias = "Bpe | PreTrainedTokenizerBase"
 Texts = Sequence[Sequence[int]]
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """How a corpus is read, a lot at a time: with what, as what, and who scores its texts, for the
+    ``public`` model too where there is one. ``prefixes`` counts what each beginning was best for,
+    where all are tried."""
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    unit: str
+    used: Template
+    k: int
+    scorer: scoring.Scorer
+    public: scoring.Scorer | None
+    prefixes: Counter[str] | None
+
+    def lots(self, corpus: Corpus) -> Iterator[Lot]:
+        """The corpus in lots of whole dialogues, or of whole people."""
+        if self.unit == "user":
+            people = replace(self, unit="dialogue")
+            yield from people.lots(units.people(corpus))
+            return
+        held: list[Dialogue] = []
+        turns = 0
+        for dialogue in corpus.dialogues:
+            held.append(dialogue)
+            turns += len(dialogue.turns)
+            if turns >= LOT:
+                yield self._lot(replace(corpus, dialogues=tuple(held)))
+                held, turns = [], 0
+        if held:
+            yield self._lot(replace(corpus, dialogues=tuple(held)))
+
+    def _lot(self, some: Corpus) -> Lot:
+        both = self.model, self.tokenizer
+        points = templates.points(some, self.unit, self.used)
+        if self.prefixes is None:
+            own = self.used.name != "speaker"
+            found = leakage.read(*both, points, own_words=own, scorer=self.scorer)
+        else:
+            found, best = reading.scan(
+                *both, some, unit=self.unit, used=self.used, k=self.k, scorer=self.scorer
+            )
+            self.prefixes.update(best)
+        other = None
+        if self.public is not None:
+            first = bos(self.tokenizer)
+            other = leakage.score(self.model, found.documents, bos=first, scorer=self.public)
+        return Lot(found, other, len(points))
+
+
 def _scorer(
-    folder: Path, network: nn.Module, executor: Executor | None, kept: Shards, device: str
+    folder: str | Path,
+    network: nn.Module,
+    executor: Executor | None,
+    kept: Shards,
+    device: str,
 ) -> scoring.Scorer:
     """What scores texts with the model of ``folder``: here, or on an executor, whose workers read
     it where it lies. Texts are cut as one process would cut them, so that the bits are the same;
-    a lot that ``kept`` holds is not scored again."""
-    where = roots.told(str(folder.absolute()))
-    here = partial(_scored, network, device)
-    call = partial(_score, where, outputs.content(folder)) if executor else here
+    a batch that ``kept`` holds is not scored again."""
+    where, sha = roots.told(str(Path(folder).absolute())), outputs.content(folder)
+    call = partial(_score, where, sha) if executor else partial(_scored, network, device)
 
     def score(texts: Texts) -> tuple[list[Any], list[Any]]:
+        if not texts:
+            return [], []
         lots = scoring.batches(texts)
         found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.int64))] * len(texts)
-        these = kept.of(hashlib.sha256(json.dumps(texts).encode()).hexdigest())
+        these = kept.of(hashlib.sha256(json.dumps([sha, texts]).encode()).hexdigest())
         parts = in_order(call, ([texts[i] for i in lot] for lot in lots), executor, these)
         for lot, (_, part) in zip(lots, parts, strict=True):
             for i, *both in zip(lot, *part, strict=True):
@@ -212,7 +273,7 @@ def _scorer(
     return score
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # the model and a public one
 def _loaded(where: str, sha: str) -> nn.Module:
     """The model that lies there, read once by each worker; it must be the one of that hash."""
     folder = roots.here(where)
@@ -253,12 +314,11 @@ def _name(folder: str | Path) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
-def _public(
-    folder: str | Path, tokenizer: Bpe | PreTrainedTokenizerBase, points: Sequence[Point]
-) -> nn.Module:
+def _public(folder: str | Path, tokenizer: Tokenizer, corpus: Corpus) -> nn.Module:
     """The model to compare with, which must read the same tokens."""
     other, its = load(folder)
-    if not same_tokenizer(tokenizer, its, [p.text for p in points[:1000]]):
+    some = units.points(replace(corpus, dialogues=corpus.dialogues[:1000]), "turn")
+    if not same_tokenizer(tokenizer, its, [p.text for p in some[:1000]]):
         raise ValueError(f"public={_name(folder)!r}: must read the tokenizer of the model")
     return other
 
@@ -268,7 +328,7 @@ def _template(
     folder: Path,
     corpus: Corpus,
     network: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     unit: str,
     device: str,
 ) -> tuple[Template, dict[str, Any]]:

@@ -11,7 +11,7 @@ ValueError: secret 'name' at [0, 9): must lie inside its text of 5 characters
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 MASK = "<MASK>"
@@ -74,7 +74,7 @@ class Corpus:
     """A named list of dialogues; ``skipped`` says what its loader left out: (reason, count)."""
 
     name: str
-    dialogues: tuple[Dialogue, ...]
+    dialogues: Sequence[Dialogue]
     skipped: tuple[tuple[str, int], ...] = ()
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtlib.attacks import leakage, mitigations
 from crtlib.attacks.leakage import Document, Scores
+from crtlib.attacks.report_recall import report_recall
 from crtlib.experiments import leakage as leakage_studies
 from crtlib.models import scoring
 from crtlib.models.build import build
@@ -195,13 +196,13 @@ def memorised():
 
 def test_the_report_lists_every_secret_that_prompting_completes(memorised):
     found = leakage.leakage(memorised, BPE, PLANTED, k=1)
-    told = leakage.report_recall(memorised, found, bos=BPE.bos, users=CANARY_USERS)
+    told = report_recall(memorised, found, bos=BPE.bos, users=CANARY_USERS)
     assert told.planted == 3 * 20
     assert told.completed >= 20, "the model must memorise something for this test to say anything"
     assert told.recall == 1.0 and told.listed_unique == told.listed
     # A secret that ends its text is what the printed Algorithm 1 never lists.
     verbatim = leakage.leakage(memorised, BPE, PLANTED, k=1, flush=False)
-    told = leakage.report_recall(memorised, verbatim, bos=BPE.bos, users=CANARY_USERS)
+    told = report_recall(memorised, verbatim, bos=BPE.bos, users=CANARY_USERS)
     assert told.completed >= 20 and told.listed == 0 and told.recall == 0.0
     assert "id" in {k for kinds in found.unique().kinds for k in kinds}
 
@@ -280,7 +281,7 @@ def test_texts_beyond_the_context_are_windowed_and_counted():
     sure = mitigations.next_perplexity(model, found.documents, bos=BPE.bos)
     assert [len(x) for x in sure] == [len(x) for x in found.scores.ranks]
     assert all((np.asarray(x) > 1).all() for x in sure)
-    assert leakage.report_recall(model, found, bos=BPE.bos).planted == 0
+    assert report_recall(model, found, bos=BPE.bos).planted == 0
 
 
 def test_secrets_cover_the_tokens_that_touch_them():
