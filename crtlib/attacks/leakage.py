@@ -37,9 +37,9 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -352,7 +352,7 @@ class Leakage:
     windowed: int
     compared: bool
 
-    @property
+    @cached_property
     def accuracy(self) -> float:
         """Top-k accuracy over the tokens that have a context."""
         right = asked = 0
@@ -360,6 +360,15 @@ class Leakage:
             right += int((ranks < self.k).sum())
             asked += int((ranks != NEVER).sum())
         return right / max(1, asked)
+
+    @cached_property
+    def read(self) -> tuple[int, int]:
+        """How many tokens were read, of how many users."""
+        users, tokens = set(), 0
+        for document in self.documents:
+            users.add(document.user)
+            tokens += len(document.tokens)
+        return tokens, len(users)
 
     def unique(self) -> pd.DataFrame:
         """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
@@ -434,15 +443,16 @@ def of_lots(
     k: int,
     flush: bool = True,
     min_length: int = 1,
-    keep: Callable[[], Any] = list,
+    into: tuple[Any, Any, Any] | None = None,
 ) -> Leakage:
     """The report of a corpus that is read in ``lots``, one after another.
 
-    Memory holds a lot and the runs; texts and scores are in what ``keep`` makes, for a large corpus
-    :class:`crtlib.ondisk.OnDisk`. Raises ``ValueError`` where no text has a token.
+    Memory holds a lot and the runs; documents, log-probabilities and ranks go ``into`` three
+    sequences that can be extended, by default lists. Raises ``ValueError`` where no text has a
+    token.
     """
     begin, limit = bos(tokenizer) is not None, interface.context(model)
-    texts, logprobs, ranks = keep(), keep(), keep()
+    texts, logprobs, ranks = into or ([], [], [])
     tables: list[pd.DataFrame] = []
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
     counts = Counter[str]()
@@ -462,6 +472,7 @@ def of_lots(
     if not tables:
         raise ValueError(NO_TEXT)
     runs = pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
+    tables.clear()
     scores = Scores(logprobs, ranks)
     return Leakage(texts, scores, runs, features(runs, texts), k, flush, min_length,
                    counts["empty"], counts["windowed"], bool(counts["compared"]))  # fmt: skip

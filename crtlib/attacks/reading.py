@@ -115,8 +115,10 @@ def _sample(corpus: Corpus, unit: str) -> Corpus:
     if unit == "turn":
         each = max(1.0, sum(len(d.turns) for d in corpus.dialogues) / max(1, len(corpus)))
     count = min(len(corpus), int(np.ceil(TEXTS / each)))
-    picked = np.linspace(0, len(corpus) - 1, count).astype(int)
-    return replace(corpus, dialogues=tuple(corpus.dialogues[i] for i in picked))
+    picked = set(np.linspace(0, len(corpus) - 1, count).astype(int).tolist())
+    return replace(
+        corpus, dialogues=tuple(d for i, d in enumerate(corpus.dialogues) if i in picked)
+    )
 
 
 def _losses(

@@ -22,6 +22,7 @@ True
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections import Counter
@@ -36,11 +37,12 @@ import numpy as np
 
 from crtlib import files, outputs, roots, shards
 from crtlib.attacks import leakage, reading
+from crtlib.attacks.flat import Flat
 from crtlib.attacks.leakage import Leakage, Lot
+from crtlib.attacks.texts import Texts
 from crtlib.checks import MachineError
 from crtlib.models import scoring
 from crtlib.models.folder import load
-from crtlib.ondisk import OnDisk
 from crtlib.reports import leakage_page
 from crtlib.reports.leakage_tables import (
     ROWS,
@@ -68,15 +70,34 @@ FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
 
 
-LOT = 2**15
-"""Turns that are read together: some hundred megabytes with all that is made of them."""
+class _Dialogues(Sequence[Dialogue]):
+    """The dialogues of a corpus, read from its files whenever they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = sum(1 for _ in self)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Dialogue]:
+        return corpora.dialogues(self.path)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(itertools.islice(self, *index.indices(len(self))))
+        return next(itertools.islice(self, range(len(self))[index], None))
+
+
+LOT = 2**13
+"""Turns that are read together: some ten megabytes with all that is made of them."""
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """A corpus whose dialogues are in a temporary file, as memory may not hold them; where users
-    are missing the error says what to do about it."""
+    """A corpus that is read anew each time, as memory may not hold it; where users are missing the
+    error says what to do about it."""
     try:
-        return Corpus(Path(path).name, OnDisk(corpora.dialogues(path)))
+        return Corpus(Path(path).name, _Dialogues(Path(path)))
     except ValueError as error:
         if "needs 'user'" in str(error):
             raise ValueError(f"{path}: {leakage.NO_USER}") from None
@@ -181,7 +202,8 @@ def make(
             None if public is None or other is None else _scorer(public, other, *on),
             Counter() if prefix_scan else None,
         )  # fmt: skip
-        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, keep=OnDisk)
+        into = Texts(), Flat(np.float64), Flat(np.int64)
+        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=into)
         fit |= {} if reader.prefixes is None else {"prefixes": dict(reader.prefixes)}
         decode = cast(Decode, loaded[1].decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
@@ -191,7 +213,7 @@ def make(
 
 
 Tokenizer: TypeAlias = "Bpe | PreTrainedTokenizerBase"
-Texts = Sequence[Sequence[int]]
+Tokens = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -257,7 +279,7 @@ def _scorer(
     where, sha = roots.told(str(Path(folder).absolute())), outputs.content(folder)
     call = partial(_score, where, sha) if executor else partial(_scored, network, device)
 
-    def score(texts: Texts) -> tuple[list[Any], list[Any]]:
+    def score(texts: Tokens) -> tuple[list[Any], list[Any]]:
         if not texts:
             return [], []
         lots = scoring.batches(texts)
@@ -282,11 +304,11 @@ def _loaded(where: str, sha: str) -> nn.Module:
     return load(folder)[0]
 
 
-def _score(where: str, sha: str, texts: Texts) -> list[Any]:
+def _score(where: str, sha: str, texts: Tokens) -> list[Any]:
     return _scored(_loaded(where, sha), None, texts)
 
 
-def _scored(network: nn.Module, device: str | None, texts: Texts) -> list[Any]:
+def _scored(network: nn.Module, device: str | None, texts: Tokens) -> list[Any]:
     """Log-probabilities and ranks as JSON values: every bit of a float is in its text."""
     both = scoring.token_scores(network, texts, device=device)
     return [[x.tolist() for x in values] for values in both]

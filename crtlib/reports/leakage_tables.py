@@ -167,8 +167,9 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
     """What was read and the metrics: JSON-safe, and without any text of the corpus. Counts that
     depend on the text are bands, unless ``exact``."""
     numbers = leakage.metrics(report.sequences, cover.threshold)
+    tokens, users = report.read
     counts: dict[str, int | None] = {
-        "tokens": sum(len(d.tokens) for d in report.documents),
+        "tokens": tokens,
         "texts_beyond_the_context_read_in_windows": report.windowed,
         "runs": len(report.runs),
         "sequences": len(report.sequences),
@@ -188,7 +189,7 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
         "min_length": report.min_length,
         "runs_at_the_end": "kept" if report.flush else "dropped, as Algorithm 1 is printed",
         "documents": len(report.documents),
-        "users": len({d.user for d in report.documents}),
+        "users": users,
         "empty_texts_left_out": report.empty,
         **{name: safe(value) for name, value in figures.items()},
         "ratios_are": "ratios of perplexities, not a differential-privacy epsilon",

@@ -5,7 +5,8 @@ import json
 import re
 import stat
 import sys
-from dataclasses import asdict
+import tracemalloc
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtlib import __main__ as cli
 from crtlib.attacks import leakage
+from crtlib.attacks.texts import Texts
 from crtlib.experiments.leakage import trainer
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
@@ -248,6 +250,55 @@ def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
     make(*words, tmp_path / "whole", reveal=True, template="speaker")
     tables = [(tmp_path / name / "sequences.parquet").read_bytes() for name in ("r", "whole")]
     assert tables[0] == tables[1] and not (tmp_path / ".r.shards").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--public", "PUBLIC"], ["--prefix-scan"]])
+def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkeypatch, more):
+    more = [str(home / "public") if word == "PUBLIC" else word for word in more]
+    lots = []
+    read = leakage_report._Reader._lot
+    monkeypatch.setattr(
+        leakage_report._Reader,
+        "_lot",
+        lambda self, some: lots.append(len(some)) or read(self, some),
+    )
+    told = {}
+    for size, workers in ((2**13, 1), (40, 1), (40, 2)):
+        monkeypatch.setattr(leakage_report, "LOT", size)
+        out = tmp_path / f"{size}-{workers}"
+        code, _, err = run(home / "model", "--corpus", home / "c.jsonl", *more, "--reveal",
+                           "--workers", workers, "--out", out)  # fmt: skip
+        assert code == 0, err
+        told[size, workers] = [
+            json.loads((out / "report.json").read_text())["summary"],
+            *(pd.read_parquet(out / f"{name}.parquet") for name in ("sequences", "runs")),
+        ]
+    assert lots[0] == len(corpus()) and len(lots) > 5 and sum(lots) == 3 * lots[0]
+    one, many, spread = told.values()
+    assert {**one[0], "leakage_epsilon": 0} == {**many[0], "leakage_epsilon": 0}
+    assert many[0] == spread[0]
+    for whole, cut, same in zip(one[1:], many[1:], spread[1:], strict=True):
+        pd.testing.assert_frame_equal(cut, same)
+        if len(more) < 2:  # without a ratio the order says nothing of rounding
+            pd.testing.assert_frame_equal(whole, cut, rtol=1e-4)
+
+
+def test_what_is_read_is_not_held(home):
+    bpe = load(home / "model" / "tokenizer.json")
+    points = units.points(customersim.simulate(400, 0, "paper"), unit="turn")
+    documents = leakage.documents(points, bpe)
+    unlabelled = [replace(d, secrets=()) for d in documents]
+    tracemalloc.start()
+    texts = Texts()
+    for i in range(0, len(documents), 100):
+        texts.extend(unlabelled[i : i + 100])
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 60 * len(documents) + 300 * 400  # and the names of 400 people
+    assert list(texts) == unlabelled and texts[-3:] == unlabelled[-3:]
+    labelled = Texts()
+    labelled.extend(documents)
+    assert list(labelled) == list(documents)
 
 
 def test_a_redacted_report_is_no_oracle(home, tmp_path):
