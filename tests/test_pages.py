@@ -33,6 +33,15 @@ THEIRS = ("search", "genindex", "prf-prf")
 CHECK = """(async rules => {
   await window.MathJax?.startup?.promise;
   await new Promise(done => setTimeout(done, 100));
+  const move = input => {
+    const figure = input.closest("figure"), seen = figure.querySelector("output").textContent;
+    input.value = input.value === input.max ? input.min : +input.value + +input.step;
+    input.dispatchEvent(new Event("input", {bubbles: true}));
+    return input.tabIndex >= 0 && figure.querySelector("output").textContent !== seen
+      && !!figure.querySelector("[aria-live]").textContent;
+  };
+  const ranges = [...document.querySelectorAll("figure.live input[type=range]")];
+  const stuck = ranges.filter(i => !move(i));
   const looks = new Set();  // tags, classes and styles from main down: what a colour comes from
   const look = e => e.tagName === "MAIN" ? "" : [
     look(e.parentElement), e.tagName, e.getAttribute("class"), e.getAttribute("style"),
@@ -46,15 +55,6 @@ CHECK = """(async rules => {
     looks.add(its);
   }
   axe.configure({rules: [{id: "color-contrast", selector: "[data-first-look]"}]});
-  const move = input => {
-    const figure = input.closest("figure"), seen = figure.querySelector("output").textContent;
-    input.value = input.value === input.max ? input.min : +input.value + +input.step;
-    input.dispatchEvent(new Event("input", {bubbles: true}));
-    return input.tabIndex >= 0 && figure.querySelector("output").textContent !== seen
-      && !!figure.querySelector("[aria-live]").textContent;
-  };
-  const ranges = [...document.querySelectorAll("figure.live input[type=range]")];
-  const stuck = ranges.filter(i => !move(i));
   const ran = await axe.run(document.querySelector("main"), {
     runOnly: rules, resultTypes: ["violations"],
   });

@@ -9,34 +9,60 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import os
 import tempfile
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+
+from crtlib.checks import MachineError
 
 READ = 2**20
 """Numbers that are read at a time, where all are."""
 
 
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Say which folder it is that fails: it is not the one that a command writes into."""
+    try:
+        yield
+    except OSError as error:
+        place = os.environ.get("TMPDIR", "/tmp")
+        why = os.strerror(error.errno or errno.EIO).lower()
+        raise MachineError(f"TMPDIR={place}: {why}; name a folder that has room") from None
+
+
+def _closed(file: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # what a full disk did not take
+        file.close()
+
+
 class Flat(Sequence[np.ndarray]):
     """Arrays of one ``dtype`` and one dimension, in a file of ``TMPDIR`` that has no name and goes
-    with its process; memory holds eight bytes for each array. It grows at its end."""
+    with this object; memory holds eight bytes for each array. It grows at its end, not while it is
+    iterated over; the arrays that come back are read-only. Raises :class:`MachineError` where the
+    folder fails."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as this is)
+        with _told():
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as this is)
+        weakref.finalize(self, _closed, self._file)
         self._ends = array("q", [0])
 
     def extend(self, rows: Iterable[Sequence[Any] | np.ndarray]) -> None:
-        """Put arrays at the end. Raises ``OSError`` where the disk is full."""
+        """Put arrays at the end."""
         every = [np.asarray(row, dtype=self.dtype) for row in rows]
         if every:
-            self._file.write(np.concatenate(every).tobytes())
-            self._file.flush()
+            with _told():
+                self._file.write(np.concatenate(every).tobytes())
+                self._file.flush()
         for row in every:
             self._ends.append(self._ends[-1] + len(row))
 

@@ -34,6 +34,7 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections import Counter
@@ -101,7 +102,7 @@ def documents(
             if inside:
                 spans.append((s.kind, inside[0], inside[-1] + 1))
         if e.ids:
-            out.append(Document(sys.intern(point.user), point.id, e.ids, tuple(spans)))
+            out.append(Document(sys.intern(str(point.user)), point.id, e.ids, tuple(spans)))
     return tuple(out)
 
 
@@ -287,7 +288,8 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     ``ratio`` the largest of the ratios. Most worrying first: unique, then by ratio and length.
     """
     number, first = pd.factorize(runs.tokens)
-    counts = counting.count(list(first), (d.tokens for d in documents), (d.user for d in documents))
+    one, other = itertools.tee(documents)  # which are read once, as they may be in a file
+    counts = counting.count(list(first), (d.tokens for d in one), (d.user for d in other))
     groups = runs.groupby(number, sort=True)
     table = pd.DataFrame(
         {
@@ -339,7 +341,11 @@ def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, fl
 
 @dataclass(frozen=True)
 class Leakage:
-    """A report: what was read, the runs, the distinct sequences, and by which options."""
+    """A report: what was read, the runs, the distinct sequences, and by which options.
+
+    ``accuracy`` is that of the top k over the tokens that have a context. ``scores`` are empty
+    where the documents are not held in memory either.
+    """
 
     documents: Sequence[Document]
     scores: Scores
@@ -351,15 +357,7 @@ class Leakage:
     empty: int
     windowed: int
     compared: bool
-
-    @cached_property
-    def accuracy(self) -> float:
-        """Top-k accuracy over the tokens that have a context."""
-        right = asked = 0
-        for ranks in self.scores.ranks:
-            right += int((ranks < self.k).sum())
-            asked += int((ranks != NEVER).sum())
-        return right / max(1, asked)
+    accuracy: float
 
     @cached_property
     def read(self) -> tuple[int, int]:
@@ -369,6 +367,11 @@ class Leakage:
             users.add(document.user)
             tokens += len(document.tokens)
         return tokens, len(users)
+
+    @cached_property
+    def owner(self) -> dict[int, str]:
+        """The user of each document in which something is guessed, by its index."""
+        return dict(zip(self.runs["index"].tolist(), self.runs.user, strict=True))
 
     def unique(self) -> pd.DataFrame:
         """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
@@ -443,16 +446,17 @@ def of_lots(
     k: int,
     flush: bool = True,
     min_length: int = 1,
-    into: tuple[Any, Any, Any] | None = None,
+    into: Any = None,
 ) -> Leakage:
     """The report of a corpus that is read in ``lots``, one after another.
 
-    Memory holds a lot and the runs; documents, log-probabilities and ranks go ``into`` three
-    sequences that can be extended, by default lists. Raises ``ValueError`` where no text has a
-    token.
+    Documents and scores are held in lists; or documents go ``into`` a sequence that can be extended
+    and scores are forgotten, so that memory holds a lot and the runs. Raises ``ValueError`` where
+    no text has a token.
     """
     begin, limit = bos(tokenizer) is not None, interface.context(model)
-    texts, logprobs, ranks = into or ([], [], [])
+    texts: Any = [] if into is None else into
+    scores: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     tables: list[pd.DataFrame] = []
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
     counts = Counter[str]()
@@ -466,16 +470,21 @@ def of_lots(
         runs["tokens"] = pd.Series([seen.setdefault(t, t) for t in runs.tokens], dtype=object)
         tables.append(runs.assign(index=runs["index"] + len(texts)))
         texts.extend(documents)
-        logprobs.extend(its.logprobs)
-        ranks.extend(its.ranks)
+        if into is None:
+            scores[0].extend(its.logprobs)
+            scores[1].extend(its.ranks)
+        ranks = np.concatenate(its.ranks)
+        counts["right"] += int((ranks < k).sum())
+        counts["asked"] += int((ranks != NEVER).sum())
         counts["windowed"] += sum(len(d.tokens) + begin > (limit or math.inf) for d in documents)
     if not tables:
         raise ValueError(NO_TEXT)
     runs = pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
     tables.clear()
-    scores = Scores(logprobs, ranks)
-    return Leakage(texts, scores, runs, features(runs, texts), k, flush, min_length,
-                   counts["empty"], counts["windowed"], bool(counts["compared"]))  # fmt: skip
+    return Leakage(
+        texts, Scores(*scores), runs, features(runs, texts), k, flush, min_length, counts["empty"],
+        counts["windowed"], bool(counts["compared"]), counts["right"] / max(1, counts["asked"]),
+    )  # fmt: skip
 
 
 def lengths_only(report: Leakage) -> tuple[pd.DataFrame, pd.DataFrame]:

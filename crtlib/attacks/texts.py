@@ -33,8 +33,11 @@ class Texts(Sequence[Document]):
         """Put documents at the end."""
         some = list(documents)
         self._secrets |= {i: d.secrets for i, d in enumerate(some, len(self)) if d.secrets}
-        self._users.extend(self._number.setdefault(d.user, len(self._number)) for d in some)
-        self._names = list(self._number)
+        for d in some:
+            if d.user not in self._number:
+                self._number[d.user] = len(self._names)
+                self._names.append(d.user)
+            self._users.append(self._number[d.user])
         self._ids.extend(np.frombuffer(d.id.encode(), dtype=np.uint8) for d in some)
         self._tokens.extend(d.tokens for d in some)
 

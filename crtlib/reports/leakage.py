@@ -11,7 +11,7 @@ one in clear is a private file.
 >>> texts = (Document("ann", "a", [0, 1, 2]),)
 >>> scores = Scores([np.log([1, 0.5, 0.5])], [np.array([9, 0, 0])])
 >>> runs = find_runs(texts, scores, k=1)
->>> report = Leakage(texts, scores, runs, features(runs, texts), 1, True, 1, 0, 0, False)
+>>> report = Leakage(texts, scores, runs, features(runs, texts), 1, True, 1, 0, 0, False, 1.0)
 >>> cover = Cover(model="demo", corpus="demo.jsonl", unit="turn")
 >>> "<title>Leakage report: demo</title>" in leakage_page.page(report, cover)
 True
@@ -22,7 +22,6 @@ True
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 from collections import Counter
@@ -37,7 +36,6 @@ import numpy as np
 
 from crtlib import files, outputs, roots, shards
 from crtlib.attacks import leakage, reading
-from crtlib.attacks.flat import Flat
 from crtlib.attacks.leakage import Leakage, Lot
 from crtlib.attacks.texts import Texts
 from crtlib.checks import MachineError
@@ -70,12 +68,19 @@ FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
 
 
+LOT = 2**14
+"""Turns that are read together: with all that is made of them some fifty megabytes."""
+
+
 class _Dialogues(Sequence[Dialogue]):
     """The dialogues of a corpus, read from its files whenever they are asked for."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = sum(1 for _ in self)
+        self.path, self.size = path, 0
+        for dialogue in self:
+            if not dialogue.user:
+                raise ValueError(leakage.NO_USER)
+            self.size += 1
 
     def __len__(self) -> int:
         return self.size
@@ -84,13 +89,7 @@ class _Dialogues(Sequence[Dialogue]):
         return corpora.dialogues(self.path)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(itertools.islice(self, *index.indices(len(self))))
-        return next(itertools.islice(self, range(len(self))[index], None))
-
-
-LOT = 2**13
-"""Turns that are read together: some ten megabytes with all that is made of them."""
+        return list(self)[index]
 
 
 def read_corpus(path: str | Path) -> Corpus:
@@ -166,13 +165,14 @@ def make(
     template, else the one that the model reads most easily; the summary has ``warning`` where
     another one fits better. ``prefix_scan`` reads each text after every beginning.
 
-    The corpus is read in lots, so that memory holds a lot and the runs, and no text but that of
-    people where a ``unit`` is a user. An ``executor`` scores several batches of a lot at a time;
-    what is scored is kept beside the report until all is done (:mod:`crtlib.shards`). A report of
-    the same input and options is not made again; another folder is replaced with ``force`` only
-    (:func:`crtlib.outputs.check_folder`).
+    The corpus is read in lots: memory holds a lot, the runs, and of all else the ids of dialogues,
+    the labels and some bytes a text; where the ``unit`` is a user, the text as well. An
+    ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
+    until all is done (:mod:`crtlib.shards`). A report of the same input and options is not made
+    again; another folder is replaced with ``force`` only (:func:`crtlib.outputs.check_folder`).
 
-    Raises ``ValueError`` for bad input, before it writes.
+    Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`
+    where the corpus has changed meanwhile.
     """
     _one_of(reveal=reveal, lengths_only=lengths_only)
     _one_of(prefix_scan=prefix_scan, public=public is not None)
@@ -189,24 +189,27 @@ def make(
     if outputs.up_to_date(folder, **recipe):
         return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
-    other = None if public is None else _public(public, loaded[1], dialogues)
-    leakage.check_models(*loaded, k=top_k, public=other)
+    other, its_tokenizer = (None, None) if public is None else load(public)
+    leakage.check_models(*loaded, k=top_k)
     with (
         outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
         shards.beside(folder, {"model": outputs.content(model)}) as kept,
     ):
         used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
+        _check_texts(dialogues, cover, used, loaded[1], its_tokenizer)
+        leakage.check_models(*loaded, k=top_k, public=other)
         on = executor, kept, device
         reader = _Reader(
             *loaded, cover.unit, used, top_k, _scorer(model, loaded[0], *on),
             None if public is None or other is None else _scorer(public, other, *on),
             Counter() if prefix_scan else None,
         )  # fmt: skip
-        into = Texts(), Flat(np.float64), Flat(np.int64)
-        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=into)
+        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=Texts())
         fit |= {} if reader.prefixes is None else {"prefixes": dict(reader.prefixes)}
         decode = cast(Decode, loaded[1].decode) if reveal else None
         write(report, part, cover, decode=decode, facts=fit)
+        if outputs.keyed(outputs.content(corpus), key) != its["corpus"]:
+            raise MachineError(f"{corpus}: changed while it was read; make the report again")
     with files.replacing(_key_file(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
@@ -214,6 +217,20 @@ def make(
 
 Tokenizer: TypeAlias = "Bpe | PreTrainedTokenizerBase"
 Tokens = Sequence[Sequence[int]]
+
+
+def _pieces(corpus: Corpus) -> Iterator[Corpus]:
+    """Whole dialogues with about ``LOT`` turns together."""
+    held: list[Dialogue] = []
+    turns = 0
+    for dialogue in corpus.dialogues:
+        held.append(dialogue)
+        turns += len(dialogue.turns)
+        if turns >= LOT:
+            yield replace(corpus, dialogues=tuple(held))
+            held, turns = [], 0
+    if held:
+        yield replace(corpus, dialogues=tuple(held))
 
 
 @dataclass(frozen=True)
@@ -236,17 +253,8 @@ class _Reader:
         if self.unit == "user":
             people = replace(self, unit="dialogue")
             yield from people.lots(units.people(corpus))
-            return
-        held: list[Dialogue] = []
-        turns = 0
-        for dialogue in corpus.dialogues:
-            held.append(dialogue)
-            turns += len(dialogue.turns)
-            if turns >= LOT:
-                yield self._lot(replace(corpus, dialogues=tuple(held)))
-                held, turns = [], 0
-        if held:
-            yield self._lot(replace(corpus, dialogues=tuple(held)))
+        else:
+            yield from map(self._lot, _pieces(corpus))
 
     def _lot(self, some: Corpus) -> Lot:
         both = self.model, self.tokenizer
@@ -336,13 +344,20 @@ def _name(folder: str | Path) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
-def _public(folder: str | Path, tokenizer: Tokenizer, corpus: Corpus) -> nn.Module:
-    """The model to compare with, which must read the same tokens."""
-    other, its = load(folder)
-    some = units.points(replace(corpus, dialogues=corpus.dialogues[:1000]), "turn")
-    if not same_tokenizer(tokenizer, its, [p.text for p in some[:1000]]):
-        raise ValueError(f"public={_name(folder)!r}: must read the tokenizer of the model")
-    return other
+def _check_texts(
+    corpus: Corpus, cover: Cover, used: Template, tokenizer: Tokenizer, public: Tokenizer | None
+) -> None:
+    """Write every text once before the first is scored, which may take hours: a template may refuse
+    any of them. The tokenizer of a ``public`` model must read them as the model's own does."""
+    unit = "dialogue" if cover.unit == "user" else cover.unit
+    for some in _pieces(corpus):
+        points = templates.points(some, unit, used)
+        if public is not None:
+            if not same_tokenizer(tokenizer, public, [p.text for p in points[:1000]]):
+                raise ValueError(f"public={cover.public!r}: must read the tokenizer of the model")
+            public = None
+        if used.name == "speaker":  # refuses none
+            break
 
 
 def _template(

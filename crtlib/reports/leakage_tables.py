@@ -116,7 +116,7 @@ COLUMNS = ["by", "group", "at_least", "at_most", "one_user_at_least", "one_user_
 def _owners(report: Leakage) -> pd.Series:
     """Of each distinct sequence the first user of whom it was guessed."""
     first = [row[0][0] for row in report.sequences.contexts]
-    return pd.Series([report.documents[i].user for i in first], dtype=object)
+    return pd.Series([report.owner[i] for i in first], dtype=object)
 
 
 def groups(report: Leakage, cover: Cover) -> pd.DataFrame:
@@ -222,7 +222,7 @@ def sequences(report: Leakage, decode: Decode) -> pd.DataFrame:
         [decode(report.documents[i].tokens[:n]) for i, n in row[: 4 * SHOWN]]
         for row in every.contexts
     ]
-    table["users"] = [list(dict.fromkeys(report.documents[i].user for i, _ in row))
+    table["users"] = [list(dict.fromkeys(report.owner[i] for i, _ in row))
                       for row in every.contexts]  # fmt: skip
     return table
 

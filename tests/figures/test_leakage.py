@@ -22,7 +22,7 @@ def report(guessed, *, ratio=2.0):
         values[0] = np.nan
     runs = find_runs(documents, Scores(said, ranks), k=1, public=Scores(public, ranks))
     return Leakage(documents, Scores(said, ranks), runs, features(runs, documents), k=1, flush=True,
-                   min_length=1, empty=0, windowed=0, compared=True)  # fmt: skip
+                   min_length=1, empty=0, windowed=0, compared=True, accuracy=1.0)  # fmt: skip
 
 
 def test_a_sequence_is_shown_with_the_rest_of_the_words_that_it_cuts():

@@ -252,11 +252,16 @@ def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
     assert tables[0] == tables[1] and not (tmp_path / ".r.shards").exists()
 
 
-@pytest.mark.parametrize("more", [[], ["--public", "PUBLIC"], ["--prefix-scan"]])
+LOTS = [[], ["--public", "PUBLIC"], ["--prefix-scan"], ["--unit", "dialogue"], ["--unit", "user"]]
+
+
+@pytest.mark.parametrize("more", LOTS)
 def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkeypatch, more):
+    nothing = Dialogue("nothing", OWNERS[0], tuple(Turn("", "") for _ in range(40)))
+    every = Corpus("c", (*corpus().dialogues[:9], nothing, *corpus().dialogues[9:]))
+    jsonl.write_jsonl(every, tmp_path / "c.jsonl")
     more = [str(home / "public") if word == "PUBLIC" else word for word in more]
-    lots = []
-    read = leakage_report._Reader._lot
+    lots, read = [], leakage_report._Reader._lot
     monkeypatch.setattr(
         leakage_report._Reader,
         "_lot",
@@ -266,21 +271,68 @@ def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkey
     for size, workers in ((2**13, 1), (40, 1), (40, 2)):
         monkeypatch.setattr(leakage_report, "LOT", size)
         out = tmp_path / f"{size}-{workers}"
-        code, _, err = run(home / "model", "--corpus", home / "c.jsonl", *more, "--reveal",
+        code, _, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", *more, "--reveal",
                            "--workers", workers, "--out", out)  # fmt: skip
         assert code == 0, err
-        told[size, workers] = [
-            json.loads((out / "report.json").read_text())["summary"],
-            *(pd.read_parquet(out / f"{name}.parquet") for name in ("sequences", "runs")),
-        ]
-    assert lots[0] == len(corpus()) and len(lots) > 5 and sum(lots) == 3 * lots[0]
-    one, many, spread = told.values()
-    assert {**one[0], "leakage_epsilon": 0} == {**many[0], "leakage_epsilon": 0}
-    assert many[0] == spread[0]
-    for whole, cut, same in zip(one[1:], many[1:], spread[1:], strict=True):
+        summary = json.loads((out / "report.json").read_text())["summary"]
+        read_back = (pd.read_parquet(out / f"{name}.parquet") for name in ("sequences", "runs"))
+        told[size, workers] = (summary, *read_back)
+    people = len({d.user for d in every.dialogues})
+    assert lots[0] == (people if "user" in more else len(every))
+    assert len(lots) > 5 and sum(lots) == 3 * lots[0]
+    (said, sequences, runs), (said_many, *many), (said_spread, *spread) = told.values()
+    assert said_many == said_spread
+    ratio = said.pop("leakage_epsilon")
+    assert said_many.pop("leakage_epsilon") == (ratio and pytest.approx(ratio, rel=1e-3))
+    assert said_many == said
+    for cut, same in zip(many, spread, strict=True):
         pd.testing.assert_frame_equal(cut, same)
-        if len(more) < 2:  # without a ratio the order says nothing of rounding
-            pd.testing.assert_frame_equal(whole, cut, rtol=1e-4)
+
+    def sorted_by(table, *names):  # a number of the last digit may decide about the order
+        rows = table.sort_values([*names], kind="stable").drop(columns="sequence")
+        return rows.reset_index(drop=True)
+
+    pd.testing.assert_frame_equal(
+        sorted_by(sequences, "text"), sorted_by(many[0], "text"), rtol=1e-3
+    )
+    where = ("document", "context_length")
+    pd.testing.assert_frame_equal(sorted_by(runs, *where), sorted_by(many[1], *where), rtol=1e-3)
+
+
+@pytest.mark.parametrize("fault", [{"user": ""}, {"turns": [{"speaker": "EVE", "text": "BAD"}]}])
+def test_what_a_late_text_lacks_is_said_before_the_first_is_scored(
+    run, home, tmp_path, monkeypatch, fault
+):
+    monkeypatch.setattr(leakage_report, "LOT", 40)
+    monkeypatch.setattr(leakage_report, "_scored", lambda *_: pytest.fail("was scored"))
+    said = [json.loads(line) for line in (home / "c.jsonl").read_text().splitlines()] * 9
+    said[-2] = {**said[-2], **fault}  # the check of the template reads the first and the last
+    lines = (json.dumps({**d, "id": str(i)}) + "\n" for i, d in enumerate(said))
+    (tmp_path / "c.jsonl").write_text("".join(lines))
+    (tmp_path / "t.j2").write_text(
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+        "{% if messages[0].speaker == 'EVE' %}{{ raise_exception('no') }}{% endif %}"
+    )
+    code, out, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", "--out", tmp_path / "r",
+                         "--template", tmp_path / "t.j2")  # fmt: skip
+    assert code == 2 and err.count("\n") == 1 and "BAD" not in out + err
+    assert ("user" if "user" in fault else "template=t.j2") in err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "t.j2"]
+
+
+def test_a_corpus_that_changes_meanwhile_is_not_reported(run, home, tmp_path, monkeypatch):
+    text = (home / "c.jsonl").read_text()
+    (tmp_path / "c.jsonl").write_text(text)
+    write = leakage_report.write
+
+    def wrote(*args, **kwargs):
+        (tmp_path / "c.jsonl").write_text(text.splitlines()[0] + "\n")
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(leakage_report, "write", wrote)
+    code, _, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", "--out", tmp_path / "r")
+    assert code == 3 and "changed while it was read" in err and err.count("\n") == 1
+    assert not (tmp_path / "r").exists()
 
 
 def test_what_is_read_is_not_held(home):
@@ -363,7 +415,7 @@ def test_text_cannot_run_as_code():
     scores = leakage.Scores([np.zeros(2)], [np.zeros(2, dtype=int)])
     runs = leakage.find_runs(said, scores, k=1)
     found = leakage.Leakage(
-        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False
+        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
     cover = Cover(model="<b>m</b>", corpus="<i>", unit="turn")
     page = leakage_page.page(found, cover, decode=lambda _: nasty)
@@ -378,7 +430,7 @@ def test_an_empty_report_is_a_page(tmp_path):
     scores = leakage.Scores([np.zeros(2)], [np.full(2, 9)])
     runs = leakage.find_runs(said, scores, k=1)
     found = leakage.Leakage(
-        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False
+        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
     written = leakage_report.write(found, tmp_path, Cover(model="m", corpus="c", unit="turn"))
     assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 3
