@@ -29,7 +29,8 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
-import teaching  # noqa: E402  (book/teaching.py, a script's neighbour)
+import teaching  # noqa: E402  (book/teaching.py and book/warm.py, a script's neighbours)
+import warm  # noqa: E402
 
 PUBLISHED = ROOT / "book" / "chapters"
 REMOTE = re.compile(
@@ -169,11 +170,10 @@ def write(path: Path, notebook: dict[str, Any]) -> None:
 def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | None:
     """Run one notebook into ``target``; returns what went wrong, or None."""
     part = work / f"{notebook.stem}.part.ipynb"
-    quiet = {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=ERROR"]}
+    quiet = {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=CRITICAL"]}
+    how = {"kernel_name": "python3", "cwd": ROOT, **quiet, **warm.engine()}
     try:
-        papermill.execute_notebook(
-            notebook, part, {"profile": profile}, kernel_name="python3", cwd=ROOT, **quiet
-        )
+        papermill.execute_notebook(notebook, part, {"profile": profile}, **how)
     except Exception as error:  # of the notebook, its kernel, the disk: the others go on
         return f"notebooks/{notebook.name} failed:\n{failure(part, str(error))}"
     tidy(part)
