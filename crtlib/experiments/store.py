@@ -111,16 +111,19 @@ class Store:
         return Lease(self.folder / "leases" / f"{key}.json", owner)
 
     def begin(self) -> None:
-        """Make it a store, if it is none yet."""
+        """Make it a store, if it is none yet, and remove what sweeps that were killed have left."""
         local = roots.is_local(self.folder)
         if local:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not roots.exists(self.folder / "VERSION"):
             roots.write(self.folder / "VERSION", STORE_VERSION + "\n")
-        if not local:
-            return
-        leases = [self.lease(path.stem, "") for path in (self.folder / "leases").glob("*.json")]
-        if any(lease.living() for lease in leases):
+        found = roots.matching(self.folder / "leases", "*.json")
+        living = {path.stem for path in found if self.lease(path.stem, "").living()}
+        for path in (*found, *roots.matching(self.folder / "unfinished", "*")):
+            key = path.name.partition(".")[0]  # of a run that is recorded, by one killed thereafter
+            if key and key not in living and self.has(key):
+                roots.remove(path)
+        if living or not local:
             return
         for part in self.folder.rglob(".*.part"):  # of a sweep that was killed
             if not part.name.startswith(".VERSION"):  # of one that begins beside this one

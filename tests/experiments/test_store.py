@@ -1,10 +1,13 @@
 """What a store promises, whether it is a folder or a URL."""
 
 import importlib.util
+import json
 import os
+import socket
 import stat
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,25 @@ def test_a_run_that_fails_leaves_its_state_to_the_next_worker(store, place):
     assert not roots.matching(store.folder / "unfinished", "*")
     for read in (store.model("abc"), Store(place).model("abc")):
         assert (read / "deep" / "run.json").read_text() == "whole"
+
+
+def test_the_next_sweep_removes_what_one_left_that_was_killed_after_it_had_recorded(store, place):
+    store.write("abc", STUDY, {}, ROWS)
+    over = {"owner": "them", "host": socket.gethostname(), "pid": 2**22 + 1, "until": time.time()}
+    for key, until in (("abc", 0), ("abd", 0), ("abe", 10**4)):
+        facts = over | {"pid": os.getpid()} if until else over
+        facts = json.dumps({**facts, "until": facts["until"] + until})
+        roots.write(store.folder / "leases" / f"{key}.json", facts)
+        for end in (".pt", ".rest.pt"):
+            roots.write(store.folder / "unfinished" / f"{key}{end}", "state")
+    store.write("abe", STUDY, {}, ROWS)  # by another sweep, while a third is at it still
+    Store(place).begin()
+    left = {
+        part: [path.name for path in roots.matching(store.folder / part, "*")]
+        for part in ("leases", "unfinished")
+    }
+    assert left == {"leases": ["abd.json", "abe.json"], "unfinished": ["abd.pt", "abd.rest.pt"]}
+    assert Store(place).has("abc")
 
 
 def test_state_is_sent_while_a_run_goes_on(store, monkeypatch):
