@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crtlib.experiments import settings, sweeps
+from crtbook import settings, sweeps
 from crtlib.text import corpora
 from tests import pins
 from tests.pins.test_keys import GAMES, declared
