@@ -184,6 +184,14 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     method = methods.by_name(settings.get("method", "crt"))
     if not screened.is_screened(corpus):
         settings.setdefault("unit", "turn")
+        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+            for name in ("policy", "conservative"):
+                if settings.get(name, "everything") != "everything":
+                    raise ValueError(
+                        f"--{name}: {method.name} does not read it; a vocabulary learned from "
+                        "what a policy lets pass would be outside of its promise"
+                    )
+            settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = fitting(corpus)
         return {"conservative": settings.get("policy", "everything")} | settings

@@ -59,7 +59,7 @@ from crtlib.training.methods import Constants
 BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
 PUBLIC = ("plan.json", "weights.parquet")
-KNOWN = "which points hold which secret, the weights, and the points that hold none"
+KNOWN = "which points hold which secret, and the weights"
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,6 @@ def train_with(
     model: str = "lstm",
     init: str = "random",
     epochs: int = EPOCHS,
-    vocab_size: int = 512,
     hidden: int = 64,
     context: int = 256,
     clip_norm: float = 0.1,
@@ -314,8 +313,8 @@ def train_with(
     """Train on ``corpus`` as the folder ``plan`` says, and account what was done for every secret.
 
     The run is entered in the corpus' odometer. Its noise is counted for secrets, not for points, so
-    to certificates of other runs it is one without protection. All of the text is trained on. The
-    vocabulary comes from points that hold no secret. Writes the model with ``guarantee.txt``, and
+    to certificates of other runs it is one without protection. All of the text is trained on.
+    Writes the model with ``guarantee.txt``, and
     ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan
     was made for another corpus.
     """
@@ -325,7 +324,7 @@ def train_with(
     if outputs.check_folder(out, inputs=[corpus, plan]).exists():
         files.check_writable(out)
     shape = {"embedding": hidden, "hidden": hidden, "context": context}
-    net, tokenizer, spec = _model(model, init, _free(points, made), vocab_size, shape, seed)
+    net, tokenizer, spec = _model(model, init, shape, seed)
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
@@ -361,12 +360,6 @@ def train_with(
     return trained
 
 
-def _free(points: Sequence[Point], plan: Plan) -> list[str]:
-    """The texts that hold no secret."""
-    held = np.bincount(plan.incidence.indices, minlength=len(points)) > 0
-    return [p.text for p, holds in zip(points, held, strict=True) if not holds]
-
-
 def _write_secrets(trained: Trained, aside: Path) -> None:
     """What is promised of each secret, for the owner of the text alone."""
     with files.replacing(aside / "secrets.parquet", mode=0o600) as table:
@@ -375,13 +368,14 @@ def _write_secrets(trained: Trained, aside: Path) -> None:
 
 
 def _model(
-    kind: str, init: str, free: Sequence[str], vocab_size: int, shape: dict[str, Any], seed: int
+    kind: str, init: str, shape: dict[str, Any], seed: int
 ) -> tuple[nn.Module, Bpe, ModelSpec | None]:
-    """The model before it reads, and a vocabulary from text that holds no secret."""
+    """The model before it reads, and its vocabulary, which is that of ``init`` or single bytes: a
+    point that holds no secret for the plan may hold one that its policy missed."""
     if init != "random":
         tokenizer = adapt(pretrained.place(init))
         return pretrained.pretrained(pretrained.place(init), tokenizer), tokenizer, None
-    tokenizer = train_bpe(free, vocab_size=vocab_size)
+    tokenizer = train_bpe([], vocab_size=512)
     spec = ModelSpec(kind, tokenizer.vocab_size, **shape)
     return build(spec, seed), tokenizer, spec
 

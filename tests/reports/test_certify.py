@@ -27,6 +27,7 @@ TINY = {
     "delta": 8e-5, "sampling_probability": 0.1,
     "policy": "regex:customersim", "conservative": "regex:customersim",
 }  # fmt: skip
+RAW = {"policy": None, "conservative": None}  # what reads raw text is given none
 REPLACE = {"neighbouring_relation": "replace"}
 
 
@@ -239,7 +240,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
 
 
 @pytest.mark.parametrize("change, says", [
-    ({"method": "dpsgd"}, "redacts nothing"), ({"labelled": 5}, "not --labelled"),
+    ({"method": "dpsgd", **RAW}, "redacts nothing"), ({"labelled": 5}, "not --labelled"),
     ({"corpus": "talk.jsonl"}, "were drawn from corpus"),
 ])  # fmt: skip
 def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
@@ -291,7 +292,7 @@ def test_the_command_ends_with_4_where_the_answer_is_no(runs, monkeypatch, capsy
 def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
     """Stopped after its first epoch; what it may spend then holds the phase that begins again."""
     corpus = corpus_in(tmp_path)
-    settings = {**TINY, "method": "dpsgd", "epochs": 2}
+    settings = {**TINY, **RAW, "method": "dpsgd", "epochs": 2}
     whole = own.crt.utility
     calls = []
 
@@ -323,7 +324,8 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
 def test_only_a_method_that_bounds_what_is_passed_over_counts_as_protected(
     tmp_path, method, protects, unit, holds
 ):
-    study = own.study_of(corpus_in(tmp_path), **TINY | {"method": method}).ready()
+    raw = RAW if "dpsgd" in method else {}
+    study = own.study_of(corpus_in(tmp_path), **TINY | {"method": method} | raw).ready()
     assert record._protects(study) == protects
     assert record._unit(study) == unit and set(record._holds(study)) == set(holds)
 
