@@ -280,6 +280,7 @@ def train_on(
             trained, out, card=card,
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
+        meter.done()
     return trained
 
 
@@ -336,7 +337,8 @@ def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -
     if out is None:
         return
     if outputs.marker(out) is not None:
-        (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
+        for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
+            (work(out) / name).unlink(missing_ok=True)
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
     if outputs.check_folder(out, inputs=[corpus]).exists():
         files.check_writable(out)

@@ -32,7 +32,6 @@ from scipy import sparse
 from torch import nn
 
 from crtlib import files, outputs
-from crtlib.accounting import odometer as ledger
 from crtlib.accounting import secrets
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
@@ -328,7 +327,12 @@ def train_with(
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
-    meter = _meter(corpus, sha, summary, odometer, Path(out), not repeatable_noise, init)
+    facts = {"unit": summary["unit"], "method": "lp_weighted", "holds": {}, "screening": sha}
+    facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
+    meter = record.opened(
+        corpus, facts, place=odometer, init=init, secret=not repeatable_noise, protects=False
+    )
+    meter.mark = work(out) / "unfinished.run"
     run = train(
         net.to(device_by_name(device)),
         methods.by_name("lp_weighted").phases(constants),
@@ -351,12 +355,12 @@ def train_with(
         kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json",
                   base=pretrained.base(init))  # fmt: skip
         files.write_text(part / "guarantee.txt", trained.promise + "\n")
-        weights = outputs.sha256(part / "model.safetensors")
-        meter.finish(weights)
+        weights = str(meter.finish(part / "model.safetensors").model)
         head = record.head(secret, run.model, weights, init)
         head |= {"corpus": record.about(corpus, text, sha)}
         record.save(head | _record(trained, meter, plan, clip_norm), work(out))
     _write_secrets(trained, work(out))
+    meter.done()
     return trained
 
 
@@ -418,27 +422,6 @@ def _record(
         "holds": meter.facts["holds"],
         "odometer": meter.told(),
     }  # fmt: skip
-
-
-def _meter(
-    corpus: str | os.PathLike[str],
-    sha: str,
-    summary: dict[str, Any],
-    place: str | os.PathLike[str] | None,
-    out: Path,
-    secret: bool,
-    init: str,
-) -> Meter:
-    facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
-    facts |= {
-        "base": record.weights_of(init),
-        "relation": summary["neighbouring_relation"],
-        "screening": sha,
-        "gamma": 1.0,
-        "delta2": 1.0,
-    }
-    home = Path(place) if place is not None else ledger.find(corpus, sha)
-    return Meter(home, facts, secret=secret, protects=False, mark=work(out) / "unfinished.run")
 
 
 def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
