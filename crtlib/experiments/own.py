@@ -184,6 +184,14 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     method = methods.by_name(settings.get("method", "crt"))
     if not screened.is_screened(corpus):
         settings.setdefault("unit", "turn")
+        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+            for name in ("policy", "conservative"):
+                if settings.get(name, "everything") != "everything":
+                    raise ValueError(
+                        f"--{name}: {method.name} does not read it; a vocabulary learned from "
+                        "what a policy lets pass would be outside of its promise"
+                    )
+            settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = fitting(corpus)
         return {"conservative": settings.get("policy", "everything")} | settings
@@ -272,6 +280,7 @@ def train_on(
             trained, out, card=card,
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
+        meter.done()
     return trained
 
 
@@ -328,7 +337,8 @@ def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -
     if out is None:
         return
     if outputs.marker(out) is not None:
-        (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
+        for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
+            (work(out) / name).unlink(missing_ok=True)
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
     if outputs.check_folder(out, inputs=[corpus]).exists():
         files.check_writable(out)
