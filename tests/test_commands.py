@@ -9,13 +9,16 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from crtbook import __main__ as companion
+from crtbook import sweeps
+from crtbook.claims import ledger, page
+from crtbook.game import GameStudy
+from crtcourse import attack, grading
 from crtlib import __main__ as cli
 from crtlib.attacks import run_audit
-from crtlib.experiments import sweeps
-from crtlib.experiments.claims import ledger, page
-from crtlib.experiments.game import GameStudy
-from crtlib.teach import attack, grading
 from tests import modes
+
+COMMANDS = cli.app.every() | companion.app.every()
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +58,15 @@ def _call(patch, words):
     patch.setattr(sys, "argv", ["crtlib", *map(str, words)])
     out, err = io.StringIO(), io.StringIO()
     streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    program = companion if words[0] in companion.app.names else cli
     with streams[0], streams[1], pytest.raises(SystemExit) as end:
-        cli.main()
+        program.main()
     return end.value.code, out.getvalue(), err.getvalue()
 
 
 def test_every_command_is_called(said):
     called = {name.split(" --")[0] for name in said[()]}
-    assert called == set(cli.app.every())
+    assert called == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", [*modes.STEPS, "run"])
@@ -73,20 +77,21 @@ def test_json_prints_one_object_and_ends_as_without(said, name):
     assert again == code, error
     facts = json.loads(out)  # the whole of it: nothing stands before or after
     words = name.split(" --")[0].replace(" ", "-")
-    assert (facts["schema"].split("/")[0], facts["ok"]) == ("crtlib", True), words
+    program = "crtbook" if words in companion.app.names else "crtlib"
+    assert (facts["schema"].split("/")[0], facts["ok"]) == (program, True)
     assert len(facts) > 2 and text.strip()
     with pytest.raises(ValueError):
         json.loads(text)
 
 
-@pytest.mark.parametrize("name", list(cli.app.every()))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_and_cuts_no_name(name, run):
     code, text, _ = run(*name.split(), "--help")
     assert code == 0 and max(map(len, text.splitlines())) <= 80
     groups = [part for part in text.split("\n\n") if part.rstrip().endswith(":") or ":\n" in part]
     assert max(len(group.splitlines()) for group in groups) <= (24 if name != "train" else 99)
     words, flat = set(text.split()), " ".join(text.split())
-    for option in cli.app.every()[name].known({}):
+    for option in COMMANDS[name].known({}):
         forms = {option.flag, f"{option.flag}...", "--no-" + option.flag[2:]}
         assert forms & words and option.text in flat  # a bracket is no mark-up
 

@@ -47,9 +47,5 @@ COMMANDS = (
     "account",
     "protect",
     "report",
-    "claims",
-    "sweep",
-    "lab",
-    "grade",
 )
 """Their names, in the order of ``crtlib --help``."""

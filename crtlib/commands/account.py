@@ -87,7 +87,8 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float) -> A
     from crtlib.accounting import odometer
 
     if strike is not None:
-        odometer.strike(folder, strike, because=because)
+        registry = odometer.Registry(odometer.home())
+        odometer.strike(folder, strike, because=because, registry=registry)
     bill = odometer.bill(folder, delta=delta)
     lines = []
     for run in bill["runs"]:
