@@ -37,7 +37,6 @@ from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
 from crtlib.experiments import record
-from crtlib.experiments.own import work
 from crtlib.experiments.record import Meter
 from crtlib.models import pretrained
 from crtlib.models.build import build
@@ -54,6 +53,7 @@ from crtlib.training import kept, methods
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants
+from crtlib.training.phases import Event
 
 BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
@@ -317,8 +317,10 @@ def train_with(
     ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan
     was made for another corpus.
     """
+    from crtlib.experiments.own import work  # one commit only
+
     text, sha = corpora.load(corpus), corpora.corpus_hash(corpus)
-    points = units.points(text, _unit(plan, sha))
+    points = units.points(text, unit(plan, sha))
     made, summary = read(plan, points)
     if outputs.check_folder(out, inputs=[corpus, plan]).exists():
         files.check_writable(out)
@@ -343,7 +345,7 @@ def train_with(
         checkpoint=work(out) / "unfinished.pt",
         progress=progress,
     )
-    trained = Trained(run, made, summary, _accounted(run, made, plan))
+    trained = Trained(run, made, summary, accounted(run.events, made, plan))
     secret = operating_system.token_bytes(32)
     options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
     recurrent = spec if spec is not None and spec.recurrent else None
@@ -424,7 +426,7 @@ def _record(
     }  # fmt: skip
 
 
-def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
+def unit(folder: str | os.PathLike[str], corpus: str) -> str:
     """The unit of a plan; refuses what is none, and one of another corpus."""
     if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
@@ -438,10 +440,10 @@ def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
     return str(summary["unit"])
 
 
-def _accounted(run: Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
+def accounted(done: Sequence[Event], plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
     """What was promised of each secret, and what was done, from the events of the run."""
     names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
-    events = [e for e in run.events if isinstance(e, WeightedGaussian)]
+    events = [e for e in done if isinstance(e, WeightedGaussian)]
     bound, _ = secrets.guarantees(
         events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
     )

@@ -44,7 +44,7 @@ from crtlib.training.methods import Terms
 from crtlib.training.phases import Event
 
 if TYPE_CHECKING:
-    from crtlib.experiments.own import Trained
+    from crtlib.experiments.own import Studied
 
 SCHEMA = "crtlib/run/1"
 NAME = "record.json"
@@ -286,7 +286,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
+def record(trained: Studied, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
     """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
     ``trials`` how many trainings saw the text before this one was chosen."""
     study, fitted, d = trained.study, trained.fitted, trained.fitted.data
@@ -318,20 +318,6 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         "odometer": meter.told(),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }  # fmt: skip
-
-
-def write(
-    trained: Trained,
-    meter: Meter,
-    model: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    *,
-    trials: int = 1,
-) -> None:
-    """Finish the run in the odometer and write ``record.json`` (0600) into ``folder``; ``model`` is
-    the file of the weights."""
-    entry = meter.finish(Path(model))
-    save(record(trained, meter, str(entry.model), trials=trials), folder)
 
 
 def save(content: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:
@@ -376,7 +362,7 @@ def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, A
     }
 
 
-def _phases(trained: Trained) -> list[dict[str, Any]]:
+def _phases(trained: Studied) -> list[dict[str, Any]]:
     """The public steps and the private ones. How many gradients were no finite number is exact
     and private: it is not told here."""
     run, prepared = trained.fitted.run, trained.fitted.data.prepared
