@@ -27,9 +27,9 @@ NIGHTLY = {
     "tests/screening/test_scaling.py": "compares times",
     "tests/test_golden_path.py::"
     "test_from_messages_to_a_model_that_says_what_it_gives_away[schema_guided": "a second corpus",
-    "tests/test_reliability.py::test_any_number_of_threads_gives_the_same": "trains eight times",
-    "tests/text/test_customersim.py::test_our_wording_is_our_own": "reads the original",
-    "tests/text/test_customersim.py::test_the_table_is_what_the_original_says": "reads the original",
+    "tests/test_reliability.py::test_any_number_of_threads_gives_the_same": "8 s",
+    "tests/text/test_customersim.py::test_our_wording_is_our_own": "reads corpora",
+    "tests/text/test_customersim.py::test_the_table_is_what_the_original_says": "reads corpora",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
