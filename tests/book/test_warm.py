@@ -64,10 +64,10 @@ def test_a_kernel_leaves_with_a_build_that_is_killed(tmp_path):
     command, source = written(tmp_path, [cell])
     build = subprocess.Popen([*command, "warm", source, tmp_path / "out"], cwd=ROOT,
                              stderr=subprocess.DEVNULL)  # fmt: skip
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not (mark.exists() and mark.read_text()) and time.monotonic() < until:
         time.sleep(0.1)
     kernel = psutil.Process(int(mark.read_text()))
     build.kill()
     build.wait()
-    assert psutil.wait_procs([kernel], timeout=30)[0] or not psutil.pid_exists(kernel.pid)
+    assert psutil.wait_procs([kernel], timeout=120)[0] or not psutil.pid_exists(kernel.pid)
