@@ -1,4 +1,5 @@
-"""A claim is judged by what was measured: each in a world where it is true, and in one where not."""
+"""A claim is judged by what was measured: each in a world where it is true, and in one where it
+is not."""
 
 import inspect
 import itertools

@@ -232,18 +232,18 @@ def table_1() -> Number:
     runs = leakage.find_runs(corpus, leakage.Scores(logprobs, ranks), k=1)
     (row,) = leakage.features(runs, corpus).itertuples()
     counts = (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d)
-    wrong = sum(a != b for a, b in zip(counts, (2, 1, 10, 5), strict=True))
-    return wrong, ", ".join(map(str, counts))
+    wrong = [a for a, b in zip(counts, (2, 1, 10, 5), strict=True) if a != b]
+    return len(wrong), ", ".join(map(str, counts))
 
 
 def last_run() -> Number:
     """How many runs Algorithm 1 as printed loses of a text that is guessed to its end."""
     document = leakage.Document("u", "d", [1, 2, 3])
     scores = leakage.Scores([np.full(3, -1.0)], [np.array([9, 0, 0])])
-    all_, printed = (
+    whole, printed = (
         len(leakage.find_runs([document], scores, k=1, flush=f)) for f in (True, False)
     )
-    return all_ - printed, f"{printed} of {all_} found"
+    return whole - printed, f"{printed} of {whole} found"
 
 
 # --- Hush! ----------------------------------------------------------------------------------------
@@ -336,8 +336,8 @@ def unequal_protection() -> Number:
 
 
 def tenth() -> Number:
-    """What is accounted for the worst secret of a recorded run with a tenth of the noise, over what it
-    was promised."""
+    """What is accounted for the worst secret of a recorded run with a tenth of the noise, over
+    what it was promised."""
     table = tables.recorded("secrets_laptop")
     worst = table[(table.metric == "worst") & (table.simulated == 10)].value
     return float(worst.max()), f"some secret is bounded by {worst.max():.1f} times its promise"

@@ -4,10 +4,10 @@
 >>> claims["crt-dedup-alone"].measure, claims["crt-dedup-alone"].if_true["dedup"]
 ('leaks', 0.75)
 
-``claims.yml`` holds the claims, ``terms.yml`` the arms and the runs that they name. Nothing in either
-is a verdict. ``if_true`` and ``if_false`` say, arm by arm and from the sentence alone, what would have been
-measured if the sentence were true, and if it were not; a test plants both worlds and asks for the
-verdict, so that a rule which answers another sentence, or the opposite one, fails.
+``claims.yml`` holds the claims, ``terms.yml`` the arms and the runs that they name. Nothing in
+either is a verdict. ``if_true`` and ``if_false`` say, arm by arm and from the sentence alone, what
+would have been measured if the sentence were true, and if it were not; a test plants both worlds
+and asks for the verdict, so that a rule which answers another sentence, or the opposite, fails.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Claim(BaseModel):
 
     ``left`` and ``right`` are arms of ``terms.yml``; ``metric`` is that of both, ``other`` that of
     ``right`` where it is another one, and each of several metrics makes a row. ``cells`` are the
-    columns whose every value makes a row; ``only`` narrows the rows; ``own`` is the paper's own corpus or
-    model, without which a level cannot be compared. ``run`` names the run of
+    columns whose every value makes a row; ``only`` narrows the rows; ``own`` is the paper's own
+    corpus or model, without which a level cannot be compared. ``run`` names the run of
     ``terms.yml`` that would decide what is open (by default that of the table).
     """
 

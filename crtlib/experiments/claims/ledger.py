@@ -5,7 +5,8 @@
 True
 
 Claims are data (``claims.yml``), and so are the figures of the papers (``figures.yml``) and their
-errata (``errata.yml``). Numbers, verdicts, sizes and the line of a figure in the readme are made here.
+errata (``errata.yml``). Numbers, verdicts, sizes and the line of a figure in the readme are made
+here.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low
 
 
 def judged(claims: Iterable[Claim], given: measures.Sources) -> pd.DataFrame:
-    """A row a claim, edition, corpus, model and metric, each family corrected as one. ``given``: the
-    tables that answer; a claim that none of them answers is open, and says what is missing."""
+    """A row a claim, edition, corpus, model and metric, each family corrected as one. ``given``:
+    the tables that answer; a claim that none of them answers is open, and says what is missing."""
     out: list[dict[str, Any]] = []
     for claim in claims:
         rows = list(measures.measured(claim, given))
@@ -160,9 +161,9 @@ def largest(figure: Mapping[str, Any], runs: pd.DataFrame) -> tuple[dict[str, fl
 
 
 def status(figure: Mapping[str, Any], corpus: str) -> str:
-    """At which size a figure of a paper is shown here on one of its corpora, from the recorded tables
-    that ``figures.yml`` names. The paper's size is its dialogues, its width and its epochs, with
-    enough seeds at every point."""
+    """At which size a figure of a paper is shown here on one of its corpora, from the recorded
+    tables that ``figures.yml`` names. The paper's size is its dialogues, its width and its epochs,
+    with enough seeds at every point."""
     if figure.get("exact"):
         return "exact"
     everywhere = shown(figure)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
         least = {key[:2]: key[2] for key in rule.groupby(["targets", "noisy"]).idxmin()}
-        pick = [least[t, n] == s for t, n, s in zip(best.targets, best.noisy, best.scale)]
+        cells = best.targets, best.noisy, best.scale
+        pick = [least[t, n] == s for t, n, s in zip(*cells, strict=True)]
         best = best.assign(best=pick)
         long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
@@ -98,9 +100,9 @@ def values(
     table: pd.DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
     """One number a seed of an arm: of a metric at the "last" or "first" snapshot or a given epoch;
-    of several items their "mean", or the "max" of each run; the share ("under 3") or the number ("count 3") below a
-    threshold; "sum" a count as it is; "rank NAME" the rank correlation with a column or with another
-    metric, over the rows of a seed."""
+    of several items their "mean", or the "max" of each run; the share ("under 3") or the number
+    ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank correlation with a
+    column or with another metric, over the rows of a seed."""
     rows = select(table, terms()["arms"][arm])
     mine = rows[rows.metric == metric]
     kind, _, option = reduce.partition(" ")
@@ -161,7 +163,7 @@ def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
             unit += {"test_ppl": ", all tokens", "test_ppl_words": ", over words"}.get(metric, "")
         elif claim.measure == "log_ratio":
             half = 0.5 if metric.startswith("unique") else 0.0
-            x, unit = np.log((x + half) / (right + half)), "log ratio"
+            x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
         else:
             x = x - right
         vocabularies = {v for a in (claim.left, claim.right)
@@ -196,11 +198,16 @@ def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
         return None
     same = all(c in cell and set(cell[c]) == {v} for c, v in claim.own.items())
     e = statistics.mean((x / float(claim.line)).tolist(), side="close", line=statistics.CLOSE)
-    return Evidence(
-        **{**vars(e), "ours": f"{x.mean():.3g}", "value": float(x.mean()), "low": None, "high": None,
-           "rule": "a level is compared on the paper's own corpus and model, and only there",
-           "comparable": same, "why": "" if same else claim.why}
-    )  # fmt: skip
+    return replace(
+        e,
+        ours=f"{x.mean():.3g}",
+        value=float(x.mean()),
+        low=None,
+        high=None,
+        rule="a level is compared on the paper's own corpus and model, and only there",
+        comparable=same,
+        why="" if same else claim.why,
+    )
 
 
 def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str, str]]]:

@@ -10,10 +10,10 @@
 >>> holm([0.01, 0.04, 0.03])
 [0.03, 0.06, 0.06]
 
-Each row has two one-sided p-values: ``p_true``, were the claim false, and ``p_false``, were it true.
-A row agrees where the first is at most ``ALPHA`` after Holm's correction over its family, the rows of
-one claim, and differs where the second is: that any row of a claim wrongly agrees has a probability of
-at most ``ALPHA``, and so has that any wrongly differs.
+Each row has two one-sided p-values: ``p_true``, were the claim false, and ``p_false``, were it
+true. A row agrees where the first is at most ``ALPHA`` after Holm's correction over its family, the
+rows of one claim, and differs where the second is: that any row of a claim wrongly agrees has a
+probability of at most ``ALPHA``, and so has that any wrongly differs.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def span(value: float, low: float, high: float, unit: str = "") -> str:
 
 
 def mean(values: Sequence[float], *, side: str, line: float, unit: str = "") -> Evidence:
-    """The claim that a mean over seeds is "above" or "below" ``line``, or "close": equivalence, from
-    1/``line`` to ``line`` for a ratio; "none": no more than ``line`` from 0, either way."""
+    """The claim that a mean over seeds is "above" or "below" ``line``, or "close": equivalence,
+    from 1/``line`` to ``line`` for a ratio; "none": no more than ``line`` from 0, either way."""
     value, low, high = interval(values)
     reverse = [-x for x in values]
     if side in ("above", "below"):
@@ -171,8 +171,9 @@ def leak(kind: str, values: np.ndarray, spread: np.ndarray) -> float:
 
 def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
     """The claim that an attack finds something at each point. ``points``: gamma, seed, value and
-    spread, as :func:`leak` has them. It differs where some point is at chance, within the margin."""
-    each = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
+    spread, as :func:`leak` has them. It differs where a point is at chance, within the margin."""
+    several = points[points.groupby("gamma").seed.transform("size") >= seeds]
+    each = {g: several[several.gamma == g] for g in several.gamma.unique().tolist()}
     found = [leak(kind, p.value.to_numpy(), p.spread.to_numpy()) for p in each.values()]
     line = chance(kind) + MARGIN[kind]
     k, most = len(each), points.gamma.nunique()
@@ -182,17 +183,15 @@ def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
     fewest = int(points.groupby("gamma").seed.nunique().min())
     whys = [f"{most - k} of {most} points have fewer than {seeds} seeds"] if k < most else []
     whys += [f"at chance at γ = {g:g}" for g, p in calm.items() if p <= ALPHA]
-    return _points(
-        kind,
-        points,
+    told = Evidence(
         rule="every point must be above chance (its law, over seeds)",
         why="; ".join(whys),
         p_true=max(found) if k == most else 1.0,
         p_false=least,
         part=k == most and 0 < some < k,
         seeds=fewest if k < most and least > ALPHA else seeds,
-        which="min",
     )
+    return _described(told, kind, points, "min")
 
 
 def calm(
@@ -213,32 +212,32 @@ def calm(
         whys.append(f"above chance (p = {p_false:.1g})")
     if short:
         whys.append(f"{short} of {points.gamma.nunique()} points have fewer than {seeds} seeds")
-    return _points(
-        kind,
-        points,
+    told = Evidence(
         rule=f"over all points at most {MARGIN[kind]:g} above chance, none above chance by its law,"
         " and the attack must work on non-private training",
         why="; ".join(whys),
         p_true=p_true,
         p_false=p_false,
         seeds=max(len(wide), seeds if p_false <= ALPHA else 0),
-        which="max",
     )
+    return _described(told, kind, points, "max")
 
 
-def _points(kind: str, points: pd.DataFrame, *, which: str, **facts: object) -> Evidence:
+def _described(told: Evidence, kind: str, points: pd.DataFrame, which: str) -> Evidence:
+    """Evidence with the range of the points, and the interval of the least or the largest."""
     means = points.groupby("gamma").value.mean()
     at = means.idxmin() if which == "min" else means.idxmax()
     value, low, high = interval(points[points.gamma == at].value.tolist())
     known = math.isfinite(low)
     words = f"{means.min():.3g}" + (f" to {means.max():.3g}" if len(means) > 1 else "")
     unit = "bits, the mean canary" if kind == "exposure" else "right guesses"
-    return Evidence(
-        ours=f"{words} {unit} (chance: {chance(kind):.3g}), {len(means)} point{'s'[: len(means) > 1]}",
+    number = f"{len(means)} point{'s'[: len(means) > 1]}"
+    return replace(
+        told,
+        ours=f"{words} {unit} (chance: {chance(kind):.3g}), {number}",
         value=value,
         low=low if known else None,
         high=high if known else None,
-        **facts,  # type: ignore[arg-type]
     )
 
 
@@ -285,10 +284,8 @@ def calculated(value: float, words: str, *, side: str, line: float | str) -> Evi
     ``line``, or "rounds" to what is printed."""
     if side == "rounds":
         digits = -int(Decimal(str(line)).as_tuple().exponent)
-        right, rule = (
-            f"{value:.{max(digits, 0)}f}" == str(line),
-            f"must round to the printed {line}",
-        )
+        right = f"{value:.{max(digits, 0)}f}" == str(line)
+        rule = f"must round to the printed {line}"
     else:
         right = value <= float(line) if side == "most" else value >= float(line)
         rule = f"must be at {side} {float(line):g}"
