@@ -61,25 +61,25 @@ reference: .venv/.installed ## the library, module by module: _build/reference/h
 	@$(BIN)/sphinx-build --quiet -W --keep-going -c docs/reference _build/reference/source _build/reference/html
 	@echo "$(CURDIR)/_build/reference/html/autoapi/index.html"
 
-publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
+publish: .venv/.book ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
 	@$(BIN)/python book/build.py --publish $(PROFILE)
 
 lab: .venv/.lab ## open JupyterLab with every chapter as a notebook that reads well there
 	@$(BIN)/python book/lab.py
 
-page: .venv/.installed ## make one notebook a page: make page NB=canary
-	@$(BIN)/python book/render.py $(NB)
+page: .venv/.book ## make one chapter a page, recorded or with other parameters: make page NB=canary ARGS="-p gammas [0.07]"
+	@$(BIN)/python book/render.py $(NB) $(ARGS)
 
-slides: .venv/.installed ## make the slides of the ten hours: _build/slides/index.html
+slides: .venv/.book ## make the slides of the ten hours: _build/slides/index.html
 	@$(BIN)/python book/slides.py
 
-pdf: .venv/.installed ## make the book a PDF (with Chromium) and an EPUB: _build/print
+pdf: .venv/.book ## make the book a PDF (with Chromium) and an EPUB: _build/print
 	@$(BIN)/python book/bind.py
 
 teaching: .venv/.installed ## (maintainers) write the glossary and the pages for lecturers anew
 	@$(BIN)/python book/teaching.py
 
-.venv/.lab: .venv/.installed
+.venv/.lab: .venv/.book
 	@$(PIP) -e '.[lab]'
 	@touch $@
 
