@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from crtlib.experiments import tables
@@ -44,6 +45,21 @@ def test_what_the_tables_answer_is_judged_by_a_rule(claim):
         assert row["verdict"] in rules.VERDICTS
         assert row["rule"] and (row["ours"] or row["why"])
         assert row["low"] is None or row["low"] <= row["value"] <= row["high"]
+
+
+def test_the_recorded_ledger_is_what_its_claims_tables_and_theorems_give():
+    assert ledger.ledger().attrs["of"] == ledger.digest(), "run: python book/badges.py"
+    pd.testing.assert_frame_equal(ledger.computed(), ledger.ledger(), rtol=1e-6)
+
+
+def test_a_ledger_of_other_tables_is_made_anew(monkeypatch):
+    monkeypatch.setattr(tables, "digest", lambda name: "another")
+    monkeypatch.setattr(ledger, "computed", lambda: pd.DataFrame({"id": ["new"]}))
+    ledger._ledger.cache_clear()
+    try:
+        assert ledger.ledger().id.tolist() == ["new"]
+    finally:
+        ledger._ledger.cache_clear()
 
 
 def test_a_planted_number_changes_the_verdict():

@@ -14,6 +14,7 @@ contradicts itself, another version of itself, or arithmetic; its calculations a
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
@@ -26,6 +27,9 @@ from crtlib.experiments.claims import crt, hush, others, report, theory
 from crtlib.experiments.claims.rules import VERDICTS, Outcome
 from crtlib.text import corpora
 
+FOLDER = resources.files("crtlib.experiments.claims")
+RECORDED = "ledger.parquet"
+"""What :func:`computed` made of the tables that ship; ``book/badges.py`` writes it."""
 PAPERS = {
     "crt": "CRT (NAACL 2022)",
     "crt_acl": "CRT (ACL submission)",
@@ -40,8 +44,8 @@ MEASURES = {**report.MEASURES, **theory.MEASURES, **hush.MEASURES, **others.MEAS
 
 def read(name: str) -> list[dict[str, Any]]:
     """The entries of ``claims``, ``errata`` or ``figures``, as their file holds them."""
-    path = resources.files("crtlib.experiments.claims") / f"{name}.yml"
-    entries: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = FOLDER.joinpath(f"{name}.yml").read_text(encoding="utf-8")
+    entries: list[dict[str, Any]] = yaml.safe_load(text)
     return entries
 
 
@@ -61,14 +65,28 @@ def _rows(claim: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield facts | vars(one) | {"id": f"{claim['id']}.{k}" if len(found) > 1 else claim["id"]}
 
 
-@functools.cache
-def _ledger() -> pd.DataFrame:
+def computed() -> pd.DataFrame:
+    """The ledger, made anew: some ten seconds, most of which go into accounting."""
     return pd.DataFrame([row for claim in read("claims") for row in _rows(claim)])[COLUMNS]
 
 
+def digest() -> str:
+    """Of the claims and of all recorded tables: what the recorded ledger was made of."""
+    parts = [FOLDER.joinpath("claims.yml").read_text(encoding="utf-8")]
+    parts += [f"{name} {tables.digest(name)}" for name in tables.names()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _ledger() -> pd.DataFrame:
+    with FOLDER.joinpath(RECORDED).open("rb") as stream:
+        table = pd.read_parquet(stream)
+    return table if table.attrs["of"] == digest() else computed()
+
+
 def ledger() -> pd.DataFrame:
-    """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``). It takes a
-    minute, most of which goes into accounting; it is made once."""
+    """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
+    recorded, or made anew where the claims or the tables are others."""
     return _ledger().copy()
 
 
