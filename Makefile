@@ -37,7 +37,7 @@ CPU_INDEX := $(shell command -v nvidia-smi >/dev/null 2>&1 || test "$$(uname)" !
 
 .venv/.book: .venv/.renderer
 	@echo "installing PyTorch and what runs the chapters into .venv (once, a minute or two)"
-	@$(PIP) --no-deps $(CPU_INDEX) torch==2.13.0
+	@$(PIP) -q --retries 1 --no-deps $(CPU_INDEX) torch==2.13.0
 	@$(PIP) -e '.[book]'
 	@touch $@
 
