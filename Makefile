@@ -23,7 +23,7 @@ install: .venv/.installed ## set up .venv with the pinned packages (once; the ot
 
 # Three steps, each when it is needed: what renders the recorded book (no PyTorch), what runs its
 # chapters, what tests and checks the library.
-.venv/.renderer: constraints.txt pyproject.toml
+.venv/.renderer: constraints.txt pyproject.toml book/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: $(PYTHON) must be Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
@@ -38,12 +38,12 @@ CPU_INDEX := $(shell command -v nvidia-smi >/dev/null 2>&1 || test "$$(uname)" !
 .venv/.book: .venv/.renderer
 	@echo "installing PyTorch and what runs the chapters into .venv (once, a minute or two)"
 	@$(PIP) -q --retries 1 --no-deps $(CPU_INDEX) torch==2.13.0
-	@$(PIP) -e '.[book]'
+	@$(PIP) -e '.[book]' -e book
 	@touch $@
 
 .venv/.installed: .venv/.book
 	@echo "installing what tests and checks the library into .venv (once)"
-	@$(PIP) -e '.[book,test,dev]'
+	@$(PIP) -e '.[book,test,dev]' -e book
 	@touch $@
 
 book: .venv/.renderer ## the recorded book at once, then LIVE=canary,leakage_report (all, none) run here: _build/html/index.html
@@ -107,7 +107,7 @@ lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 
-house: .venv/.installed ## count rooms, floors, lines and what is too long
+house: .venv/.installed ## count tokens by package against their budgets, and imports upward or in a circle
 	@$(BIN)/python benchmarks/house.py
 
 release: .venv/.installed ## (maintainers) sdist and wheel in _build/dist, checked

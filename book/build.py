@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
+RECORDED = ROOT / "book" / "crtbook" / "recorded"
 PUBLISHED = ROOT / "book" / "chapters"
 CACHE = ROOT / "_build" / "cache"
 LIVE = ROOT / "_build" / "live"
-SOURCES = [ROOT / "crtlib", ROOT / "constraints.txt"]
+PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
+SOURCES = [*PACKAGES, ROOT / "constraints.txt"]
 """What decides, beside its own code and parameters, about what a chapter shows."""
 SECONDS = {"canary": 60, "membership": 60, "leakage_report": 60, "secret_protection": 60}
 """What a chapter takes that has never run here, for the bar; the others take 20."""
@@ -155,7 +156,7 @@ LEDGER = re.compile(r"\bledger\.ledger\(")
 
 def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
-    ``crtlib.experiments.tables.digest`` has it; the ledger reads all. One that is not recorded has
+    ``crtbook.tables.digest`` has it; the ledger reads all. One that is not recorded has
     none: once it is, the chapter is stale."""
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     names = {name for text in code for name in SHOWS.findall(text)}

@@ -3,18 +3,41 @@
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
 
 import pytest
 
+from crtbook import __main__ as companion
 from crtlib import __main__ as cli
 
 LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling", "test_statements")
 """Files that take half a minute or more: they go first, so that no core waits at the end."""
 
+os.environ["CRTLIB_REGISTRY"] = tempfile.mkdtemp()  # never that of the user
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registry_of_the_file(tmp_path_factory):
+    """The registry in which what several tests of a file share is entered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CRTLIB_REGISTRY", str(tmp_path_factory.mktemp("registry")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def registry(tmp_path_factory, monkeypatch):
+    """A registry of each test's own: many train on the same simulated people."""
+    home = tmp_path_factory.mktemp("registry")
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(home))
+    return home
+
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+OF_THE_COMPANION = ("sweep", "claims", "lab", "grade")
 
 
 @pytest.fixture
@@ -22,9 +45,10 @@ def run(monkeypatch, capsys):
     """Call the command line; its exit code, standard output and standard error."""
 
     def call(*args):
-        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        program = "crtbook" if args[:1] and args[0] in OF_THE_COMPANION else "crtlib"
+        monkeypatch.setattr(sys, "argv", [program, *map(str, args)])
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            (companion if program == "crtbook" else cli).main()
         out, err = capsys.readouterr()
         return end.value.code, out, err
 

@@ -93,7 +93,8 @@ def _say_odometer(
     from crtlib.accounting import odometer
 
     if strike is not None:
-        odometer.strike(folder, strike, because=because)
+        registry = odometer.Registry(odometer.home())
+        odometer.strike(folder, strike, because=because, registry=registry)
     bill = odometer.bill(folder, delta=delta)
     if as_json:
         print(json.dumps({"schema": "crtlib/account/1", "ok": True, **bill}, allow_nan=False))

@@ -27,16 +27,16 @@ import torch
 from crtlib import files, outputs
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.checks import check, check_choice
-from crtlib.experiments import crt, data, record, sizes, tables
+from crtlib.experiments import crt, data, record, sizes
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
-from crtlib.experiments.spine import device_by_name
-from crtlib.experiments.store import Row
+from crtlib.experiments.study import Row, provenance
 from crtlib.models import pretrained
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
 from crtlib.text.tokenizer import train_bpe
 from crtlib.training import kept, methods, parallel
+from crtlib.training.devices import device_by_name
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -184,6 +184,14 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     method = methods.by_name(settings.get("method", "crt"))
     if not screened.is_screened(corpus):
         settings.setdefault("unit", "turn")
+        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+            for name in ("policy", "conservative"):
+                if settings.get(name, "everything") != "everything":
+                    raise ValueError(
+                        f"--{name}: {method.name} does not read it; a vocabulary learned from "
+                        "what a policy lets pass would be outside of its promise"
+                    )
+            settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = fitting(corpus)
         return {"conservative": settings.get("policy", "everything")} | settings
@@ -261,7 +269,7 @@ def train_on(
     fitted = fit(on_start=meter.start)
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
-    origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+    origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
     promise = _promise(guarantee, void := _void(study, meter, repeatable_noise))
     trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:
@@ -272,6 +280,7 @@ def train_on(
             trained, out, card=card,
             finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
         )  # fmt: skip
+        meter.done()
     return trained
 
 
@@ -328,7 +337,8 @@ def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -
     if out is None:
         return
     if outputs.marker(out) is not None:
-        (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
+        for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
+            (work(out) / name).unlink(missing_ok=True)
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
     if outputs.check_folder(out, inputs=[corpus]).exists():
         files.check_writable(out)

@@ -19,7 +19,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +75,10 @@ def _content(path: Path) -> str | None:
 # --------------------------------------------------------------------------- the odometer
 @dataclass
 class Meter:
-    """Enters one training into the odometer of its corpus: :meth:`start` before its first step,
-    :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the run, so that one
-    that goes on is not counted twice. ``secret``: nobody knows the noise; ``protects``: there is
-    some as well."""
+    """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
+    its first step, :meth:`finish` after, :meth:`done` when its model is where it belongs. ``mark``
+    is a file beside the checkpoint that names the run, so that one that goes on is not counted
+    twice. ``secret``: nobody knows the noise; ``protects``: there is some as well."""
 
     folder: Path
     facts: dict[str, Any]
@@ -86,40 +86,85 @@ class Meter:
     protects: bool
     mark: Path | None = None
     entry: odometer.Entry | None = None
+    registry: odometer.Registry = field(default_factory=lambda: odometer.Registry(odometer.home()))
 
     def start(self, events: Sequence[Event], resumed: bool) -> None:
-        """Enter the run with all that it may spend; a resumed one replaces what it had entered."""
+        """Enter the run with all that it may spend; one that goes on replaces what it had entered,
+        and so does one that was killed before its first checkpoint, of which nothing is left."""
         every = [e for e in events if isinstance(e, SampledGaussian)]
-        known = (
-            self.mark.read_text().strip() if resumed and self.mark and self.mark.exists() else ""
-        )
-        run = known or secrets.token_hex(16)
-        self.entry = odometer.add(
-            self.folder, run=run, state="started", events=every if self.protects else None,
-            **self.facts,
-        )  # fmt: skip
+        run = ""
+        if self.mark and self.mark.exists():
+            run = self.mark.read_text().strip()
+            last = [e.state for e in odometer.read(self.folder) if e.run == run][-1:]
+            if not resumed and (last == ["finished"] or self.mark.with_suffix(".pt").exists()):
+                run = ""
+        run = run or secrets.token_hex(16)
         if self.mark:
-            files.write_text(self.mark, run + "\n")
+            files.write_text(self.mark, run + "\n")  # first: a kill in between is no second run
+        self.entry = odometer.add(
+            self.folder, registry=self.registry, run=run, state="started",
+            events=every if self.protects else None, **self.facts,
+        )  # fmt: skip
 
-    def finish(self, model: str | None) -> odometer.Entry:
-        """Enter that the run is over, and the SHA-256 of its model."""
+    def finish(self, model: Path | None) -> odometer.Entry:
+        """Enter that the run is over, and the hashes of its model, whose weights are a file."""
         assert self.entry is not None  # training has begun
-        self.entry = odometer.again(self.folder, self.entry, state="finished", model=model)
+        hashes = {"model": outputs.sha256(model), "tensors": tensors(model.parent)} if model else {}
+        self.entry = odometer.again(
+            self.folder, self.entry, registry=self.registry, state="finished", **hashes
+        )
+        return self.entry
+
+    def done(self) -> None:
+        """Forget how the run is called: its model is where it belongs."""
         if self.mark:
             self.mark.unlink(missing_ok=True)
-        return self.entry
 
     @property
     def bare(self) -> bool:
         """Whether the model that it started from had learned this text without protection."""
         run = self.entry.run if self.entry else None
-        return odometer.spent(odometer.read(self.folder), run=run).bare
+        corpus = self.facts["corpus"]
+        return odometer.history(self.folder, corpus, self.registry, run).spent(run).bare
 
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
         assert self.entry is not None
         return {"folder": str(self.folder.resolve()), "run": self.entry.run,
                 "entry": self.entry.entry, "screening": self.entry.screening}  # fmt: skip
+
+
+def opened(
+    corpus: str | os.PathLike[str],
+    facts: Mapping[str, Any],
+    *,
+    place: str | os.PathLike[str] | None,
+    init: str,
+    secret: bool,
+    protects: bool,
+) -> Meter:
+    """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
+    registry knows the corpus then. ``facts`` go into every line.
+
+    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
+    written.
+    """
+    sha = corpora.corpus_hash(corpus)
+    home = Path(place) if place is not None else odometer.find(corpus, sha)
+    weights = Path(init) / "model.safetensors"
+    base = {"base": outputs.sha256(weights) if weights.is_file() else None,
+            "base_tensors": tensors(init)}  # fmt: skip
+    ours = {"corpus": sha, **base, "about": corpora.sizes(corpus), **facts}
+    meter = Meter(home, ours, secret=secret, protects=protects)
+    try:
+        odometer.reserve(home, sha)
+        files.check_writable(home)
+        meter.registry.register(sha, corpora.units(corpus))
+    except OSError as error:
+        where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
+        raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
+    odometer.check_corpus(home, odometer.read(home), sha)
+    return meter
 
 
 def meter(
@@ -129,41 +174,46 @@ def meter(
     place: str | os.PathLike[str] | None = None,
     repeatable_noise: bool = False,
 ) -> Meter:
-    """The odometer of a training, in ``place`` or beside its corpus.
-
-    Noise that follows from a known seed protects nobody, so such a run counts as one without.
-    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where the folder
-    cannot be written.
-    """
-    sha = corpora.corpus_hash(study.corpus)
-    home = Path(place) if place is not None else odometer.find(study.corpus, sha)
-    try:
-        home.mkdir(mode=0o700, exist_ok=True)
-        files.check_writable(home)
-    except OSError:
-        raise ValueError(f"odometer: {home} cannot be written; name a folder that can") from None
-    if (home / odometer.LEDGER).exists():
-        odometer.check_corpus(home, odometer.read(home), sha)
+    """That of a study (:func:`opened`). Noise that follows from a known seed protects nobody, so
+    such a run counts as one without."""
     rates = _rates(study, prepared)
     facts = {
-        "corpus": sha,
         "unit": _unit(study),
         "method": study.method,
         "relation": study.neighbouring_relation,
-        "screening": _screening(study, sha),
+        "screening": _screening(study, corpora.corpus_hash(study.corpus)),
         "gamma": rates["trace"].upper,
         "delta2": rates["public"].upper,
         "holds": _holds(study),
-        "base": weights_of(study.init),
     }
-    return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise)
+    secret = not repeatable_noise
+    protects = _protects(study) and secret
+    return opened(
+        study.corpus, facts, place=place, init=study.init, secret=secret, protects=protects
+    )
 
 
-def weights_of(init: str) -> str | None:
-    """SHA-256 of the weights of a model's folder, by which the odometer knows a model of its own
-    text again; None where ``init`` is none."""
-    path = Path(init) / "model.safetensors"
-    return outputs.sha256(path) if path.is_file() else None
+def tensors(folder: str | os.PathLike[str]) -> str | None:
+    """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
+    files and in which order they lie and what else is said in these; None where there are none."""
+    pieces = []
+    for path in sorted(Path(folder).glob("model*.safetensors")):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            try:
+                header = json.loads(file.read(size))
+                header.pop("__metadata__", None)
+                for one in header.values():
+                    start, end = one["data_offsets"]
+                    file.seek(8 + size + start)
+                    digest, left = hashlib.sha256(), end - start
+                    while left and (block := file.read(min(left, 1 << 20))):
+                        digest.update(block)
+                        left -= len(block)
+                    pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
+            except (ValueError, KeyError, TypeError, AttributeError, MemoryError):
+                raise ValueError(f"--init: {path} is damaged") from None
+    return _sha(sorted(pieces, key=str)) if pieces else None
 
 
 def _protects(study: CrtStudy) -> bool:
@@ -202,22 +252,13 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     if _unit(study) == "turn":
         return {}
     if before := _before(study):
-        if (
-            _unit(study) != before["unit"]
-        ):  # duplicates are gone there: who said how much is unknown
+        if _unit(study) != before["unit"]:  # duplicates are gone: who said how much is unknown
             raise ValueError(
                 f"corpus={study.corpus}: is screened; what counts {_unit(study)}s "
                 "needs the text that it was made from"
             )
         return dict.fromkeys(UNITS[: UNITS.index(_unit(study))], before["about"]["longest"])
-    every = corpora.load(study.corpus).dialogues
-    if _unit(study) == "dialogue":
-        return {"turn": max(len(d.turns) for d in every)}
-    turns, dialogues = Counter[str](), Counter[str]()
-    for d in every:
-        turns[d.user] += len(d.turns)
-        dialogues[d.user] += 1
-    return {"turn": max(turns.values()), "dialogue": max(dialogues.values())}
+    return corpora.sizes(study.corpus)[_unit(study)]
 
 
 def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
@@ -289,9 +330,8 @@ def write(
 ) -> None:
     """Finish the run in the odometer and write ``record.json`` (0600) into ``folder``; ``model`` is
     the file of the weights."""
-    sha = outputs.sha256(model)
-    meter.finish(sha)
-    save(record(trained, meter, sha, trials=trials), folder)
+    entry = meter.finish(Path(model))
+    save(record(trained, meter, str(entry.model), trials=trials), folder)
 
 
 def save(content: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:

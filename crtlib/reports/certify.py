@@ -85,15 +85,17 @@ def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = 
         raise ValueError(f"{path}: is damaged, or of another version of crtlib")
     ours = record["odometer"]
     home = Path(place) if place is not None else Path(ours["folder"])
+    corpus, registry = record["corpus"]["sha256"], odometer.Registry(odometer.home())
     try:
         entries = odometer.read(home)
-        odometer.check_corpus(home, entries, record["corpus"]["sha256"])
+        odometer.check_corpus(home, entries, corpus)
+        spent = odometer.history(home, corpus, registry, ours["run"]).spent(ours["run"])
     except (ValueError, OSError) as error:
         text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
         return Trained(folder, record, None, text.replace(f"{home} ", ""))
     if ours["entry"] not in {e.entry for e in entries}:
         return Trained(folder, record, None, "odometer: the entries of this run are missing")
-    return Trained(folder, record, odometer.spent(entries, run=ours["run"]))
+    return Trained(folder, record, spent)
 
 
 # --------------------------------------------------------------------------- the promise
@@ -183,7 +185,9 @@ def reasons(
     known = record["rates"]["public"]["how"] != "unknown"
     plan = record["plan"] if record["kind"] == PLAN else None
     checks = [
-        (trained.problem != "", f"What was spent before is not known ({trained.problem})."),
+        (trained.spent is None, f"What was spent before is not known ({trained.problem})."),
+        (trained.spent is not None and trained.spent.struck,
+         "Its run was struck from the odometer, as of a model that nobody ever saw."),
         (trained.spent is not None and trained.spent.bare,
          "It started from a model that had learned this text without protection."),
         (record["randomness"] == "seed",

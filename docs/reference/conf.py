@@ -12,7 +12,8 @@ from pathlib import Path
 from astroid.exceptions import AstroidImportError
 from astroid.manager import AstroidManager
 
-PACKAGES = [Path(__file__).resolve().parents[2] / "crtlib"]
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
 
 project = "crtlib"
 copyright = "2026, the crtlib contributors"
