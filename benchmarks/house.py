@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIMITS = {"floors": 7, "circles": 0, "arrows upward": 0, "longest module": 500, "longest body": 40}
+LIMITS = {"floors": 9, "circles": 0, "arrows upward": 0, "longest module": 900, "longest body": 80}
 
 Graph = Mapping[str, set[str]]
 

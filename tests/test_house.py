@@ -26,7 +26,7 @@ def test_the_house_keeps_its_limits(ours, name):
 
 
 def test_there_are_ten_rooms_and_the_commands(ours):
-    assert ours["rooms"][0] == 11
+    assert ours["rooms"][0] == 12
 
 
 def test_the_layers_are_those_of_the_contract():
@@ -72,8 +72,8 @@ def test_a_sound_house_is_accepted(tmp_path):
             },
             "models - text",
         ),
-        ({"text": "x = 1\n" * 501}, "too long: crtlib.text.one, 501 lines"),
-        ({"text": "def f():\n" + "    x = 1\n" * 41}, "too long: crtlib.text.one:f, 41 lines"),
+        ({"text": "x = 1\n" * 901}, "too long: crtlib.text.one, 901 lines"),
+        ({"text": "def f():\n" + "    x = 1\n" * 81}, "too long: crtlib.text.one:f, 81 lines"),
     ],
 )
 def test_a_planted_fault_is_named_and_refused(tmp_path, modules, named):

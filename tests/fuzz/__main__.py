@@ -34,7 +34,8 @@ from crtlib.experiments import own, plans, spine, sweeps  # noqa: F401 (imported
 from crtlib.experiments.schema import leaves
 from crtlib.experiments.sections import SECTIONS
 from crtlib.experiments.settings import parameters
-from crtlib.reports import certify, leakage  # noqa: F401
+from crtlib.release import certify  # noqa: F401
+from crtlib.reports import leakage  # noqa: F401
 from crtlib.screening import teach  # noqa: F401
 from crtlib.teach import attack  # noqa: F401
 from crtlib.text import customersim, ingest, jsonl  # noqa: F401
