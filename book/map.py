@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from crtbook.claims import ledger
 from crtbook.claims.claim import entries, read
 from crtbook.claims.statistics import INCOMPARABLE, OPEN

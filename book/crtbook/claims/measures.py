@@ -47,9 +47,9 @@ def sources() -> Sources:
 
 
 def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a public start is a model of its own, Hush!'s
-    runs are those at the learning rate and the C that validation chose, the report has a count at
-    the last snapshot that is not overfitted."""
+    """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
+    public start as a model of its own, Hush!'s runs at the learning rate and the C that
+    validation chose, the report with a count at the last snapshot that is not overfitted."""
     if name.startswith("crt_"):
         runs = table.drop_duplicates("run")
         seconds = runs.assign(metric="seconds_an_epoch", value=runs.seconds / runs.epochs)
