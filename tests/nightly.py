@@ -17,8 +17,6 @@ NIGHTLY = {
     "tests/kills/test_kills.py::test_what_is_killed_goes_on_as_if_nothing_had_happened": "10 kills",
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
-    "tests/pins/test_policies.py": "2,000 turns by every policy",
-    "tests/pins/test_released.py": "trains by each method",
     "tests/pins/test_studies.py": "trains by each method",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more2": "2 s",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more3": "2 s",
