@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 
 import pytest
@@ -21,6 +22,24 @@ from tests.nightly import LONG, NIGHTLY, ROOT, by_night  # noqa: E402
 # A busy machine is no defect.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+os.environ["CRTLIB_REGISTRY"] = tempfile.mkdtemp()  # never that of the user
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registry_of_the_file(tmp_path_factory):
+    """The registry in which what several tests of a file share is entered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CRTLIB_REGISTRY", str(tmp_path_factory.mktemp("registry")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def registry(tmp_path_factory, monkeypatch):
+    """A registry of each test's own: many train on the same simulated people."""
+    home = tmp_path_factory.mktemp("registry")
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(home))
+    return home
 
 
 def pytest_configure(config):

@@ -93,7 +93,8 @@ def _say_odometer(
     from crtlib.accounting import odometer
 
     if strike is not None:
-        odometer.strike(folder, strike, because=because)
+        registry = odometer.Registry(odometer.home())
+        odometer.strike(folder, strike, because=because, registry=registry)
     bill = odometer.bill(folder, delta=delta)
     if as_json:
         print(json.dumps({"schema": "crtlib/account/1", "ok": True, **bill}, allow_nan=False))
@@ -112,20 +113,20 @@ def _say_odometer(
 
 def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
-    from dataclasses import asdict
-
     from crtlib.accounting import odometer
     from crtlib.checks import check_choice
-    from crtlib.reports import certify
+    from crtlib.release import certify, gate
 
     unit = told["unit"]
     check_choice("unit", unit, odometer.UNITS)
     spent = odometer.spent(odometer.read(folder))
-    rates = {"trace": {"upper": told["gamma"]}, "public": {"upper": told["delta2"]}}
-    names = {"relation": told["neighbouring_relation"], "accountant": told["accountant"]}
-    record = {"events": [asdict(e) for e in _events(told)], "rates": rates, "unit": unit, **names}
-    record |= {"holds": spent.holds(unit), "delta": told["delta"], "odometer": {"screening": ""}}
-    own = certify.promise(record, spent)
+    screening = gate.Screening("this", told["gamma"], told["delta2"])
+    holds = tuple(spent.holds(unit).items())
+    run = gate.Noised(
+        "this", unit, told["neighbouring_relation"], tuple(_events(told)), screening, holds
+    )
+    fold = gate.fold([run, gate.Screened("public steps", screening)])
+    own = certify.promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
     epsilon, delta = own.secret()
     return {
         "runs": spent.runs,

@@ -51,9 +51,11 @@ def screen(
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
     """
+    from crtlib.accounting import odometer
     from crtlib.experiments import executors
     from crtlib.reports import screening
     from crtlib.screening.corpus import How, fitting
+    from crtlib.text import corpora
 
     how = How(
         policy or fitting(corpus),
@@ -72,6 +74,8 @@ def screen(
         outcome = screening.make(
             corpus, out, how, executor=pool, progress=sys.stderr.isatty(), **options
         )
+    # What is trained on the result, wherever it lies, is then known to be of this text.
+    odometer.Registry(odometer.home()).register(corpora.corpus_hash(corpus), corpora.units(corpus))
     if as_json:
         print((out / "summary.json").read_text(encoding="utf-8"), end="")
     elif outcome is None:

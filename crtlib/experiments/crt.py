@@ -343,7 +343,9 @@ def _public(study: CrtStudy) -> str:
     """What the guarantee treats as known to everybody."""
     known = "the number of private points"
     if study.how.reads_raw:
-        return f"{known}, and the vocabulary, learned from turns that screening let pass"
+        bytes_only = study.conservative == "everything" or study.brings_vocabulary
+        learned = ", and the vocabulary, learned from turns that screening let pass"
+        return known + ("" if bytes_only else learned)
     before = screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
     if (before["dedup"] if before else study.dedup) != "none":
         known += ", and which points are second occurrences"
