@@ -12,7 +12,6 @@ NIGHTLY = {
     "tests/book/experiments/test_ledger.py::test_the_command_prints_every_paper_or_one": "7 s",
     "tests/book/test_notebooks.py": "runs each chapter with other parameters",
     "tests/book/test_pages.py": "builds the published edition and opens it in a browser",
-    "tests/book/test_warm.py": "starts kernels",
     "tests/fuzz/test_fuzz.py::test_a_sample_of_bad_input_is_refused_in_one_line": "60 commands",
     "tests/kills/test_kills.py::test_what_is_killed_goes_on_as_if_nothing_had_happened": "10 kills",
     "tests/pins/test_certificates.py": "trains",
