@@ -314,6 +314,7 @@ def test_conda_docker_and_make_install_the_same_pins():
     makefile, dockerfile = (ROOT / "Makefile").read_text(), (ROOT / "Dockerfile").read_text()
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split(";")[0].strip().split("==") for line in lines if "==" in line)
+    pins = {name.replace("_", "-").lower(): version for name, version in pins.items()}
     (conda,) = (
         part["pip"]
         for part in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
