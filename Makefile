@@ -8,7 +8,9 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published reference publish lab page slides pdf teaching test faults mutants lint house release clean kills fuzz modes
+# Without bytecode on disk, each of some hundred processes compiles the library and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house release clean kills fuzz modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -84,8 +86,14 @@ teaching: .venv/.installed ## (maintainers) write the glossary and the pages for
 	@touch $@
 
 # A file's tests in one process: what they share (trained models, simulated corpora) is made once.
-test: .venv/.installed ## run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+test: .venv/.installed ## run the tests of the library and of its guarantees
+	@$(PYTEST) -m "not nightly" --durations 10
+
+nightly: .venv/.installed ## run all tests, every planted fault, 40 kills and 900 bad inputs: hours
+	@$(PYTEST) --durations 30
+	@$(MAKE) faults kills fuzz
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
