@@ -1,7 +1,7 @@
 """What papermill makes of one of the book's notebooks reads well by itself.
 
-papermill finds :class:`ChapterEngine` by the entry point of this package and runs with it every notebook
-that lies beside ``book/plain.py``, all others as ever: its bar says how many training runs are
+papermill finds :class:`ChapterEngine` by this package's entry point and runs with it the notebooks
+that lie beside ``book/plain.py``, all others as ever: its bar says how many training runs are
 done, and in the output the numbers stand in the text.
 """
 
