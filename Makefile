@@ -20,14 +20,14 @@ help: ## show this list
 
 install: .venv/.installed ## set up .venv with the pinned packages (once; the others do it by themselves)
 
-.venv/.installed: constraints.txt pyproject.toml
+.venv/.installed: constraints.txt pyproject.toml book/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: $(PYTHON) must be Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  echo "make: $(PYTHON) cannot make a virtual environment (Debian, Ubuntu: install python3-venv)" >&2; exit 1; }
 	@echo "installing the pinned packages into .venv (once, some minutes)"
 	@$(PIP) torch==2.13.0
-	@$(PIP) -e '.[book,test,dev]'
+	@$(PIP) -e '.[book,test,dev]' -e book
 	@touch $@
 
 book: .venv/.installed ## run the notebooks here and build your edition: _build/PROFILE/html/index.html
@@ -83,7 +83,7 @@ lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 
-house: .venv/.installed ## count rooms, floors, lines and what is too long
+house: .venv/.installed ## count tokens by package against their budgets, and imports upward or in a circle
 	@$(BIN)/python benchmarks/house.py
 
 release: .venv/.installed ## (maintainers) sdist and wheel in _build/dist, checked

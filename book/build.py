@@ -79,14 +79,14 @@ def tidy(executed: Path) -> None:
     write(executed, notebook)
 
 
-RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
+RECORDED = ROOT / "book" / "crtbook" / "recorded"
 SHOWS = re.compile(r"""\b(?:recorded|edition)\(\s*["'](\w+)["']""")
 LEDGER = re.compile(r"\bledger\.ledger\(")
 
 
 def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
-    ``crtlib.experiments.tables.digest`` has it; the ledger reads all. One that is not recorded has
+    ``crtbook.tables.digest`` has it; the ledger reads all. One that is not recorded has
     none: once it is, the chapter is stale."""
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     names = {name for text in code for name in SHOWS.findall(text)}
@@ -207,7 +207,8 @@ def copy_book(work: Path, profile: str) -> None:
         ROOT / "book", work / "book", ignore=shutil.ignore_patterns("chapters", "autoapi", "__py*")
     )
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
-    config["sphinx"]["config"]["autoapi_dirs"] = [str(ROOT / "crtlib")]
+    packages = [str(ROOT / name) for name in ("crtlib", "book/crtbook", "book/crtcourse")]
+    config["sphinx"]["config"]["autoapi_dirs"] = packages
     config["html"]["extra_footer"] += f" This edition: profile {profile}, {time.strftime('%F')}."
     (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
 

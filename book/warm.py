@@ -17,7 +17,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 IMPORTED = [
     *("__main__", "pandas", "matplotlib.pyplot", "myst_nb"),
-    *("crtlib.experiments.crt", "crtlib.experiments.settings", "crtlib.figures.crt"),
+    *("crtlib.experiments.crt", "crtbook.settings", "crtbook.figures.crt"),
     "ipykernel.kernelapp",  # last: tqdm, imported after it, warns that there are no widgets
 ]
 BACKEND = "module://matplotlib_inline.backend_inline"

@@ -43,26 +43,11 @@ DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Train language models on text that holds secrets, and measure that they did not leak.",
-)
-
 
 def _version(asked: bool) -> None:
     if asked:
         print(f"crtlib {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
 
 
 # --------------------------------------------------------------------------- what went wrong
@@ -273,9 +258,8 @@ def _speaks(name: str) -> bool:
     return not _launched() or os.environ["RANK"] == "0"
 
 
-def _add(name: str) -> None:
-    """Add a command to the application, or a group of them."""
-    command = commands.load(name)
+def _add(app: typer.Typer, name: str, command: Callable[..., Any] | typer.Typer) -> None:
+    """Add a command to an application, or a group of them."""
     if not isinstance(command, typer.Typer):
         app.command(name)(shared(name, command))
         return
@@ -303,31 +287,51 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-for _name in commands.COMMANDS:
-    _add(_name)
+def application(title: str, named: Mapping[str, Callable[..., Any] | typer.Typer]) -> typer.Typer:
+    """A program of these commands, with what all share."""
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=title)
+
+    @app.callback()
+    def about(
+        version: Annotated[
+            bool,
+            typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        ] = False,
+    ) -> None:
+        pass
+
+    for name, command in named.items():
+        _add(app, name, command)
+    return app
 
 
-def main() -> None:
-    """Run the command line, and end with its exit code."""
+app = application(
+    "Train language models on text that holds secrets, and measure that they did not leak.",
+    {name: commands.load(name) for name in commands.COMMANDS},
+)
+
+
+def main(other: typer.Typer | None = None, program: str = "crtlib") -> None:
+    """Run a command line, and end with its exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes are not ours
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # names of files may be no UTF-8
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        code = app(standalone_mode=False, prog_name="crtlib")
+        code = (other or app)(standalone_mode=False, prog_name=program)
     except Exception as error:
         ended = failure(error)
         if ended is None:
             if hasattr(error, "format_message"):  # typer has printed the help
                 raise SystemExit(MISTAKE) from None
             raise
-        print(ended, file=sys.stderr)
+        print(str(ended).replace("crtlib", program, 1), file=sys.stderr)
         if "--json" in sys.argv:
             print(json.dumps(ended.facts()))
         raise SystemExit(ended.code) from None
     if code == INTERRUPTED:
-        print("crtlib: interrupted; the same command goes on", file=sys.stderr)
+        print(f"{program}: interrupted; the same command goes on", file=sys.stderr)
     raise SystemExit(code if isinstance(code, int) else DONE)
 
 

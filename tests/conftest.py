@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+from crtbook import __main__ as companion
 from crtlib import __main__ as cli
 
 LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling", "test_statements")
@@ -36,14 +37,18 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
+OF_THE_COMPANION = ("sweep", "claims", "lab", "grade")
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Call the command line; its exit code, standard output and standard error."""
 
     def call(*args):
-        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, args)])
+        program = "crtbook" if args[:1] and args[0] in OF_THE_COMPANION else "crtlib"
+        monkeypatch.setattr(sys, "argv", [program, *map(str, args)])
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            (companion if program == "crtbook" else cli).main()
         out, err = capsys.readouterr()
         return end.value.code, out, err
 

@@ -214,7 +214,8 @@ def test_other_bad_input_is_one_line(run, tmp_path, args, message):
     (tmp_path / "VERSION").write_text("0\n")
     code, out, err = run(*[tmp_path if a == "OTHER" else a for a in args])
     assert (code, out) == (2, "")
-    assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and message in err
+    program = "crtbook" if args[0] == "sweep" else "crtlib"
+    assert err.startswith(f"{program}: error: ") and err.count("\n") == 1 and message in err
 
 
 def test_a_full_disk_leaves_nothing_behind(run, tmp_path, monkeypatch):

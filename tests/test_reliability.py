@@ -16,11 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from crtbook import spine
+from crtbook.store import Store
 from crtlib import __main__ as cli
 from crtlib.checks import DamagedError, MachineError
 from crtlib.commands import COMMANDS
-from crtlib.experiments import crt, spine
-from crtlib.experiments.store import Store
+from crtlib.experiments import crt
 from crtlib.models import folder as model_folder
 from crtlib.screening import tagger
 from crtlib.text import customersim, jsonl

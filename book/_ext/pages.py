@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup, NavigableString
 
-from crtlib.figures.theme import CARD, FAINT, INK, MUTED, lightened
+from crtbook.figures.theme import CARD, FAINT, INK, MUTED, lightened
 
 GROUND = "#121212"
 """The dark page."""

@@ -19,7 +19,7 @@ def setup(app: Any) -> dict[str, bool]:
 
     def ours(self: Any, modname: str | None, *given: Any, **options: Any) -> Any:
         top = (modname or "").partition(".")[0]
-        if top != "crtlib" and top not in sys.stdlib_module_names:
+        if top not in ("crtlib", "crtbook", "crtcourse") and top not in sys.stdlib_module_names:
             raise AstroidImportError("{modname}: is not ours", modname=modname)
         return whole(self, modname, *given, **options)
 

@@ -4,8 +4,8 @@
 It prints what a person reads and returns its facts as a dict, which ``--json`` prints; ``"ok":
 False`` among them is exit code 4. What all commands share stands in :mod:`crtlib.__main__`.
 
->>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
-('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
+>>> COMMANDS[-1], load("train").__doc__.splitlines()[0]
+('report', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
 """
 
 from __future__ import annotations
@@ -50,10 +50,6 @@ COMMANDS = (
     "account",
     "protect",
     "report",
-    "claims",
-    "sweep",
-    "lab",
-    "grade",
 )
 """Their names, in the order of ``crtlib --help``."""
 

@@ -27,17 +27,17 @@ import torch
 from crtlib import files, outputs
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.checks import check, check_choice
-from crtlib.experiments import crt, data, record, sizes, tables
+from crtlib.experiments import crt, data, record, sizes
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
-from crtlib.experiments.spine import device_by_name
-from crtlib.experiments.store import Row
+from crtlib.experiments.study import Row, provenance
 from crtlib.models import pretrained
 from crtlib.release import gate
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
 from crtlib.text.tokenizer import train_bpe
 from crtlib.training import kept, methods, parallel
+from crtlib.training.devices import device_by_name
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -273,7 +273,7 @@ def train_on(
     fitted = fit(on_start=meter.start)
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
-    origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+    origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
     promise = _promise(guarantee, void := _void(study, meter, repeatable_noise))
     trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:

@@ -39,7 +39,6 @@ from crtlib.checks import check
 from crtlib.experiments import record
 from crtlib.experiments.own import work
 from crtlib.experiments.record import Meter
-from crtlib.experiments.spine import device_by_name
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -53,6 +52,7 @@ from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training import kept, methods
+from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants
 

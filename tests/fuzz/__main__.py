@@ -28,16 +28,18 @@ from typing import get_args, get_origin
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from crtbook import __main__ as companion
+from crtbook import spine, sweeps  # noqa: F401 (imported once, before forks)
+from crtbook.schema import leaves
+from crtbook.sections import SECTIONS
+from crtbook.settings import parameters
+from crtcourse import attack  # noqa: F401
 from crtlib import __main__ as cli
 from crtlib.checks import ParameterError
-from crtlib.experiments import own, plans, spine, sweeps  # noqa: F401 (imported once, before forks)
-from crtlib.experiments.schema import leaves
-from crtlib.experiments.sections import SECTIONS
-from crtlib.experiments.settings import parameters
+from crtlib.experiments import own, plans  # noqa: F401
 from crtlib.release import certify  # noqa: F401
 from crtlib.reports import leakage  # noqa: F401
 from crtlib.screening import teach  # noqa: F401
-from crtlib.teach import attack  # noqa: F401
 from crtlib.text import customersim, ingest, jsonl  # noqa: F401
 
 CPU, MEMORY, FILE = 10, 6 << 30, 64 << 20
@@ -171,7 +173,9 @@ LONG = {("lab",)}
 
 def functions():
     """The function of each command by its words, also of those in a group."""
-    groups = [((), cli.app), *(((g.name,), g.typer_instance) for g in cli.app.registered_groups)]
+    both = (cli.app, companion.app)
+    groups = [((g.name,), g.typer_instance) for app in both for g in app.registered_groups]
+    groups += [((), app) for app in both]
     return {
         (*words, info.name or info.callback.__name__): info.callback
         for words, app in groups
@@ -272,7 +276,7 @@ def child(words, work):
     sys.argv = ["crtlib", *words]
     code = 1
     try:
-        cli.main()
+        (companion if words[0] in ("sweep", "claims", "lab", "grade") else cli).main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:
@@ -308,7 +312,7 @@ def outcome(words, home, work):
     if code == 1 or "Traceback" in said:
         return "traceback", said
     if code in (2, 3):
-        one = said.startswith("crtlib: error: ") and said.count("\n") == 1
+        one = said.startswith(("crtlib: error: ", "crtbook: error: ")) and said.count("\n") == 1
         return ("wrote" if left else "refused" if one else "several lines"), said
     return "answered", said
 

@@ -1,0 +1,24 @@
+"""``crtbook lab``: make what the students of the attack lab get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def lab(
+    out: Annotated[Path, typer.Option(help="New folder for models, questions and an empty form.")],
+    seed: Annotated[int, typer.Option(help="Seed of the class: its key. Keep it to yourself.")],
+) -> None:
+    """Train the two models of the attack lab for a class, and write what its students get.
+
+    Who knows the seed can make the key, so choose a large one and do not hand it out. The defence
+    lab needs no files: its form is in the notebook.
+
+    Example: crtbook lab --seed 48213 --out class
+    """
+    from crtcourse import attack
+
+    print(attack.hand_out(seed, out))
