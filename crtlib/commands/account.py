@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crtlib.intervals import at_most
+
 if TYPE_CHECKING:
     from crtlib.accounting.events import SampledGaussian
     from crtlib.accounting.ledger import Group
@@ -107,7 +109,8 @@ def _say_odometer(
     total = bill["together"]
     print(f"together  epsilon {total['epsilon']} at delta {delta:g} of one {bill['unit']} in clear")
     print(
-        f"          trace rate at most {total['gamma']:.4g}, public at most {total['delta2']:.4g}"
+        f"          trace rate at most {at_most(total['gamma'])}, public at most "
+        f"{at_most(total['delta2'])}"
     )
 
 
@@ -150,8 +153,8 @@ def _say_together(told: dict) -> None:
     print(f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}")
     print(
         f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
-        f"{both['confidentiality_delta']:.4g} (trace rate {both['gamma']:.4g}, public "
-        f"{both['delta2']:.4g}, as of another screening)"
+        f"{at_most(both['confidentiality_delta'])} (trace rate {at_most(both['gamma'])}, public "
+        f"{at_most(both['delta2'])}, as of another screening)"
     )
     _say_copies(both["by_copies"])
 
@@ -160,10 +163,11 @@ def _say_account(told: dict) -> None:
     """The numbers, the guarantee that they make, and what a person can weigh."""
     from crtlib.accounting.guarantees import Guarantee, MissRate
 
+    bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma")
     for name, value in told.items():
-        if name in ("by_copies", "together"):
-            continue
-        print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
+        if name not in ("by_copies", "together"):
+            plain = f"{value:.6g}" if isinstance(value, float) else value
+            print(f"{name:>24}  {at_most(value, 6) if name in bounds else plain}")
     guarantee = Guarantee(
         told["confidentiality_epsilon"],
         delta=told["confidentiality_delta"],
@@ -184,8 +188,9 @@ def _say_account(told: dict) -> None:
 def _say_copies(rows: list[dict[str, float]]) -> None:
     for row in rows:
         print(
-            f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "
-            f"if passed over as often as others: {row['right_guesses_after_redaction']:.1f}"
+            f"{row['copies']} in clear: at most {at_most(row['right_guesses'], 3)} right "
+            "guesses of 100; if passed over as often as others: "
+            f"{at_most(row['right_guesses_after_redaction'], 3)}"
         )
 
 
