@@ -85,6 +85,5 @@ def at_most(value: float, figures: int = 4) -> str:
     >>> at_most(2.99992), at_most(8e-5), at_most(0.0562), at_most(123456.0), at_most(float("inf"))
     ('3', '8e-05', '0.0562', '1.235e+05', 'inf')
     """
-    return (
-        f"{value}" if not math.isfinite(value) else f"{float(upwards(value, figures)):.{figures}g}"
-    )
+    finite = math.isfinite(value)
+    return f"{float(upwards(value, figures)) if finite else value:.{figures}g}"

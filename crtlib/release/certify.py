@@ -491,9 +491,9 @@ def summary(value: Mapping[str, Any]) -> str:
         worst = max(row["at_most"] for row in value["value_guess"])
         return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
     earlier = f"; with {before} earlier" if before else ""
+    pairs = [f"({x['epsilon']}, {at_most(x['delta'], 3)})" for x in (g["secret"], g["missed"])]
     return (
-        f"holds; a secret at random ({g['secret']['epsilon']}, {at_most(g['secret']['delta'], 3)}), one "
-        f"passed over ({g['missed']['epsilon']}, {at_most(g['missed']['delta'], 3)}){earlier}; "
+        f"holds; a secret at random {pairs[0]}, one passed over {pairs[1]}{earlier}; "
         f"id {value['id'][:12]}"
     )
 
