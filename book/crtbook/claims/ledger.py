@@ -12,7 +12,9 @@ here.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ from crtbook.claims.claim import PAPERS, Claim, entries, read, terms
 from crtbook.claims.statistics import OPEN, VERDICTS, Evidence
 from crtlib.text import corpora
 
+FOLDER = resources.files("crtbook.claims")
+RECORDED = "ledger.parquet"
+"""What :func:`computed` made of the tables that ship; ``book/badges.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
            "model", "edition", "source", "rule", "why", "run", "chapter", "id"]  # fmt: skip
 
@@ -84,13 +89,29 @@ def command(claim: Claim, source: str) -> str:
     return f"{runs[name]['command']} (about {runs[name]['hours']:g} CPU h)"
 
 
-@functools.cache
-def _ledger() -> pd.DataFrame:
+def computed() -> pd.DataFrame:
+    """The ledger of what is recorded, made anew in some ten seconds."""
     return judged(read(), measures.sources())
 
 
+def digest() -> str:
+    """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
+    files = sorted(f.name for f in FOLDER.iterdir() if f.name.endswith((".py", ".yml")))
+    parts = [FOLDER.joinpath(name).read_text(encoding="utf-8") for name in files]
+    parts += [f"{name} {tables.digest(name)}" for name in tables.names()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _ledger() -> pd.DataFrame:
+    with FOLDER.joinpath(RECORDED).open("rb") as stream:
+        table = pd.read_parquet(stream)
+    return table if table.attrs["of"] == digest() else computed()
+
+
 def ledger() -> pd.DataFrame:
-    """The ledger of what is recorded; it is made once, in ten seconds."""
+    """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
+    recorded, or made anew where the claims, the rules or the tables are others."""
     return _ledger().copy()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from crtbook import tables
 from crtbook.claims import ledger, measures, page, statistics
 from crtbook.claims.claim import PAPERS, entries, read
 
@@ -76,6 +77,21 @@ def test_the_leak_that_one_seeds_band_hid_is_seen(table):
     """DP-SGD at 10,000 dialogues: 2.56 bits of the mean canary, where chance has 1.44."""
     (row,) = of(table, "ours-dpsgd-canary").query("source.str.startswith('paper')").itertuples()
     assert row.verdict == "differs" and row.value == pytest.approx(2.56, abs=0.005)
+
+
+def test_the_recorded_ledger_is_what_its_claims_tables_and_theorems_give():
+    assert ledger.ledger().attrs["of"] == ledger.digest(), "run: python book/badges.py"
+    pd.testing.assert_frame_equal(ledger.computed(), ledger.ledger(), rtol=1e-6)
+
+
+def test_a_ledger_of_other_tables_is_made_anew(monkeypatch):
+    monkeypatch.setattr(tables, "digest", lambda name: "another")
+    monkeypatch.setattr(ledger, "computed", lambda: pd.DataFrame({"id": ["new"]}))
+    ledger._ledger.cache_clear()
+    try:
+        assert ledger.ledger().id.tolist() == ["new"]
+    finally:
+        ledger._ledger.cache_clear()
 
 
 def test_a_planted_number_changes_the_verdict():
