@@ -32,6 +32,7 @@ from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
 from crtlib.models import pretrained
+from crtlib.release import gate
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
 from crtlib.text.tokenizer import train_bpe
@@ -43,6 +44,9 @@ LEAST = 12
 
 CONTEXT = 1024
 """Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+
+PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
+"""Bounds between which a model card says that the perplexity on held-out text lies."""
 
 Facts = Mapping[str, Any]
 
@@ -275,11 +279,7 @@ def train_on(
     if out is None:
         meter.finish(None)
     else:
-        aside = work(out)
-        write(
-            trained, out, card=card,
-            finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
-        )  # fmt: skip
+        write(trained, out, meter, card=card, trials=trials)
         meter.done()
     return trained
 
@@ -392,36 +392,46 @@ def _settings(study: CrtStudy) -> dict[str, Any]:
 def write(
     trained: Trained,
     folder: str | os.PathLike[str],
+    meter: record.Meter,
     *,
     card: Callable[[Facts], str] | None = None,
-    finish: Callable[[Path], None] | None = None,
+    trials: int = 1,
 ) -> None:
     """Write the model as a folder that ``transformers`` loads (a recurrent one as
-    :mod:`crtlib.models.folder` does), with the study and the promise; the marker comes last. What
-    was measured goes into :func:`work`, for its owner alone. Others may read the model if it
-    carries a promise. ``finish`` is called with the file of the weights, before they take their
-    place."""
+    :mod:`crtlib.models.folder` does), with the study and the promise, through the gate
+    (:mod:`crtlib.release.gate`); the marker comes last. What was measured goes into :func:`work`,
+    for its owner alone. Others may read the model if it carries a promise. The run is finished in
+    its odometer before the model takes its place; ``trials`` are for its record."""
     folder, fitted, study = Path(folder), trained.fitted, trained.study
     settings, aside = _settings(study), work(folder)
     spec = fitted.spec if fitted.spec is not None and fitted.spec.recurrent else None
+    heard = gate.declare("held-out perplexity", trained.value("test_ppl"), PERPLEXITIES)
+    known: list[gate.Source] = record.sources(trained, meter)
+    released: list[gate.Release] = []
     with outputs.staged(
         folder,
         command="train",
         options=settings,
         inputs={"corpus": outputs.keyed(outputs.content(study.corpus), trained.key)},
         public=("*",) if trained.holds else (),
+        seal=lambda _: released[0].close(meter.key, meter.run),
     ) as part:
+        made = part / ".made"
         base = pretrained.base(study.init)
         kept.save(
-            fitted.run, fitted.data.tokenizer, spec, part, record=aside / "run.json", base=base,
+            fitted.run, fitted.data.tokenizer, spec, made, record=aside / "run.json", base=base,
             template=fitted.data.template.source,
         )  # fmt: skip
-        files.write_text(part / "experiment.json", json.dumps(settings, indent=1) + "\n")
-        files.write_text(part / "guarantee.txt", trained.promise + "\n")
+        texts = {"experiment.json": json.dumps(settings, indent=1) + "\n"}
+        texts["guarantee.txt"] = trained.promise + "\n"
         if card:
-            files.write_text(part / "README.md", card(trained.facts(folder.name)))
-        if finish:
-            finish(part / "model.safetensors")
+            facts = {**trained.facts(folder.name), "perplexity": heard.value}
+            texts["README.md"] = card(facts)
+            known.append(heard)
+        weights = meter.finish(made / "model.safetensors").model
+        saved = record.record(trained, meter, str(weights), trials=trials)
+        released.append(record.release(part, made, texts, known))
+        record.save(saved, aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
         cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
         with files.replacing(aside / "results.json", mode=0o600) as results:

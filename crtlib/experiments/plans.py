@@ -42,6 +42,7 @@ from crtlib.experiments.record import Meter
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
+from crtlib.release import gate
 from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.corpus import batches
@@ -349,16 +350,27 @@ def train_with(
     recurrent = spec if spec is not None and spec.recurrent else None
     public = ("*",) if trained.holds and not repeatable_noise else ()
     inputs = outputs.keyed(outputs.hashed({"corpus": corpus, "plan": plan}), secret)
+    released: list[gate.Release] = []
     with outputs.staged(
-        out, command="train", options=options, inputs=inputs, public=public
-    ) as part:
-        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json",
+        out, command="train", options=options, inputs=inputs, public=public,
+        seal=lambda _: released[0].close(meter.key, meter.run),
+    ) as part:  # fmt: skip
+        made_here = part / ".made"
+        kept.save(run, tokenizer, recurrent, made_here, record=work(out) / "run.json",
                   base=pretrained.base(init))  # fmt: skip
-        files.write_text(part / "guarantee.txt", trained.promise + "\n")
-        weights = str(meter.finish(part / "model.safetensors").model)
+        weights = str(meter.finish(made_here / "model.safetensors").model)
         head = record.head(secret, run.model, weights, init)
         head |= {"corpus": record.about(corpus, text, sha)}
-        record.save(head | _record(trained, meter, plan, clip_norm), work(out))
+        told = head | _record(trained, meter, plan, clip_norm)
+        guesses = tuple((p, q) for p, q in told["plan"]["guesses"])
+        known = [
+            gate.Planned(meter.run, told["plan"]["sha256"], summary["neighbouring_relation"],
+                         guesses, trained.holds),
+            gate.Constant("settings and sizes"), *meter.origin(init),
+        ]  # fmt: skip
+        texts = {"guarantee.txt": trained.promise + "\n"}
+        released.append(record.release(part, made_here, texts, known))
+        record.save(told, work(out), meter)
     _write_secrets(trained, work(out))
     meter.done()
     return trained
@@ -398,9 +410,7 @@ def _record(
     return {
         "unit": trained.summary["unit"],
         "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
-        "kind": "secret_protection",
         "protects_all": True,
-        "relation": trained.plan.neighbouring_relation,
         "accountant": "KL divergence",
         "delta": 1.0,
         "randomness": "operating_system" if meter.secret else "seed",
@@ -409,7 +419,6 @@ def _record(
              "noise_multiplier": e.noise_multiplier, "clip_norm": clip_norm}
             for e in events
         ],
-        "events": [],
         "plan": {"sha256": policy["sha256"], "kept": trained.holds,
                  "guesses": groups[["prior", "posterior"]].to_numpy().tolist()},
         "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
@@ -419,7 +428,6 @@ def _record(
         "treated_as_public": [KNOWN],
         "searched": {"trials": 1, "charged": False},
         "canaries": {"planted": 0, "copies": 0},
-        "holds": meter.facts["holds"],
         "odometer": meter.told(),
     }  # fmt: skip
 

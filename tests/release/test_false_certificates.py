@@ -11,7 +11,8 @@ import pytest
 
 from crtlib.accounting import odometer
 from crtlib.experiments import own
-from crtlib.reports import certify
+from crtlib.release import certify, seal
+from crtlib.reports import model_card
 from crtlib.text import customersim, jsonl
 
 WORD = "pheochromocytoma"
@@ -172,3 +173,163 @@ def test_a_struck_run_is_certified_no_more(tmp_path, run):
     assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == 4
     made = certificate(tmp_path / "m", page)
     assert made["verdict"] == "void" and "struck" in made["void_because"][0]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A CRT run with its certificate, to be tampered with."""
+    home = tmp_path_factory.mktemp("model")
+    own.train_on(corpus(home / "c.jsonl"), out=home / "m", card=model_card.of_training, **CRT)
+    certificate(home / "m", home / "m.html")
+    return home
+
+
+def copied(model, folder):
+    """All of it elsewhere, as it is; the record still names the odometer that it was made with."""
+    for path in model.iterdir():
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, folder / path.name)
+    return folder
+
+
+def edited(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def noised(content):
+    return next(s for s in content["sources"] if s["kind"] == "noised")
+
+
+MUTATIONS = [
+    *[("m/release.json", change) for change in (
+        lambda c: noised(c)["events"][0].update(noise_multiplier=10.0),
+        lambda c: noised(c).update(events=[]),
+        lambda c: noised(c).update(relation="add_or_remove"),
+        lambda c: noised(c)["screening"].update(trace=0.001),
+        lambda c: noised(c).update(unit="user"),
+        lambda c: noised(c).update(unit=["x"]),
+        lambda c: c["sources"].clear(),
+        lambda c: c.update(sources=7),
+        lambda c: c["files"].pop("README.md"),
+        lambda c: c["files"].clear(),
+        lambda c: c.update(files=None),
+        lambda c: c.update(run="other"),
+        lambda c: c.update(signature="00" * 64),
+        lambda c: c.update(signature=None),
+        lambda c: c.pop("signature"),
+        lambda c: c.update(public_key="00" * 32),
+        lambda c: c.update(public_key=7),
+        lambda c: c.clear(),
+    )],
+    *[("m.work/record.json", change) for change in (
+        lambda c: c["rates"]["trace"].update(upper=0.001),
+        lambda c: c["rates"]["public"].update(how="policy", upper=0.0),
+        lambda c: c["rates"].clear(),
+        lambda c: c.pop("labels"),
+        lambda c: c.pop("canaries"),
+        lambda c: c.update(canaries=None),
+        lambda c: c.update(randomness="operating_system", x=1),
+        lambda c: c.update(protects_all=1),
+        lambda c: c.update(delta=1e-12),
+        lambda c: c.update(delta="1e-5"),
+        lambda c: c.update(unit="user"),
+        lambda c: c.update(software={}),
+        lambda c: c.update(phases=[]),
+        lambda c: c["odometer"].update(folder="/nowhere"),
+        lambda c: c["odometer"].update(run="x"),
+        lambda c: c["model"].update(sha256="0" * 64),
+        lambda c: c["searched"].update(trials=-1),
+        lambda c: c.update(key="zz"),
+        lambda c: c.update(schema="crtlib/run/9"),
+        lambda c: c.pop("public_key"),
+        lambda c: c.clear(),
+    )],
+    *[("m.json", change) for change in (
+        lambda c: c["guarantee"]["missed"].update(epsilon=0.1),
+        lambda c: c.update(verdict="none"),
+        lambda c: c.pop("id"),
+        lambda c: c.update(right_guess=[]),
+        lambda c: c.update(signature="00" * 64),
+        lambda c: c.update(rates=None),
+        lambda c: c.clear(),
+    )],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(MUTATIONS)))
+def test_who_edits_what_is_signed_is_told_in_one_line(model, tmp_path, run, number):
+    """Noise times ten, no events, another relation: "holds, verified"; or a traceback."""
+    name, change = MUTATIONS[number]
+    home = copied(model, tmp_path)
+    edited(home / name, change)
+    code, said, error = run("certify", home / "m", "--out", home / "m.html", "--verify")
+    assert code in (2, 4) and "verified" not in said and "Traceback" not in error
+    assert len((said + error).strip().splitlines()) == 1
+    if name != "m.json":
+        code, said, error = run("certify", home / "m", "--out", home / "new.html")
+        assert code in (2, 4) and "holds" not in said and "Traceback" not in error
+        assert len((said + error).strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name, harm", [
+    ("model.safetensors", lambda p: p.write_bytes(p.read_bytes()[:-1] + b"x")),
+    ("tokenizer.json", lambda p: p.write_text(p.read_text() + " ")),
+    ("README.md", lambda p: p.unlink()),
+    ("crtlib.json", lambda p: p.write_text(p.read_text().replace('"train"', '"crain"'))),
+    ("names.txt", lambda p: p.write_text("Ada Lovelace")),
+    ("more/names.txt", lambda p: (p.parent.mkdir(), p.write_text("Ada Lovelace"))),
+    ("link", lambda p: p.symlink_to("model.safetensors")),
+    ("more", lambda p: p.symlink_to("/")),
+])  # fmt: skip
+def test_a_file_that_is_not_what_was_released_is_named(model, tmp_path, name, harm):
+    """Weights changed, or a file added: the certificate held."""
+    home = copied(model, tmp_path)
+    harm(home / "m" / name)
+    made = certificate(home / "m", home / "new.html")
+    assert made["verdict"] == "void"
+    assert f"{name} is not what was released." in made["void_because"]
+
+
+def test_a_record_that_another_key_signed_is_void(model, tmp_path):
+    """Who has no key can sign anew with his own, and is seen: it is not that of the odometer."""
+    home = copied(model, tmp_path)
+    other = seal.key_in(tmp_path / "m.work")
+    for name in ("m.work/record.json", "m/release.json"):
+        content = seal.signed(json.loads((home / name).read_text()), other)
+        (home / name).write_text(json.dumps(content))
+    made = certificate(home / "m", home / "new.html")
+    assert made["verdict"] == "void" and "not signed by the key" in " ".join(made["void_because"])
+
+
+def test_who_has_the_key_cannot_say_other_than_the_odometer(model, tmp_path):
+    home = copied(model, tmp_path)
+    key = seal.key_in(model / "c.jsonl.odometer")
+    content = json.loads((home / "m/release.json").read_text())
+    noised(content)["events"][0]["noise_multiplier"] = 10.0
+    (home / "m/release.json").write_text(json.dumps(seal.signed(content, key)))
+    made = certificate(home / "m", home / "new.html")
+    assert "The odometer has other events of this run." in made["void_because"]
+
+
+def test_a_certificate_may_lie_in_its_release(model, tmp_path):
+    home = copied(model, tmp_path)
+    for _ in range(2):
+        made = certificate(home / "m", home / "m" / "certificate.html")
+        assert made["verdict"] == "holds", made["void_because"]
+    assert certify.verify(home / "m", home / "m" / "certificate.html")[0] is None
+
+
+def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexity(model):
+    """F6: "found: at most 0.5", where every secret that was found left a trace. The card had four
+    digits of the perplexity on held-out messages, which is 3.7 bits about one of them."""
+    made = json.loads((model / "m.json").read_text())
+    assert {row["who"] for row in made["right_guess"]} <= {"random", "missed", "public", "user"}
+    (declared,) = made["declared"]
+    low, high = declared["value"].split(" to ")
+    assert float(high) == 2 * float(low) and 3 < declared["bits"] < 4
+    card = (model / "m" / "README.md").read_text()
+    exact = {n: v for n, _, _, v in json.loads((model / "m.work/results.json").read_text())["rows"]}
+    assert declared["value"] in card and f"{exact['test_ppl']:.4g}"[:4] not in card
+    assert "Declared public" in (model / "m.html").read_text()

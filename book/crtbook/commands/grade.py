@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from crtlib.options import Answer, opt
 
 
 def grade(
-    folder: Annotated[Path, typer.Argument(help="Folder with a NAME.json for each student.")],
-    lab: Annotated[str, typer.Option(help="attack or defence.")],
-    seed: Annotated[int, typer.Option(help="Seed of the class: its key. 0 is for practice.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="CSV file for the marks.")] = None,
-) -> None:
+    folder: Annotated[
+        Path, opt("Folder with a NAME.json for each student.", "place", argument="FOLDER")
+    ],
+    lab: Annotated[str, opt("Lab: attack or defence.")],
+    seed: Annotated[int, opt("Seed of the class: its key; 0 is for practice.")] = 0,
+    out: Annotated[Path | None, opt("CSV file for the marks.", "place")] = None,
+) -> Answer:
     """Grade the submissions to a lab: points for each task, the total, and hints.
 
     The files are data; no code of a student runs. Grading twice gives the same marks.
@@ -25,4 +27,4 @@ def grade(
     rows = grading.grade(folder, lab, seed=seed)
     if out is not None:
         grading.write(rows, out)
-    print(grading.text(rows))
+    return Answer({"rows": rows}, [grading.text(rows)])

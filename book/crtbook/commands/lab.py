@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from crtlib.options import Answer, opt
 
 
 def lab(
-    out: Annotated[Path, typer.Option(help="New folder for models, questions and an empty form.")],
-    seed: Annotated[int, typer.Option(help="Seed of the class: its key. Keep it to yourself.")],
-) -> None:
+    out: Annotated[Path, opt("New folder for models, questions and an empty form.", "place")],
+    seed: Annotated[int, opt("Seed of the class: its key; keep it to yourself.")],
+) -> Answer:
     """Train the two models of the attack lab for a class, and write what its students get.
 
     Who knows the seed can make the key, so choose a large one and do not hand it out. The defence
@@ -21,4 +21,5 @@ def lab(
     """
     from crtcourse import attack
 
-    print(attack.hand_out(seed, out))
+    folder = attack.hand_out(seed, out)
+    return Answer({"folder": folder}, [str(folder)])

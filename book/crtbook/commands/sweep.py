@@ -4,44 +4,40 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from crtlib.commands import Force
+from crtlib.options import Answer, opt
 
 
 def sweep(
     name: Annotated[
         str,
-        typer.Argument(
-            help="crt, tuning, authors, start, carriers, axis, leakage, secrets, games, screening."
+        opt(
+            "Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, games or "
+            "screening.",
+            argument="NAME",
         ),
     ],
-    profile: Annotated[
-        str, typer.Option(help="quick, laptop, paper, paper_lstm or smollm2.")
-    ] = "quick",
+    profile: Annotated[str, opt("Profile: quick, laptop, paper, paper_lstm or smollm2.")] = "quick",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as seeds=1; repeatable."),
+        opt("A setting, such as seeds=1; repeatable.", flag="--set", metavar="NAME=VALUE"),
     ] = None,
     store: Annotated[
         str,
-        typer.Option(help="Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://."),
+        opt("Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://.", "place"),
     ] = "store",
-    workers: Annotated[int, typer.Option(help="Processes.", min=1, max=1024)] = 2,
+    workers: Annotated[int, opt("Processes.", "speed", ge=1, le=1024)] = 2,
     executor: Annotated[
-        str,
-        typer.Option(help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME."),
+        str, opt("Executor: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.", "speed")
     ] = "processes:",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, how long, what lacks.")
-    ] = False,
-    keep_models: Annotated[bool, typer.Option(help="Keep the trained models in the store.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Also write the table here (Parquet).")] = None,
+    device: Annotated[str, opt("Device: auto, cpu or cuda.", "speed")] = "auto",
+    dry_run: Annotated[bool, opt("Say what would run, how long, what lacks.", "place")] = False,
+    keep_models: Annotated[bool, opt("Keep no trained models in the store.", "place")] = True,
+    out: Annotated[Path | None, opt("Also write the table here (Parquet).", "place")] = None,
     force: Force = False,
-) -> dict[str, Any]:
+) -> Answer:
     """Run what a figure or table still lacks. A killed sweep goes on where it was.
 
     Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
@@ -62,9 +58,9 @@ def sweep(
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
         parts = sweeps.forecast(profile, runs, [name], values)
-        print(plan.summary(workers), "", sep="\n")
-        print(parts.to_string(index=False, float_format="{:.1f}".format))
-        return facts | {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
+        shown = parts.to_string(index=False, float_format="{:.1f}".format)
+        facts |= {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
+        return Answer(facts, [plan.summary(workers), "", shown])
     table = spine.sweep(
         studies,
         runs,
@@ -77,5 +73,5 @@ def sweep(
     )
     if out:
         tables.record(table, out)
-    print(sweeps.overview(table))
-    return facts | {"store": store, "table": out, "rows": len(table)}
+    facts |= {"store": store, "table": out, "rows": len(table)}
+    return Answer(facts, [sweeps.overview(table)])

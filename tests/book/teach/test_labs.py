@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from crtbook.__main__ import app
 from crtcourse import attack, defence, grading
@@ -40,7 +40,9 @@ def submit(folder, **answers):
 
 
 def graded(folder, lab):
-    done = CliRunner().invoke(app, ["grade", str(folder), "--lab", lab, "--seed", "3"])
+    done = CliRunner().invoke(
+        app, ["grade", str(folder), "--lab", lab, "--seed", "3"], standalone_mode=False
+    )
     assert done.exit_code == 0, done.output
     return done.output
 
