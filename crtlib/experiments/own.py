@@ -274,7 +274,8 @@ def train_on(
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
     origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    promise = _promise(guarantee, void := _void(study, meter, repeatable_noise))
+    void, earlier = _void(study, meter, repeatable_noise)
+    promise = _promise(guarantee, void + earlier)
     trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:
         meter.finish(None)
@@ -352,16 +353,19 @@ def work(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> str:
-    """What makes a promise void whatever its numbers are; nothing where it stands."""
+def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> tuple[str, str]:
+    """What makes a promise void whatever its numbers are, nothing where it stands; and what it
+    leaves out."""
     said = {
         "; noise and batches follow from a known seed: an experiment, not a release":
             repeatable_noise,
         "; void, as a policy read the labels themselves": record.oracle(study),
         "; void, as it started from a model that had learned this text without protection":
-            meter.bare,
+            meter.spent.bare,
     }  # fmt: skip
-    return "".join(text for text, applies in said.items() if applies)
+    runs = meter.spent.runs + meter.spent.unprotected
+    earlier = f"; of this model alone: its certificate adds {runs} earlier on this text"
+    return "".join(text for text, applies in said.items() if applies), earlier if runs else ""
 
 
 def _promise(guarantee: Guarantee | None, void: str) -> str:

@@ -39,6 +39,7 @@ from crtlib.checks import check
 from crtlib.experiments import record
 from crtlib.experiments.own import work
 from crtlib.experiments.record import Meter
+from crtlib.intervals import at_most
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -114,6 +115,11 @@ def make(
     written, or else that which keeps most text for its noise. ``plan.json`` and
     ``weights.parquet`` (with pseudonyms) are public files, all others private.
     """
+    if accounting != "kl":
+        raise ValueError(
+            "--accounting: must be kl for a corpus; a training is accounted by KL divergence, so "
+            "the promises of a tight plan would be void"
+        )
     if (table is None) == (policy is None):
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
@@ -247,8 +253,8 @@ class Trained:
         what = {"value": "a protected value", "user": "the protected values of a user"}
         return (
             f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
-            f"without the model, is guessed with a chance of at most {worst.posterior:.4g} with it "
-            f"(promised: {worst.promised:.4g}); this is the one nearest to its promise of "
+            f"without the model, is guessed with a chance of at most "
+            f"{at_most(worst.posterior)} with it (promised: {worst.promised:.4g}); this is the one nearest to its promise of "
             f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
             f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "

@@ -125,11 +125,11 @@ class Meter:
             self.mark.unlink(missing_ok=True)
 
     @property
-    def bare(self) -> bool:
-        """Whether the model that it started from had learned this text without protection."""
+    def spent(self) -> odometer.Spent:
+        """What was spent before on this text, and whether what it started from had learned it."""
         run = self.entry.run if self.entry else None
         corpus = self.facts["corpus"]
-        return odometer.history(self.folder, corpus, self.registry, run).spent(run).bare
+        return odometer.history(self.folder, corpus, self.registry, run).spent(run)
 
     @property
     def key(self) -> Ed25519PrivateKey:

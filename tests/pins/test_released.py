@@ -62,7 +62,7 @@ def train(method: str, corpus: Path, out: Path, **more: Any) -> None:
     try:
         if method == "plan":
             plan = plan_of(corpus, out.with_name(f"{out.name}.plan"))
-            shape = {"epochs": 1, "hidden": 8, "vocab_size": 300, "device": "cpu"}
+            shape = {"epochs": 1, "hidden": 8, "device": "cpu"}
             plans.train_with(corpus, plan, out=out, **shape, **more)
         else:
             own.train_on(corpus, out=out, method=method, card=model_card.of_training, **TINY | more)

@@ -1,6 +1,7 @@
 """Certificates that once held and were false: each is made again, and must not hold."""
 
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -8,8 +9,11 @@ import sys
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crtlib.accounting import odometer
+from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.experiments import own
 from crtlib.release import certify, seal
 from crtlib.reports import model_card
@@ -333,3 +337,33 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
     exact = {n: v for n, _, _, v in json.loads((model / "m.work/results.json").read_text())["rows"]}
     assert declared["value"] in card and f"{exact['test_ppl']:.4g}"[:4] not in card
     assert "Declared public" in (model / "m.html").read_text()
+
+
+@given(
+    st.floats(1e-9, 1e3), st.floats(1e-12, 0.5), st.integers(0, 30), st.integers(30, 2000)
+)  # fmt: skip
+def test_what_a_person_reads_is_never_below_the_bound(epsilon, delta, misses, labelled):
+    """F9: 32 of 40 guarantees in guarantee.txt were rounded down, by up to 2.9e-4."""
+    rate = MissRate.measured(misses, labelled)
+    text = str(Guarantee(epsilon, delta, "turn", "replace", "pld", gamma=rate))
+    printed = [float(x) for x in re.match(r"\((\S+), (\S+)\)", text).groups()]
+    upper = float(re.search(r"upper bound (\S+)\)", text)[1])
+    for number, exact in zip([*printed, upper], [epsilon, delta, rate.bound], strict=True):
+        assert exact <= number <= 1.001 * exact + 1e-12
+
+
+def test_a_tight_plan_is_refused_where_it_would_be_void(tmp_path, run):
+    """F10: training accounts by KL, so every secret was above its tight promise."""
+    text = corpus(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--accounting", "tight"]
+    code, _, error = run("protect", text, *words, "--out", tmp_path / "plan")
+    assert code == 2 and "--accounting: must be kl for a corpus" in error
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path):
+    text = corpus(tmp_path / "c.jsonl")
+    for name in ("one", "two"):
+        own.train_on(text, out=tmp_path / name, **CRT)
+    said = [(tmp_path / name / "guarantee.txt").read_text() for name in ("one", "two")]
+    assert "alone" not in said[0] and "of this model alone: its certificate adds 1" in said[1]
