@@ -253,8 +253,9 @@ class Trained:
         what = {"value": "a protected value", "user": "the protected values of a user"}
         return (
             f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
-            f"without the model, is guessed with a chance of at most "
-            f"{at_most(worst.posterior)} with it (promised: {worst.promised:.4g}); this is the one nearest to its promise of "
+            "without the model, is guessed with a chance of at most "
+            f"{at_most(worst.posterior)} with it (promised: {worst.promised:.4g}); "
+            "this is the one nearest to its promise of "
             f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
             f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "

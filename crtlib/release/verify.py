@@ -24,9 +24,7 @@ SLACK = 1 - 1e-6
 """A recomputed number may be so much smaller: other processors round otherwise."""
 
 
-def difference(
-    model: Path, value: Mapping[str, Any], public: str | None = None
-) -> str | None:
+def difference(model: Path, value: Mapping[str, Any], public: str | None = None) -> str | None:
     """The first thing that is wrong with a certificate of the folder ``model``; None: nothing.
     ``public`` is the key of the releaser, as he gave it another way."""
     try:
