@@ -101,7 +101,8 @@ def sample(
     teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
     prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
     them. ``sealed`` are hashes of policies as they are before anybody reads. ``forms`` are of
-    ``label_forms.FORMS``. Raises ``ValueError`` for an option outside its range, and where ``out`` may not be written.
+    ``label_forms.FORMS``. Raises ``ValueError`` for an option outside its range, and where
+    ``out`` may not be written.
     """
     _check(secrets, turns, rate, teach, by, context)
     label_forms.check(kinds, forms)
