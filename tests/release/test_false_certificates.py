@@ -6,7 +6,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,9 @@ from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.release import certify, seal
 from crtlib.reports import model_card
-from crtlib.text import customersim, jsonl
+from crtlib.screening import by_name
+from crtlib.screening import corpus as screening
+from crtlib.text import customersim, jsonl, label_import, labels
 from tests import trainings
 
 WORD = "pheochromocytoma"
@@ -367,3 +369,43 @@ def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path)
         trainings.train(text, out=tmp_path / name, **CRT)
     said = [(tmp_path / name / "guarantee.txt").read_text() for name in ("one", "two")]
     assert "alone" not in said[0] and "of this model alone: its certificate adds 1" in said[1]
+
+
+def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
+    """F2: readers' marks became the list: "public at most 6.6 %" was printed of 88.9 %."""
+    known = customersim.simulate(40, 3, "paper")
+    path = corpus(tmp_path / "c.jsonl")
+    spans = {(d.id, i): t.secrets for d in known.dialogues for i, t in enumerate(d.turns)}
+    values = sorted({d.turns[i].text[s.start : s.end] for d in known.dialogues
+                     for i in range(len(d.turns)) for s in spans[d.id, i]})  # fmt: skip
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join(v for v in values if len(v) > 3))
+    policy = f"list:{listed}"
+    kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
+    drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["csv"]}
+    labels.sample(path, tmp_path / "open", **drawn)
+    labels.sample(path, tmp_path / "sealed", sealed=[by_name.digest(policy)], **drawn)
+    for name in ("open", "sealed"):
+        tasks = [
+            {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
+            for t in labels.tasks(tmp_path / name)
+        ]
+        page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / name)["labels"]}
+        (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
+        label_import.take(path, tmp_path / "done.json", tmp_path / name)
+    how = screening.How(policy, "cautious")
+
+    def judged(name):
+        return screening.screen(path, tmp_path, how, key=None, judges=tmp_path / name)
+
+    with pytest.raises(ValueError, match=r"--labels: list:list\.txt may have been made from them"):
+        judged("open")
+    assert (tmp_path / "open" / "uses.jsonl").read_text() == ""
+    assert judged("sealed").rates.public.of > 0
+    listed.write_text(listed.read_text() + "\nand what the readers saw")
+    with pytest.raises(ValueError, match="may have been made from them"):
+        judged("sealed")
+    screening.judge(  # what says itself what taught it, or is ours, needs no seal
+        path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair(),
+        names=("regex:customersim", "cautious"), unit="turn",
+    )  # fmt: skip
