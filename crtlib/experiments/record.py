@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 import crtlib
-from crtlib import files, machine, outputs
+from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
@@ -238,7 +238,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "key": key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
-                     "torch": torch.__version__, **machine.software()},
+                     "torch": torch.__version__},
         "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},

@@ -18,7 +18,7 @@ from importlib import metadata, resources
 
 import pandas as pd
 
-from crtlib import __version__, files, machine
+from crtlib import __version__, files
 
 FOLDER = resources.files("crtlib.experiments") / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
@@ -30,7 +30,7 @@ def provenance(
     """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
     run, preparing and attacks included."""
     versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
-    versions = {"crtlib": __version__, **versions, **machine.software()}
+    versions = {"crtlib": __version__, **versions}
     facts: dict[str, str | float] = {
         "profile": profile,
         "device": device,
