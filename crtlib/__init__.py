@@ -9,8 +9,8 @@ when it is asked for.
 >>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
 >>> round(crtlib.epsilon(event, delta=1e-5), 1)
 2.3
->>> sorted(set(dir(crtlib)) & {"train_on", "sweep", "protect", "leakage"})
-['leakage', 'protect', 'sweep', 'train_on']
+>>> sorted(set(dir(crtlib)) & {"train_on", "protect", "leakage"})
+['leakage', 'protect', 'train_on']
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ _FACE = {
     "leakage": "crtlib.attacks.leakage:leakage",
     "leakage_report": "crtlib.reports.leakage:make",
     "exposure": "crtlib.attacks.exposure:canary_exposure",
-    "sweep": "crtlib.experiments.spine:sweep",
-    "Store": "crtlib.experiments.store:Store",
     "CrtStudy": "crtlib.experiments.crt:CrtStudy",
 }
 """Each name of the face, and where it lives."""

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from crtbook import spine
+from crtbook.figures import crt as figures
+from crtbook.figures import theme
+from crtbook.store import Store
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
-from crtlib.experiments import own, spine
+from crtlib.experiments import own
 from crtlib.experiments.crt import CrtStudy
-from crtlib.experiments.store import Store
-from crtlib.figures import crt as figures
-from crtlib.figures import theme
 from crtlib.reports import leakage as leakage_report
 from crtlib.screening import by_name as policies
 from crtlib.screening import policy as policy_values

@@ -27,22 +27,26 @@ import torch
 from crtlib import files, outputs
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.checks import check, check_choice
-from crtlib.experiments import crt, data, record, sizes, tables
+from crtlib.experiments import crt, data, record, sizes
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
-from crtlib.experiments.spine import device_by_name
-from crtlib.experiments.store import Row
+from crtlib.experiments.study import Row, provenance
 from crtlib.models import pretrained
+from crtlib.release import gate
 from crtlib.screening.corpus import fitting, judge
 from crtlib.text import corpora, screened, templates
 from crtlib.text.tokenizer import train_bpe
 from crtlib.training import kept, methods, parallel
+from crtlib.training.devices import device_by_name
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
 
 CONTEXT = 1024
 """Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+
+PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
+"""Bounds between which a model card says that the perplexity on held-out text lies."""
 
 Facts = Mapping[str, Any]
 
@@ -184,6 +188,14 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     method = methods.by_name(settings.get("method", "crt"))
     if not screened.is_screened(corpus):
         settings.setdefault("unit", "turn")
+        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+            for name in ("policy", "conservative"):
+                if settings.get(name, "everything") != "everything":
+                    raise ValueError(
+                        f"--{name}: {method.name} does not read it; a vocabulary learned from "
+                        "what a policy lets pass would be outside of its promise"
+                    )
+            settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = fitting(corpus)
         return {"conservative": settings.get("policy", "everything")} | settings
@@ -261,17 +273,14 @@ def train_on(
     fitted = fit(on_start=meter.start)
     rows = crt.measure(study, fitted)
     guarantee = fitted.guarantee(study.ready())
-    origin = tables.provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+    origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
     promise = _promise(guarantee, void := _void(study, meter, repeatable_noise))
     trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
     if out is None:
         meter.finish(None)
     else:
-        aside = work(out)
-        write(
-            trained, out, card=card,
-            finish=lambda weights: record.write(trained, meter, weights, aside, trials=trials),
-        )  # fmt: skip
+        write(trained, out, meter, card=card, trials=trials)
+        meter.done()
     return trained
 
 
@@ -328,7 +337,8 @@ def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -
     if out is None:
         return
     if outputs.marker(out) is not None:
-        (work(out) / "unfinished.pt").unlink(missing_ok=True)  # killed when it was done
+        for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
+            (work(out) / name).unlink(missing_ok=True)
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
     if outputs.check_folder(out, inputs=[corpus]).exists():
         files.check_writable(out)
@@ -382,36 +392,46 @@ def _settings(study: CrtStudy) -> dict[str, Any]:
 def write(
     trained: Trained,
     folder: str | os.PathLike[str],
+    meter: record.Meter,
     *,
     card: Callable[[Facts], str] | None = None,
-    finish: Callable[[Path], None] | None = None,
+    trials: int = 1,
 ) -> None:
     """Write the model as a folder that ``transformers`` loads (a recurrent one as
-    :mod:`crtlib.models.folder` does), with the study and the promise; the marker comes last. What
-    was measured goes into :func:`work`, for its owner alone. Others may read the model if it
-    carries a promise. ``finish`` is called with the file of the weights, before they take their
-    place."""
+    :mod:`crtlib.models.folder` does), with the study and the promise, through the gate
+    (:mod:`crtlib.release.gate`); the marker comes last. What was measured goes into :func:`work`,
+    for its owner alone. Others may read the model if it carries a promise. The run is finished in
+    its odometer before the model takes its place; ``trials`` are for its record."""
     folder, fitted, study = Path(folder), trained.fitted, trained.study
     settings, aside = _settings(study), work(folder)
     spec = fitted.spec if fitted.spec is not None and fitted.spec.recurrent else None
+    heard = gate.declare("held-out perplexity", trained.value("test_ppl"), PERPLEXITIES)
+    known: list[gate.Source] = record.sources(trained, meter)
+    released: list[gate.Release] = []
     with outputs.staged(
         folder,
         command="train",
         options=settings,
         inputs={"corpus": outputs.keyed(outputs.content(study.corpus), trained.key)},
         public=("*",) if trained.holds else (),
+        seal=lambda _: released[0].close(meter.key, meter.run),
     ) as part:
+        made = part / ".made"
         base = pretrained.base(study.init)
         kept.save(
-            fitted.run, fitted.data.tokenizer, spec, part, record=aside / "run.json", base=base,
+            fitted.run, fitted.data.tokenizer, spec, made, record=aside / "run.json", base=base,
             template=fitted.data.template.source,
         )  # fmt: skip
-        files.write_text(part / "experiment.json", json.dumps(settings, indent=1) + "\n")
-        files.write_text(part / "guarantee.txt", trained.promise + "\n")
+        texts = {"experiment.json": json.dumps(settings, indent=1) + "\n"}
+        texts["guarantee.txt"] = trained.promise + "\n"
         if card:
-            files.write_text(part / "README.md", card(trained.facts(folder.name)))
-        if finish:
-            finish(part / "model.safetensors")
+            facts = {**trained.facts(folder.name), "perplexity": heard.value}
+            texts["README.md"] = card(facts)
+            known.append(heard)
+        weights = meter.finish(made / "model.safetensors").model
+        saved = record.record(trained, meter, str(weights), trials=trials)
+        released.append(record.release(part, made, texts, known))
+        record.save(saved, aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
         cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
         with files.replacing(aside / "results.json", mode=0o600) as results:

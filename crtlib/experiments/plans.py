@@ -32,7 +32,6 @@ from scipy import sparse
 from torch import nn
 
 from crtlib import files, outputs
-from crtlib.accounting import odometer as ledger
 from crtlib.accounting import secrets
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
@@ -40,10 +39,10 @@ from crtlib.checks import check
 from crtlib.experiments import record
 from crtlib.experiments.own import work
 from crtlib.experiments.record import Meter
-from crtlib.experiments.spine import device_by_name
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
+from crtlib.release import gate
 from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.corpus import batches
@@ -53,13 +52,14 @@ from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training import kept, methods
+from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants
 
 BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
 PUBLIC = ("plan.json", "weights.parquet")
-KNOWN = "which points hold which secret, the weights, and the points that hold none"
+KNOWN = "which points hold which secret, and the weights"
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,6 @@ def train_with(
     model: str = "lstm",
     init: str = "random",
     epochs: int = EPOCHS,
-    vocab_size: int = 512,
     hidden: int = 64,
     context: int = 256,
     clip_norm: float = 0.1,
@@ -314,8 +313,8 @@ def train_with(
     """Train on ``corpus`` as the folder ``plan`` says, and account what was done for every secret.
 
     The run is entered in the corpus' odometer. Its noise is counted for secrets, not for points, so
-    to certificates of other runs it is one without protection. All of the text is trained on. The
-    vocabulary comes from points that hold no secret. Writes the model with ``guarantee.txt``, and
+    to certificates of other runs it is one without protection. All of the text is trained on.
+    Writes the model with ``guarantee.txt``, and
     ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan
     was made for another corpus.
     """
@@ -325,11 +324,16 @@ def train_with(
     if outputs.check_folder(out, inputs=[corpus, plan]).exists():
         files.check_writable(out)
     shape = {"embedding": hidden, "hidden": hidden, "context": context}
-    net, tokenizer, spec = _model(model, init, _free(points, made), vocab_size, shape, seed)
+    net, tokenizer, spec = _model(model, init, shape, seed)
     rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
     most = min(epochs, made.steps)
     constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
-    meter = _meter(corpus, sha, summary, odometer, Path(out), not repeatable_noise, init)
+    facts = {"unit": summary["unit"], "method": "lp_weighted", "holds": {}, "screening": sha}
+    facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
+    meter = record.opened(
+        corpus, facts, place=odometer, init=init, secret=not repeatable_noise, protects=False
+    )
+    meter.mark = work(out) / "unfinished.run"
     run = train(
         net.to(device_by_name(device)),
         methods.by_name("lp_weighted").phases(constants),
@@ -346,25 +350,30 @@ def train_with(
     recurrent = spec if spec is not None and spec.recurrent else None
     public = ("*",) if trained.holds and not repeatable_noise else ()
     inputs = outputs.keyed(outputs.hashed({"corpus": corpus, "plan": plan}), secret)
+    released: list[gate.Release] = []
     with outputs.staged(
-        out, command="train", options=options, inputs=inputs, public=public
-    ) as part:
-        kept.save(run, tokenizer, recurrent, part, record=work(out) / "run.json",
+        out, command="train", options=options, inputs=inputs, public=public,
+        seal=lambda _: released[0].close(meter.key, meter.run),
+    ) as part:  # fmt: skip
+        made_here = part / ".made"
+        kept.save(run, tokenizer, recurrent, made_here, record=work(out) / "run.json",
                   base=pretrained.base(init))  # fmt: skip
-        files.write_text(part / "guarantee.txt", trained.promise + "\n")
-        weights = outputs.sha256(part / "model.safetensors")
-        meter.finish(weights)
+        weights = str(meter.finish(made_here / "model.safetensors").model)
         head = record.head(secret, run.model, weights, init)
         head |= {"corpus": record.about(corpus, text, sha)}
-        record.save(head | _record(trained, meter, plan, clip_norm), work(out))
+        told = head | _record(trained, meter, plan, clip_norm)
+        guesses = tuple((p, q) for p, q in told["plan"]["guesses"])
+        known = [
+            gate.Planned(meter.run, told["plan"]["sha256"], summary["neighbouring_relation"],
+                         guesses, trained.holds),
+            gate.Constant("settings and sizes"), *meter.origin(init),
+        ]  # fmt: skip
+        texts = {"guarantee.txt": trained.promise + "\n"}
+        released.append(record.release(part, made_here, texts, known))
+        record.save(told, work(out), meter)
     _write_secrets(trained, work(out))
+    meter.done()
     return trained
-
-
-def _free(points: Sequence[Point], plan: Plan) -> list[str]:
-    """The texts that hold no secret."""
-    held = np.bincount(plan.incidence.indices, minlength=len(points)) > 0
-    return [p.text for p, holds in zip(points, held, strict=True) if not holds]
 
 
 def _write_secrets(trained: Trained, aside: Path) -> None:
@@ -375,13 +384,14 @@ def _write_secrets(trained: Trained, aside: Path) -> None:
 
 
 def _model(
-    kind: str, init: str, free: Sequence[str], vocab_size: int, shape: dict[str, Any], seed: int
+    kind: str, init: str, shape: dict[str, Any], seed: int
 ) -> tuple[nn.Module, Bpe, ModelSpec | None]:
-    """The model before it reads, and a vocabulary from text that holds no secret."""
+    """The model before it reads, and its vocabulary, which is that of ``init`` or single bytes: a
+    point that holds no secret for the plan may hold one that its policy missed."""
     if init != "random":
         tokenizer = adapt(pretrained.place(init))
         return pretrained.pretrained(pretrained.place(init), tokenizer), tokenizer, None
-    tokenizer = train_bpe(free, vocab_size=vocab_size)
+    tokenizer = train_bpe([], vocab_size=512)
     spec = ModelSpec(kind, tokenizer.vocab_size, **shape)
     return build(spec, seed), tokenizer, spec
 
@@ -400,9 +410,7 @@ def _record(
     return {
         "unit": trained.summary["unit"],
         "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
-        "kind": "secret_protection",
         "protects_all": True,
-        "relation": trained.plan.neighbouring_relation,
         "accountant": "KL divergence",
         "delta": 1.0,
         "randomness": "operating_system" if meter.secret else "seed",
@@ -411,7 +419,6 @@ def _record(
              "noise_multiplier": e.noise_multiplier, "clip_norm": clip_norm}
             for e in events
         ],
-        "events": [],
         "plan": {"sha256": policy["sha256"], "kept": trained.holds,
                  "guesses": groups[["prior", "posterior"]].to_numpy().tolist()},
         "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
@@ -421,30 +428,8 @@ def _record(
         "treated_as_public": [KNOWN],
         "searched": {"trials": 1, "charged": False},
         "canaries": {"planted": 0, "copies": 0},
-        "holds": meter.facts["holds"],
         "odometer": meter.told(),
     }  # fmt: skip
-
-
-def _meter(
-    corpus: str | os.PathLike[str],
-    sha: str,
-    summary: dict[str, Any],
-    place: str | os.PathLike[str] | None,
-    out: Path,
-    secret: bool,
-    init: str,
-) -> Meter:
-    facts = {"corpus": sha, "unit": summary["unit"], "method": "lp_weighted", "holds": {}}
-    facts |= {
-        "base": record.weights_of(init),
-        "relation": summary["neighbouring_relation"],
-        "screening": sha,
-        "gamma": 1.0,
-        "delta2": 1.0,
-    }
-    home = Path(place) if place is not None else ledger.find(corpus, sha)
-    return Meter(home, facts, secret=secret, protects=False, mark=work(out) / "unfinished.run")
 
 
 def _unit(folder: str | os.PathLike[str], corpus: str) -> str:

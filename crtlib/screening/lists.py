@@ -12,18 +12,21 @@ r"""Policies of one's own: values from a list, expressions from a file.
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import regex
+
 from crtlib.screening import policies
-from crtlib.screening.policy import Policy, register
+from crtlib.screening.policy import Policy, TooSlow, register
 from crtlib.screening.spans import merged
 from crtlib.text.records import Point, Secret
 
@@ -233,77 +236,35 @@ def listed(file: str) -> Policy:
 
 
 # --------------------------------------------------------------------------- expressions
-MOST = 64
-"""Repetitions that a repeat without an end is read as."""
+SECONDS = 5.0
+"""An expression may take so long on a turn, and five microseconds more for each character."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled expression of one kind, and the values that are no secrets."""
+    """A compiled expression of one kind, and the values that are no secrets; ``where`` is for
+    errors."""
 
+    where: str
     kind: str
-    pattern: re.Pattern[str]
+    pattern: regex.Pattern[str]
     excluded: frozenset[str]
 
-    def spans(self, text: str) -> Iterator[Secret]:
+    def spans(self, text: str, turn: str) -> Iterator[Secret]:
+        """What it matches in a text. Raises ``ValueError`` where that takes too long: an
+        expression may take exponential time, whatever it looks like. ``turn`` names the text."""
         group = "secret" if "secret" in self.pattern.groupindex else 0
-        for m in self.pattern.finditer(text):
-            start, end = m.span(group)
-            if 0 <= start < end and m[group] not in self.excluded:
-                yield Secret(self.kind, start, end)
-
-
-_REPEAT = re.compile(
-    r"\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<comment>\(\?#[^)]*\))"
-    r"|(?P<repeat>(?<!\()(?:[*+]|\{(?P<low>\d*),(?P<high>\d*)\}))",
-    re.DOTALL,
-)
-
-
-def bounded(pattern: str) -> tuple[str, list[str]]:
-    """The pattern with no repeat beyond 64, and what was changed.
-
-    >>> bounded(r"a+[+*]?b{2,}\\+")
-    ('a{1,64}[+*]?b{2,64}\\\\+', ["'+' is read as {1,64}", "'{2,}' is read as {2,64}"])
-    """
-    changes = []
-
-    def limit(m: re.Match[str]) -> str:
-        repeat = m["repeat"]
-        if not repeat or repeat == "{,}":
-            return m[0]
-        low = int(m["low"] or 0) if repeat[0] == "{" else int(repeat == "+")
-        high = int(m["high"]) if m["high"] else None
-        if low > MOST or (high is not None and high <= MOST):
-            return m[0]
-        changes.append(f"{repeat!r} is read as {{{low},{MOST}}}")
-        return f"{{{low},{MOST}}}"
-
-    return _REPEAT.sub(limit, pattern), changes
-
-
-def _refused(parsed: Iterable[Any], inside: bool = False) -> str:
-    """Why a parsed expression is not taken: what may take exponential time, or "" if nothing."""
-    for op, value in parsed:
-        name = str(op)
-        if name in ("GROUPREF", "GROUPREF_EXISTS"):
-            return "back references may take exponential time; leave them out"
-        endless = name in ("MAX_REPEAT", "MIN_REPEAT") and value[1] > MOST
-        if endless and inside:
-            return "nested repeats may take exponential time; bound them"
-        for part in _children(value):
-            if why := _refused(part, inside or endless):
-                return why
-    return ""
-
-
-def _children(value: Any) -> Iterator[Any]:
-    """The parsed expressions inside the argument of an operation."""
-    for part in value if isinstance(value, (tuple, list)) else ():
-        if type(part).__name__ == "SubPattern":
-            yield part
-        else:
-            yield from _children(part)
+        seconds = SECONDS + 5e-6 * len(text)
+        try:
+            for m in self.pattern.finditer(text, timeout=seconds):
+                start, end = m.span(group)
+                if 0 <= start < end and m[group] not in self.excluded:
+                    yield Secret(self.kind, start, end)
+        except TimeoutError:
+            raise TooSlow(
+                f"{self.where}, [{self.kind}] pattern: takes longer than {seconds:.0f} s on "
+                f"{turn}; let no two repeats match the same characters"
+            ) from None
 
 
 def _expression(where: str, kind: str, table: Any) -> Expression:
@@ -319,46 +280,40 @@ def _expression(where: str, kind: str, table: Any) -> Expression:
     flags = table.get("flags", "")
     if not isinstance(flags, str) or set(flags) - set("ix"):
         raise wrong("flags", "must be of i and x")
-    bits = (re.I if "i" in flags else re.NOFLAG) | (re.X if "x" in flags else re.NOFLAG)
-    text, changes = bounded(table["pattern"])
-    try:
-        parser = import_module("re._parser")
-        why = _refused(parser.parse(table["pattern"], bits))
-        pattern = re.compile(text, bits)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise wrong("pattern", f"is no regular expression ({error})") from None
-    if why:
-        raise wrong("pattern", why)
-    if pattern.match(""):
-        raise wrong("pattern", "matches the empty text")
-    for change in changes:
-        warnings.warn(f"{where}, [{kind}]: {change}", stacklevel=2)
     for key in ("examples", "not"):
         values = table.get(key, [])
         if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
             raise wrong(key, "must be a list of texts")
-    found = Expression(kind, pattern, frozenset(table.get("not", [])))
-    for number, example in enumerate(table.get("examples", []), 1):
-        whole = pattern.fullmatch(example)
-        if whole is None or not list(found.spans(example)):
-            raise wrong("examples", f"number {number} does not match whole")
-    return found
+    try:
+        bits = sum(regex.RegexFlag[flag.upper()] for flag in set(flags))
+        pattern = regex.compile(table["pattern"], bits)
+        if pattern.match("", timeout=SECONDS):
+            raise wrong("pattern", "matches the empty text")
+        made = Expression(where, kind, pattern, frozenset(table.get("not", [])))
+        for number, example in enumerate(table.get("examples", []), 1):
+            whole = pattern.fullmatch(example, timeout=SECONDS)
+            if not whole or not list(made.spans(example, f"example {number}")):
+                raise wrong("examples", f"number {number} does not match whole")
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise wrong("pattern", f"is no regular expression ({error})") from None
+    except TimeoutError:
+        raise wrong("pattern", f"takes longer than {SECONDS:.0f} s on its examples") from None
+    return made
 
 
-def _expressed(found: Sequence[Expression], points: Sequence[Point]) -> Iterator[Any]:
+def _expressed(made: Sequence[Expression], points: Sequence[Point]) -> Iterator[Any]:
     for p in points:
-        yield merged([tuple(e.spans(p.text)) for e in found])
+        yield merged([tuple(e.spans(p.text, f"turn {p.id}")) for e in made])
 
 
 def expressions(file: str) -> Policy:
     """Flags what the expressions of a TOML file match: one table a kind.
 
-    ``pattern`` is a regular expression as of ``re``; the span is the group ``secret`` if there is
-    one. ``flags`` of i and x, ``examples`` that must match whole, ``not``: values that are no
-    secrets. A repeat without an end, or above 64, is read as at most 64, with a warning.
+    ``pattern`` is a regular expression as of the package ``regex``, which reads those of ``re``;
+    the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples`` that must
+    match whole, ``not``: values that are no secrets. An expression that takes longer than
+    ``SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
     """
-    import tomllib
-
     where = Path(file).name
     if not Path(file).is_file():
         raise ValueError(f"policy='regex:{file}': no such file")
@@ -368,9 +323,9 @@ def expressions(file: str) -> Policy:
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
-    found = [_expression(where, kind, table) for kind, table in tables.items()]
+    made = [_expression(where, kind, table) for kind, table in tables.items()]
     return Policy(
-        f"regex:{file}", partial(_expressed, found), f"expressions {where}", own_words=True
+        f"regex:{file}", partial(_expressed, made), f"expressions {where}", own_words=True
     )
 
 

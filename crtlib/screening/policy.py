@@ -33,6 +33,10 @@ Labels = list[tuple[Secret, ...]]
 Flag = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
 
 
+class TooSlow(ValueError):
+    """A policy took too long on a turn. It says which, by its id, and quotes no text."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """A screening policy (CRT, section 3.2: the labelling function pi, or pi_c).
@@ -66,7 +70,7 @@ class Policy:
         read = [turn for _, _, turn in turns] if self.own_words else points
         try:
             labels = [tuple(spans) for spans in self.flag(read)]
-        except (BrokenExecutor, MachineError):  # of workers elsewhere: no fault of the policy
+        except (BrokenExecutor, MachineError, TooSlow):  # workers elsewhere; what quotes no text
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None

@@ -126,7 +126,8 @@ CLIPPING = rows(
     ("a head's blocks forgotten", "recording:Book.norms", "total[span].add_(square)",
      "total[span] = square", f"{CLIPPED}[lstm-mean-64]"),
     ("gradients of a tied embedding rounded in the cross term", "cross",
-     "columns.to(grads.dtype), grads.mT", "columns.float(), grads.to(columns.dtype).float().mT",
+     "b.columns.to(grads.dtype), grads.mT",
+     "b.columns.float(), grads.to(b.columns.dtype).float().mT",
      "test_the_cross_term_of_a_tied_embedding_is_taken_in_the_wider_type"),
     ("a batch norm is let in", "layers:refuse_unfit", "module.track_running_stats or not instance",
      "False", "training/test_architectures.py::"
