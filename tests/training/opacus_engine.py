@@ -103,7 +103,12 @@ def _to_ours(*parts: Any) -> Tensor:
 
 
 def clipped_sum(
-    model: nn.Module, tokens: Tensor, lengths: Tensor, *, clip_norm: float
+    model: nn.Module,
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    clip_norm: float,
+    targets: Tensor | None = None,
 ) -> clipping.Clipped:
     """As :func:`crtlib.training.clipping.clipped_sum`.
 
@@ -112,7 +117,7 @@ def clipped_sum(
     from opacus.grad_sample import GradSampleModule
 
     refuse_unfit(model)
-    batch = Examples.make(model, tokens, lengths, None, "mean")
+    batch = Examples.make(model, tokens, lengths, targets, "mean")
     training = {module: module.training for module in model.modules()}
     before = {p: p.grad for p in model.parameters()}
     mirror, wrapped = Mirror(model).train(), None  # Opacus records in training mode only
