@@ -25,11 +25,10 @@ from crtlib.accounting import confidentiality, ledger, odometer, statements, tra
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import at_most, clopper_pearson_upper, upwards
 from crtlib.release import gate, seal
 from crtlib.release.gate import Fold
 from crtlib.reports import certificate
-from crtlib.reports.sentences import upwards
 
 RECORD = "record.json"
 PLAN = "secret_protection"
@@ -490,11 +489,11 @@ def summary(value: Mapping[str, Any]) -> str:
     g, before = value["guarantee"], value["spent_before"]["runs"]
     if g["kind"] == PLAN:
         worst = max(row["at_most"] for row in value["value_guess"])
-        return f"holds; a protected value is guessed with a chance of at most {worst:.3g}"
+        return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
     earlier = f"; with {before} earlier" if before else ""
+    pairs = [f"({x['epsilon']}, {at_most(x['delta'], 3)})" for x in (g["secret"], g["missed"])]
     return (
-        f"holds; a secret at random ({g['secret']['epsilon']}, {g['secret']['delta']:.3g}), one "
-        f"passed over ({g['missed']['epsilon']}, {g['missed']['delta']:.3g}){earlier}; "
+        f"holds; a secret at random {pairs[0]}, one passed over {pairs[1]}{earlier}; "
         f"id {value['id'][:12]}"
     )
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
+
+from crtlib.intervals import exactly, upwards
 
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
@@ -30,20 +32,6 @@ NO_PROMISE = 0.995
 
 
 # --------------------------------------------------------------------------- numbers
-def exactly(value: float) -> Decimal:
-    """The decimal that JSON wrote."""
-    return Decimal(repr(float(value)))
-
-
-def upwards(value: float | Decimal, figures: int = 3) -> Decimal:
-    """The least decimal of so many figures that is not below ``value``."""
-    number = value if isinstance(value, Decimal) else exactly(value)
-    if not number:
-        return Decimal(0)
-    step = Decimal(1).scaleb(number.adjusted() - figures + 1)
-    return number.quantize(step, rounding=ROUND_CEILING)
-
-
 def times(chance: float) -> str:
     """A chance as times in 100, rounded up to three figures."""
     hundredfold = upwards(100 * exactly(chance))

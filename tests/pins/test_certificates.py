@@ -14,7 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from crtlib.reports import certify, sentences
+from crtlib.release import certify
+from crtlib.reports import sentences
 from tests import pins
 from tests.pins.test_released import corpus_in, train
 
