@@ -306,7 +306,7 @@ class Planned:
         noised = gate.Planned(
             meter.run,
             outputs.sha256(self.recipe.plan / "plan.json"),
-            self.plan.neighbouring_relation,
+            self.summary["neighbouring_relation"],
             tuple((p, q) for p, q in self.guesses),
             self.kept,
         )
