@@ -1,11 +1,12 @@
-"""Write the readme's table of figures, as the recorded tables have it: ``python book/badges.py``. A
-test holds it in step."""
+"""Write the recorded ledger of claims, and the readme's table of figures, as the recorded tables
+have them: ``python book/badges.py``. Tests hold both in step."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from crtbook import tables
 from crtbook.claims import ledger
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -19,4 +20,7 @@ def renewed(text: str) -> str:
 
 
 if __name__ == "__main__":
+    table = ledger.computed()
+    table.attrs["of"] = ledger.digest()
+    tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     README.write_text(renewed(README.read_text(encoding="utf-8")), encoding="utf-8")

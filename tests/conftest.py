@@ -1,6 +1,9 @@
-"""What tests of several rooms share."""
+"""What tests of several subpackages share, and which of them run every night only."""
 
+import functools
+import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -8,11 +11,17 @@ import uuid
 
 import pytest
 
-from crtbook import __main__ as companion
-from crtlib import __main__ as cli
+gc.disable()  # until all files are read: nothing that is imported goes away again
 
-LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling", "test_statements")
-"""Files that take half a minute or more: they go first, so that no core waits at the end."""
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+from crtbook import __main__ as companion  # noqa: E402
+from crtlib import __main__ as cli  # noqa: E402
+from tests.nightly import LONG, NIGHTLY, ROOT, by_night  # noqa: E402
+
+# A busy machine is no defect.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 os.environ["CRTLIB_REGISTRY"] = tempfile.mkdtemp()  # never that of the user
 
@@ -33,11 +42,42 @@ def registry(tmp_path_factory, monkeypatch):
     return home
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "nightly: what `make nightly` runs and `make test` does not")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A file that would be left out as a whole is not read either."""
+    if config.getoption("markexpr") == "not nightly" and collection_path.is_relative_to(ROOT):
+        return collection_path.relative_to(ROOT).as_posix() in NIGHTLY or None
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if by_night(item):
+            item.add_marker("nightly")
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
+
 OF_THE_COMPANION = ("sweep", "claims", "lab", "grade")
+
+
+@pytest.fixture(scope="session")
+def learned(pytestconfig, tmp_path_factory):
+    """``learned(model, phases, parts, seed=0)`` trains, once for all files, workers and runs of
+    the tests that have the same library: see :mod:`tests.trained`."""
+    from tests.trained import learned
+
+    cache = getattr(pytestconfig, "cache", None)
+    folder = cache.mkdir("trained") if cache else tmp_path_factory.mktemp("trained")
+    return functools.partial(learned, folder)
 
 
 @pytest.fixture
@@ -53,6 +93,20 @@ def run(monkeypatch, capsys):
         return end.value.code, out, err
 
     return call
+
+
+@pytest.fixture
+def ends():
+    """Fails a test that waits for ever, as nothing else would."""
+
+    def late(*_):
+        raise AssertionError("two minutes have passed")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 # Where things may lie: a folder, the memory of this process, a bucket of an S3 server.

@@ -86,16 +86,17 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
     people = corpora.read("corpus")
     most = len({d.user for d in people.dialogues})
     sizes = ["--turns", most // 2, "--teach", most // 2, "--seed", 1]
-    run("label", "sample", "corpus", *sizes, "--out", "labels")
+    values = sorted({t[s.start : s.end] for t, spans in known.items() for s in spans})
+    listed = [v for v in values if len(v) > 3][::2]
+    holders = pd.DataFrame({"user": [f"u{i % 9}" for i in range(len(listed))], "secret": listed})
+    holders.to_csv("holders.csv", index=False)
+    sealed = ["--seal", "list:holders.csv"]  # before anybody reads
+    run("label", "sample", "corpus", *sizes, *sealed, "--out", "labels")
     (tmp_path / "done.json").write_text(json.dumps(exported(known)))
     assert "--labels: the teaching" not in run(
         "label", "import", "corpus", "done.json", "--labels", "labels"
     )
     run("tagger", "corpus", "--labels", "labels", "--epochs", 1, "--out", "tagger")
-    values = sorted({t[s.start : s.end] for t, spans in known.items() for s in spans})
-    listed = [v for v in values if len(v) > 3][::2]
-    holders = pd.DataFrame({"user": [f"u{i % 9}" for i in range(len(listed))], "secret": listed})
-    holders.to_csv("holders.csv", index=False)
     policy = ["--policy", "list:holders.csv+tagger:tagger", "--conservative", "cautious"]
     printed = run("screen", "corpus", *policy, "--labels", "labels", "--out", "screened")
     summary = json.loads((tmp_path / "screened" / "summary.json").read_text())

@@ -14,6 +14,8 @@ def train(corpus, *, card=None, **names):
     known = recipe.recipe_of(names.get("method", "crt")).model_fields
     if "repeatable_noise" not in known:  # there is none
         names.pop("repeatable_noise", None)
+    if "init" in names:  # brings its vocabulary
+        names.pop("vocab_size", None)
     for name in {*names} - {*known, "policy", "conservative", "labels"}:
         fixed[name] = names.pop(name)
     for name in ("policy", "conservative"):  # that of what reads raw text

@@ -333,15 +333,6 @@ METHODS = {
 """The runs of the table of methods."""
 
 
-def of_methods(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The rows of the table of methods, and the name of each run there: their points are turns,
-    and they keep no ``detail``."""
-    rows = table[(table.unit == "turn") & ~table.detail.astype(bool)]
-    names = {(m["method"], m["policy"]): name for name, m in METHODS.items()}
-    each = rows.drop_duplicates("run")
-    return rows, {r.run: names[r.method, r.policy] for r in each.itertuples()}
-
-
 def of_table_2(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of Table 2's runs: their points are people."""
     return table[table.unit == "user"]

@@ -6,7 +6,7 @@ setting has a dotted name.
 
 >>> settings = parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
 >>> settings.gammas, settings.ablation_gammas, settings.shapes["lstm"].hidden
-((0.05,), (0.05,), 64)
+((0.05,), (), 64)
 >>> assign(settings, {"shapes.lstm.hidden": "200"}).shapes["lstm"].hidden
 200
 >>> parameters({"gammas": [7]}, "amplification")

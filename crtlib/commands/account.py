@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from crtlib.intervals import at_most
 from crtlib.options import Answer, opt
 
 if TYPE_CHECKING:
@@ -101,27 +102,28 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float) -> A
     total, unit = bill["together"], bill["unit"]
     lines += [
         f"together  epsilon {total['epsilon']} at delta {delta:g} of one {unit} in clear",
-        f"          trace rate at most {total['gamma']:.4g}, public at most {total['delta2']:.4g}",
+        f"          trace rate at most {at_most(total['gamma'])}, public at most "
+        f"{at_most(total['delta2'])}",
     ]
     return Answer(bill, lines)
 
 
 def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
-    from dataclasses import asdict
-
     from crtlib.accounting import odometer
     from crtlib.checks import check_choice
-    from crtlib.reports import certify
+    from crtlib.release import certify, gate
 
     unit = told["unit"]
     check_choice("unit", unit, odometer.UNITS)
     spent = odometer.spent(odometer.read(folder))
-    rates = {"trace": {"upper": told["gamma"]}, "public": {"upper": told["delta2"]}}
-    names = {"relation": told["neighbouring_relation"], "accountant": told["accountant"]}
-    record = {"events": [asdict(e) for e in _events(told)], "rates": rates, "unit": unit, **names}
-    record |= {"holds": spent.holds(unit), "delta": told["delta"], "odometer": {"screening": ""}}
-    own = certify.promise(record, spent)
+    screening = gate.Screening("this", told["gamma"], told["delta2"])
+    holds = tuple(spent.holds(unit).items())
+    run = gate.Noised(
+        "this", unit, told["neighbouring_relation"], tuple(_events(told)), screening, holds
+    )
+    fold = gate.fold([run, gate.Screened("public steps", screening)])
+    own = certify.promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
     epsilon, delta = own.secret()
     return {
         "runs": spent.runs,
@@ -142,10 +144,10 @@ def _account_lines(told: dict) -> list[str]:
     from crtlib.accounting.guarantees import Guarantee, MissRate
 
     numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
-    lines = [
-        f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}"
-        for name, value in numbers.items()
-    ]
+    bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma")
+    plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
+    plain |= {k: at_most(numbers[k], 6) for k in bounds}
+    lines = [f"{name:>24}  {value}" for name, value in plain.items()]
     guarantee = Guarantee(
         told["confidentiality_epsilon"],
         delta=told["confidentiality_delta"],
@@ -168,16 +170,17 @@ def _account_lines(told: dict) -> list[str]:
         f"\ntogether with {both['runs']} earlier run{plural} on this text{bare}:",
         f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}",
         f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
-        f"{both['confidentiality_delta']:.4g} (trace rate {both['gamma']:.4g}, public "
-        f"{both['delta2']:.4g}, as of another screening)",
+        f"{at_most(both['confidentiality_delta'])} (trace rate {at_most(both['gamma'])}, public "
+        f"{at_most(both['delta2'])}, as of another screening)",
         *_copies_lines(both["by_copies"]),
     ]
 
 
 def _copies_lines(rows: list[dict[str, float]]) -> list[str]:
     return [
-        f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "
-        f"if passed over as often as others: {row['right_guesses_after_redaction']:.1f}"
+        f"{row['copies']} in clear: at most {at_most(row['right_guesses'], 3)} right "
+        "guesses of 100; if passed over as often as others: "
+        f"{at_most(row['right_guesses_after_redaction'], 3)}"
         for row in rows
     ]
 

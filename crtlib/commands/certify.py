@@ -34,7 +34,7 @@ def certify(
     Example: crtlib certify run --out certificate.html
     """
     from crtlib.checks import whole_numbers
-    from crtlib.reports import certify
+    from crtlib.release import certify
 
     if verify:
         difference, value = certify.verify(run, out, place=odometer)

@@ -20,6 +20,10 @@ def sample(
     policy: Annotated[
         str | None, opt("Prefills the teaching part, never the judging part.")
     ] = None,
+    seal: Annotated[
+        str | None,
+        opt("Policies of your own that these labels shall judge, as they are now: list:FILE, ..."),
+    ] = None,
     kinds: Annotated[
         str, opt("Kinds of secret, with commas between.")
     ] = "name,address,phone,id,other",
@@ -41,8 +45,12 @@ def sample(
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
     """
     from crtlib.experiments import executors
+    from crtlib.screening.by_name import digest, policy_by_name
     from crtlib.screening.flagging import spread
     from crtlib.text import labels as library
+
+    if seal:
+        policy_by_name(seal)  # refuses what is none
 
     with executors.pool(executor, workers) as pool:
         summary = library.sample(
@@ -55,6 +63,7 @@ def sample(
             by=by,
             policy=spread(policy, pool) if policy else None,
             cautious=spread("cautious", pool) if policy else None,
+            sealed=[digest(part) for part in seal.split("+")] if seal else [],
             kinds=[kind.strip() for kind in kinds.split(",")],
             context=context,
             forms=forms or ["page"],

@@ -35,10 +35,12 @@ from crtlib.experiments import crt, data, plans, record, sizes
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
+from crtlib.intervals import at_most
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
+from crtlib.release import gate
 from crtlib.screening.corpus import fitting, judge
 from crtlib.screening.rates import Rate, assumed
 from crtlib.text import corpora, screened, templates, units
@@ -55,6 +57,9 @@ LEAST = 12
 
 CONTEXT = 1024
 """Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+
+PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
+"""Bounds between which a model card says that the perplexity on held-out text lies."""
 
 CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
@@ -93,8 +98,11 @@ class Trained(Protocol):
     def model(self) -> dict[str, Any]:
         """What :func:`crtlib.training.kept.save` writes."""
 
-    def texts(self, facts: Facts, card: Card | None) -> dict[str, str]:
-        """Further files of its folder."""
+    def sources(self, meter: record.Meter) -> list[gate.Source]:
+        """What all its files may know of the text."""
+
+    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+        """Further files of its folder, with what they know beside :meth:`sources`."""
 
     def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
         """What a certificate is made of."""
@@ -202,9 +210,16 @@ class Studied:
         base = pretrained.base(self.study.init)
         return {"tokenizer": d.tokenizer, "spec": spec, "base": base, "template": d.template.source}
 
-    def texts(self, facts: Facts, card: Card | None) -> dict[str, str]:
-        texts = {"experiment.json": json.dumps(self.settings(), indent=1) + "\n"}
-        return texts | ({"README.md": card(facts)} if card else {})
+    def sources(self, meter: record.Meter) -> list[gate.Source]:
+        return record.sources(self, meter)
+
+    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+        texts = {"experiment.json": gate.Value.text(json.dumps(self.settings(), indent=1) + "\n")}
+        if card:
+            heard = gate.declare("held-out perplexity", self.value("test_ppl"), PERPLEXITIES)
+            said = card({**facts, "perplexity": heard.value})
+            texts["README.md"] = gate.Value.text(said, heard)
+        return texts
 
     def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
         return record.record(self, meter, model, trials=trials)
@@ -250,8 +265,8 @@ class Planned:
         what = {"value": "a protected value", "user": "the protected values of a user"}
         return (
             f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
-            f"without the model, is guessed with a chance of at most {worst.posterior:.4g} with it "
-            f"(promised: {worst.promised:.4g}); this is the one nearest to its promise of "
+            f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
+            f"with it (promised: {worst.promised:.4g}); this is the one nearest to its promise of "
             f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
             f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
@@ -279,14 +294,29 @@ class Planned:
         base = pretrained.base(self.recipe.init)
         return {"tokenizer": self.tokenizer, "spec": self.spec, "base": base}
 
-    def texts(self, facts: Facts, card: Card | None) -> dict[str, str]:
+    @property
+    def guesses(self) -> list[list[float]]:
+        """Of each prior with its promise: it, and the chance that was accounted for the secret that
+        is nearest to its promise."""
+        groups = self.secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
+        pairs: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
+        return pairs
+
+    def sources(self, meter: record.Meter) -> list[gate.Source]:
+        noised = gate.Planned(
+            meter.run,
+            outputs.sha256(self.recipe.plan / "plan.json"),
+            self.summary["neighbouring_relation"],
+            tuple((p, q) for p, q in self.guesses),
+            self.kept,
+        )
+        return [noised, gate.Constant("settings and sizes"), *meter.origin(self.recipe.init)]
+
+    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
         return {}
 
     def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
-        """Of each prior with its promise the chance that was accounted for the secret that is
-        nearest to it."""
         events = [e for e in self.run.events if isinstance(e, WeightedGaussian)]
-        groups = self.secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
         given = (outputs.marker(self.recipe.plan) or {})["options"]
         policy = {"name": given.get("policy", "a list of secrets"), "taught_by": None,
                   "sha256": outputs.sha256(self.recipe.plan / "plan.json")}  # fmt: skip
@@ -296,9 +326,7 @@ class Planned:
             "corpus": record.about(self.recipe.corpus, self.text, meter.facts["corpus"]),
             "unit": self.summary["unit"],
             "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
-            "kind": "secret_protection",
             "protects_all": True,
-            "relation": self.plan.neighbouring_relation,
             "accountant": "KL divergence",
             "delta": 1.0,
             "randomness": "operating_system" if meter.secret else "seed",
@@ -307,9 +335,7 @@ class Planned:
                  "noise_multiplier": e.noise_multiplier, "clip_norm": CLIP_NORM}
                 for e in events
             ],
-            "events": [],
-            "plan": {"sha256": policy["sha256"], "kept": self.kept,
-                     "guesses": groups[["prior", "posterior"]].to_numpy().tolist()},
+            "plan": {"sha256": policy["sha256"], "kept": self.kept, "guesses": self.guesses},
             "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
             "labels": None,
             "policies": {"pi": policy, "pi_c": policy},
@@ -317,7 +343,6 @@ class Planned:
             "treated_as_public": [plans.KNOWN],
             "searched": {"trials": trials, "charged": False},
             "canaries": {"planted": 0, "copies": 0},
-            "holds": meter.facts["holds"],
             "odometer": meter.told(),
         }  # fmt: skip
 
@@ -488,7 +513,8 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
             return Studied(done, fitted, [], None, "", {}, secure=False)
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-        promise = _promise(guarantee, void := _void(study, meter, repeatable))
+        void, earlier = _void(study, meter, repeatable)
+        promise = _promise(guarantee, void + earlier)
         return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
 
     return Job(
@@ -619,16 +645,19 @@ def work(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> str:
-    """What makes a promise void whatever its numbers are; nothing where it stands."""
+def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> tuple[str, str]:
+    """What makes a promise void whatever its numbers are, nothing where it stands; and what it
+    leaves out."""
     said = {
         "; noise and batches follow from a known seed: an experiment, not a release":
             repeatable_noise,
         "; void, as a policy read the labels themselves": record.oracle(study),
         "; void, as it started from a model that had learned this text without protection":
-            meter.bare,
+            meter.spent.bare,
     }  # fmt: skip
-    return "".join(text for text, applies in said.items() if applies)
+    runs = meter.spent.runs + meter.spent.unprotected
+    earlier = f"; of this model alone: its certificate adds {runs} earlier on this text"
+    return "".join(text for text, applies in said.items() if applies), earlier if runs else ""
 
 
 def _promise(guarantee: Guarantee | None, void: str) -> str:
@@ -658,22 +687,25 @@ def write(
     The run is finished in the odometer before the weights take their place."""
     aside, parts = work(folder), trained.model()
     spec = parts.pop("spec")
+    releases: list[gate.Release] = []
     with outputs.staged(
         folder,
         command="train",
         options=trained.settings(),
         inputs=outputs.keyed(outputs.hashed(inputs), trained.key),
         public=("*",) if trained.holds else (),
+        seal=lambda _: releases[0].close(meter.key, meter.run),
     ) as part:
+        made = part / ".made"
         kept.save(
-            trained.run, parts.pop("tokenizer"), spec if spec and spec.recurrent else None, part,
+            trained.run, parts.pop("tokenizer"), spec if spec and spec.recurrent else None, made,
             record=aside / "run.json", **parts,
         )  # fmt: skip
-        texts = {"guarantee.txt": trained.promise + "\n"}
-        for name, text in (texts | trained.texts(trained.facts(folder.name), card)).items():
-            files.write_text(part / name, text)
-        model = str(meter.finish(part / "model.safetensors").model)
-        record.save(trained.record(meter, model, trials), aside)
+        model = str(meter.finish(made / "model.safetensors").model)
+        texts = {"guarantee.txt": gate.Value.text(trained.promise + "\n")}
+        texts |= trained.texts(trained.facts(folder.name), card)
+        releases.append(record.release(part, made, texts, trained.sources(meter)))
+        record.save(trained.record(meter, model, trials), aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
         trained.keep(aside)
     (aside / "unfinished.pt").unlink(missing_ok=True)

@@ -97,6 +97,11 @@ def make(
     written, or else that which keeps most text for its noise. ``plan.json`` and
     ``weights.parquet`` (with pseudonyms) are public files, all others private.
     """
+    if accounting != "kl":
+        raise ValueError(
+            "--accounting: must be kl for a corpus; a training is accounted by KL divergence, so "
+            "the promises of a tight plan would be void"
+        )
     if (table is None) == (policy is None):
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})

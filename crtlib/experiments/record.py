@@ -1,8 +1,8 @@
 """What a training leaves for its certificate: its line in the odometer, and ``record.json``.
 
-The record is private (0600). It holds what :mod:`crtlib.reports.certify` makes a certificate of:
-events, rates with bounds, hashes of the text, the labels, the policies and the model, what was
-planted, the versions. It holds no text.
+The record is private (0600) and signed. It holds what :mod:`crtlib.release.certify` says beside the
+promise, which is that of the released files: rates with bounds, hashes of the text, the labels, the
+policies and the model, what was planted, the versions. It holds no text.
 
 >>> policy_hash("oracle") == policy_hash("oracle"), policy_hash("oracle") == policy_hash("none")
 (True, False)
@@ -17,17 +17,19 @@ import os
 import platform
 import re
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
 import crtlib
-from crtlib import files, machine, outputs
+from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
@@ -36,6 +38,7 @@ from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
 from crtlib.models.build import fingerprint
+from crtlib.release import gate, seal
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
@@ -46,8 +49,9 @@ from crtlib.training.phases import Event
 if TYPE_CHECKING:
     from crtlib.experiments.own import Studied
 
-SCHEMA = "crtlib/run/1"
+SCHEMA = "crtlib/run/2"
 NAME = "record.json"
+SEEDED = "The noise follows from a known seed, so who knows it can take the noise away"
 KINDS = {"differential privacy": "dp", "Bayesian confidentiality": "bayesian_confidentiality"}
 
 
@@ -121,11 +125,35 @@ class Meter:
             self.mark.unlink(missing_ok=True)
 
     @property
-    def bare(self) -> bool:
-        """Whether the model that it started from had learned this text without protection."""
+    def spent(self) -> odometer.Spent:
+        """What was spent before on this text, and whether what it started from had learned it."""
         run = self.entry.run if self.entry else None
         corpus = self.facts["corpus"]
-        return odometer.history(self.folder, corpus, self.registry, run).spent(run).bare
+        return odometer.history(self.folder, corpus, self.registry, run).spent(run)
+
+    @property
+    def key(self) -> Ed25519PrivateKey:
+        """That of what it signs."""
+        return seal.key_in(self.folder)
+
+    @property
+    def run(self) -> str:
+        """How the run is called in the odometer."""
+        assert self.entry is not None  # training has begun
+        return self.entry.run
+
+    def origin(self, init: str) -> list[gate.Source]:
+        """What is known of the noise, and of the model that it started from: one of crtlib is in a
+        ledger here."""
+        if not self.secret:
+            return [gate.Raw(SEEDED), *replace(self, secret=True).origin(init)]
+        if not Path(init).is_dir():
+            return [] if init == "random" else [gate.Base(init, "outside")]
+        lines = [*odometer.read(self.folder), *self.registry.entries()]
+        hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
+        known = any({e.model, e.tensors} & hashes for e in lines)
+        ours = (outputs.marker(init) or {}).get("command") == "train"
+        return [gate.Base(Path(init).name, "known" if known else "unknown" if ours else "outside")]
 
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
@@ -279,7 +307,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "key": key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
-                     "torch": torch.__version__, **machine.software()},
+                     "torch": torch.__version__},
         "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},
@@ -297,32 +325,73 @@ def record(trained: Studied, meter: Meter, model: str, *, trials: int = 1) -> di
         "corpus": _corpus(study, meter.facts["corpus"]),
         "unit": _unit(study),
         "method": {"name": study.method, "label": study.how.label},
-        "kind": KINDS.get(promise.kind, "dp") if promise else "none",
         "protects_all": promise is None or promise.kind in KINDS,
-        "relation": study.neighbouring_relation,
         "accountant": study.accountant,
         "delta": study.delta,
         "randomness": "operating_system" if meter.secret else "seed",
         "phases": _phases(trained),
         **({"processes": processes} if processes > 1 else {}),  # that trained together
-        "events": [asdict(e) for e in fitted.run.events if isinstance(e, SampledGaussian)],
         "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
         | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
         "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(study, d),
         "policies": _policies(study, d),
         "oracle_on_real_text": oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
-        "searched": {"trials": trials, "charged": False},
+        "searched": {"trials": trials, "charged": True},
         "canaries": _canaries(study, d),
-        "holds": meter.facts["holds"],
         "odometer": meter.told(),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }  # fmt: skip
 
 
-def save(content: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:
-    """Write ``record.json`` (0600)."""
-    text = json.dumps(content, indent=1, allow_nan=False)
+def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
+    """What a finished training, with its vocabulary and all that is said of it, may know of the
+    text: of each kind of steps that ran, and of what the model started from."""
+    study, run, how = trained.study, trained.fitted.run, trained.study.how
+    facts = meter.facts
+    name = outputs.keyed(facts["screening"], trained.key)  # a plain hash would tell of the text
+    screening = gate.Screening(name, facts["gamma"], facts["delta2"])
+    redacted = gate.Redacted("redacted text", screening)
+    raw = gate.Raw("The weights were learned from raw text without noise")
+    every: list[gate.Source] = [gate.Constant("settings, sizes and the number of private points")]
+    events = tuple(e for e in run.events if isinstance(e, SampledGaussian))
+    if events and all(e.noise_multiplier for e in events):
+        holds = tuple(facts["holds"].items())
+        read = None if how.reads_raw else screening
+        every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, read, holds))
+    elif run.updates["private"]:
+        every.append(raw if how.reads_raw else redacted)
+    if run.updates["public"]:  # what is public: turns without a secret, or redacted ones
+        apart = how.private and not (how.reads_redacted or how.flags_tokens)
+        learned = gate.Screened("public steps", screening) if apart else redacted
+        every.append(raw if apart and how.reads_raw else learned)
+    if study.conservative == "everything" and not study.brings_vocabulary:
+        every.append(gate.Constant("a vocabulary of single bytes"))
+    elif not study.brings_vocabulary:
+        every.append(gate.Screened("vocabulary", screening))
+    return every + meter.origin(study.init)
+
+
+def release(
+    part: Path,
+    made: Path,
+    texts: Mapping[str, gate.Value],
+    known: Sequence[gate.Source],
+) -> gate.Release:
+    """The folder ``part`` as it is to be released: the files of a model, which lie in the private
+    folder ``made``, which may know what is ``known``, and ``texts``, which may know more."""
+    out = gate.Release(part)
+    out.adopt(made, *known)
+    shutil.rmtree(made)
+    every = frozenset(known).union(*(text.sources for text in texts.values()))
+    for name, text in texts.items():
+        out.write(name, gate.Value(text.content, every))
+    return out
+
+
+def save(content: Mapping[str, Any], folder: str | os.PathLike[str], meter: Meter) -> None:
+    """Write ``record.json`` (0600), signed by the key beside the odometer."""
+    text = json.dumps(seal.signed(content, meter.key), indent=1, allow_nan=False)
     with files.replacing(Path(folder) / NAME, mode=0o600) as part:
         part.write_text(text + "\n", encoding="utf-8")
 

@@ -144,6 +144,14 @@ def digest(name: str) -> str:
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
 
+def of_a_file(part: str) -> bool:
+    """Whether a part of a policy is read from a file or folder of somebody's own that does not say
+    what taught it: a tagger does, and what is screened was judged before."""
+    kind, _, argument = part.partition(":")
+    known = kind in ("tagger", "tagger_conservative", "screened")
+    return bool(argument) and not known and Path(_argument(argument)).exists()
+
+
 def annotate(corpus: Corpus, policy: Flag) -> Corpus:
     """``corpus`` with the policy's spans, turn by turn, in place of its labels."""
     labels = iter(checked(policy)(units.points(corpus, unit="turn")))

@@ -30,7 +30,7 @@ from tqdm import tqdm
 from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening import flagging, policies, rates
-from crtlib.screening.by_name import digest, plain
+from crtlib.screening.by_name import digest, of_a_file, plain
 from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.screening.teaching import Shift, shift
@@ -228,8 +228,17 @@ def judge(
     unit: str,
 ) -> tuple[rates.Counter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies that are called
-    ``names``, and what a certificate says of these labels; that they judged is noted there."""
+    ``names``, and what a certificate says of these labels; that they judged is noted there.
+
+    Raises ``ValueError`` for a policy out of a file that may have been made from what they say: one
+    that was not sealed when they were drawn."""
     about = labels.about(folder)
+    for part in (part for name in names for part in name.split("+")):
+        if of_a_file(part) and digest(part) not in about.get("sealed", ()):
+            raise ValueError(
+                f"--labels: {plain(part)} may have been made from them; only what is sealed before "
+                "they are read is judged: crtlib label sample --seal"
+            )
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
     counter.add(label_import.points(corpus, folder, part="judge", unit=unit))
     hashes = dict(zip(("pi", "pi_c"), map(digest, names), strict=True))

@@ -85,6 +85,7 @@ def sample(
     teach: int = 0,
     by: str = "user",
     policy: Flags | None = None,
+    sealed: Sequence[str] = (),
     cautious: Flags | None = None,
     kinds: Sequence[str] = KINDS,
     context: int = 2,
@@ -99,8 +100,9 @@ def sample(
     turns that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To
     teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
     prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
-    them. ``forms`` are of ``label_forms.FORMS``. Raises ``ValueError`` for an
-    option outside its range, and where ``out`` may not be written.
+    them. ``sealed`` are hashes of policies as they are before anybody reads. ``forms`` are of
+    ``label_forms.FORMS``. Raises ``ValueError`` for an option outside its range, and where
+    ``out`` may not be written.
     """
     _check(secrets, turns, rate, teach, by, context)
     label_forms.check(kinds, forms)
@@ -126,8 +128,16 @@ def sample(
         **{"seed": seed, "by": by, "kinds": list(kinds), "users": len(whose)},
         "judge": len(judged),
         "teach": len(tasks) - len(judged),
+        "sealed": list(sealed),
     }
-    options = {"by": by, "seed": seed, "kinds": list(kinds), "context": context, "teach": teach}
+    options = {
+        "sealed": list(sealed),
+        "by": by,
+        "seed": seed,
+        "kinds": list(kinds),
+        "context": context,
+        "teach": teach,
+    }
     with outputs.staged(
         out, command="label sample", options=options, inputs={"corpus": digest}, force=force
     ) as part:

@@ -314,3 +314,30 @@ def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
     last = odometer.spent(entries, run="c")
     assert not last.bare and (last.runs, last.unprotected, last.events) == (0, 2, ())
     assert odometer.spent(entries, run="x").struck and not last.struck
+
+
+def test_a_link_to_a_corpus_has_its_odometer(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "talk.jsonl").write_text("")
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(tmp_path / "data" / "talk.jsonl")
+    assert odometer.find(link, CORPUS) == tmp_path / "data" / "talk.jsonl.odometer"
+
+
+def test_a_line_waits_for_the_one_that_is_being_written(tmp_path):
+    """Between what it reads and what it adds nobody else adds anything."""
+    add(tmp_path)
+    with odometer._transaction(tmp_path / odometer.LEDGER):
+        other = sqlite3.connect(tmp_path / odometer.LEDGER, timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("SELECT * FROM lines")
+        other.close()
+
+
+def test_a_line_is_on_disk_before_training_goes_on(tmp_path):
+    """SQLite's own synchronous=EXTRA, which is 3: file and folder are synced at each commit."""
+    with odometer._transaction(tmp_path / odometer.LEDGER) as base:
+        assert base.execute("PRAGMA synchronous").fetchone() == (3,)
+        assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)

@@ -13,15 +13,19 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import traceback
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from papermill import execute_notebook
 from papermill.cli import _resolve_type
+from papermill.engines import papermill_engines
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from papermill.translators import PythonTranslator
@@ -139,6 +143,48 @@ def test_bad_parameters_are_refused_in_one_line(parameters, message):
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
+GLUED = """import sys
+from myst_nb import glue
+
+print("run 1 of 2  50%|#####     | [00:08<00:06]", file=sys.stderr)
+glue("n", "7", display=False)
+"""
+
+
+def test_what_papermill_makes_of_a_chapter_reads_well(tmp_path):
+    """The package's entry point is papermill's engine: numbers stand in the text, bars do not."""
+    entries = tomllib.loads((ROOT / "book" / "pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]
+    module, _, name = entries["papermill.engine"]["crtbook"].partition(":")
+    engine = getattr(importlib.import_module(module), name)
+    assert papermill_engines.get_engine(None) is engine
+    cells = [
+        nbformat.v4.new_code_cell("n = 1", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_markdown_cell("We found {glue:text}`n` {cite:p}`carlini2019secret`."),
+        nbformat.v4.new_code_cell(GLUED),
+        nbformat.v4.new_markdown_cell("And {glue:text}`none`."),
+    ]
+    for folder, text in (("chapter", "book"), ("other", None)):
+        (tmp_path / folder / "notebooks").mkdir(parents=True)
+        path = tmp_path / folder / "notebooks" / "one.ipynb"
+        kernel = {"name": "python3", "language": "python", "display_name": ""}
+        notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+        nbformat.write(notebook, path)
+        if text:
+            (tmp_path / folder / text).symlink_to(ROOT / text)
+        out = tmp_path / f"{folder}.ipynb"
+        execute_notebook(path, out, {"n": 2}, kernel_name="python3", progress_bar=False)
+    made = nbformat.read(tmp_path / "chapter.ipynb", 4).cells
+    assert [c.source for c in made if c.cell_type == "markdown"] == [
+        "We found 7 (Carlini et al., 2019).",
+        "And (not run).",
+    ]
+    assert "injected-parameters" in made[1].metadata.tags and made[3].outputs == []
+    other = nbformat.read(tmp_path / "other.ipynb", 4).cells
+    assert other[2].source == cells[1].source and len(other[3].outputs) == 2
+
+
 # --------------------------------------------------------------------------- parameters cells
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 sys.path.insert(0, str(ROOT / "book"))
@@ -212,7 +258,7 @@ TAKES = {  # by chapter: one dotted name that it has, None where it has none
     "amplification": None,
     "axis": None,
     "canary": "shapes.lstm.hidden",
-    "claims": "shapes.gpt2.layers",
+    "claims": "shapes.lstm.hidden",
     "customersim": None,
     "dp_from_zero": None,
     "engine": "shapes.lstm.batch",

@@ -36,7 +36,8 @@ from crtcourse import attack  # noqa: F401
 from crtlib import __main__ as cli
 from crtlib.checks import ParameterError
 from crtlib.experiments import own, plans  # noqa: F401
-from crtlib.reports import certify, leakage  # noqa: F401
+from crtlib.release import certify  # noqa: F401
+from crtlib.reports import leakage  # noqa: F401
 from crtlib.screening import teach  # noqa: F401
 from crtlib.text import customersim, ingest, jsonl  # noqa: F401
 

@@ -2,7 +2,7 @@
 
 >>> row = {"verdict": "differs", "paper": "crt", "where": "5.4", "words": "a <MASK>", "number": "1",
 ...        "ours": "2", "corpus": "", "model": "", "edition": "exact", "rule": "", "why": "",
-...        "chapter": "canary", "source": "", "id": "x"}
+...        "run": "", "chapter": "canary", "source": "", "id": "x"}
 >>> "a &lt;MASK&gt;" in html(pd.DataFrame([row])), "<MASK>" in html(pd.DataFrame([row]))
 (True, False)
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from crtbook.claims.ledger import PAPERS
+from crtbook.claims.claim import PAPERS
 
 TINT = {"agrees": "#00795a33", "in part": "#b97f0033", "differs": "#d55e0040"}
 STYLE = (
@@ -44,6 +44,8 @@ def _row(row: dict[Hashable, Any]) -> str:
     ]
     if said["why"]:
         lines.append(f"<small>{said['why']}</small>")
+    if said["run"]:
+        lines.append(f"<small>would decide: {said['run']}</small>")
     tint = TINT.get(str(row["verdict"]), "#8a94a030")
     return f'<tr><td style="background:{tint}">{said["verdict"]}</td><td>{"".join(lines)}</td></tr>'
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
+import pandas as pd
+
 from crtlib.options import Answer, opt
 
 
@@ -17,13 +19,14 @@ def claims(
     Example: crtbook claims --paper hush
     """
     from crtbook.claims import ledger, page
+    from crtbook.claims.claim import PAPERS
     from crtlib.checks import check_choice
 
     if paper is not None:
-        check_choice("paper", paper, tuple(ledger.PAPERS))
-    table = ledger.errata() if errata else ledger.ledger()
+        check_choice("paper", paper, tuple(PAPERS))
+    table: pd.DataFrame = ledger.errata() if errata else ledger.ledger()
     if paper is not None:
-        table = table[table.paper == (ledger.PAPERS[paper] if errata else paper)]
+        table = table.loc[table.paper == (PAPERS[paper] if errata else paper)]
     if errata:
         lines = [f"{r.where}: {r.printed}\n  {r.calculation}: {r.so}\n" for r in table.itertuples()]
     else:

@@ -359,18 +359,6 @@ def readable(color: str) -> str:
     return to_hex((r, g, b))
 
 
-def lightened(color: str, ground: str) -> str:
-    """The colour, lightened until it can be read as text on a dark ground.
-
-    >>> contrast("#0072B2", "#14181e") < 4.5 <= contrast(lightened("#0072B2", "#14181e"), "#14181e")
-    True
-    """
-    r, g, b = to_rgb(color)
-    while contrast(to_hex((r, g, b)), ground) < 4.5:
-        r, g, b = (1 - 0.94 * (1 - c) for c in (r, g, b))
-    return to_hex((r, g, b))
-
-
 def shade_chance(
     ax: Axes, low: float, high: float, *, mean: float | None = None, label: str = "chance"
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from crtbook.schema import Counts, Follows, Group, Shares, first_and_last, same
+from crtbook.schema import Counts, Follows, Group, Shares, nothing, same
 from crtbook.sections.base import (
     SIMULATED,
     Corpora,
@@ -162,11 +162,11 @@ class Grid(Runs):
 @section("crt")
 @value
 class Crt(Grid):
-    FOLLOWS: ClassVar[Follows] = {**Grid.FOLLOWS, "ablation_gammas": ("gammas", first_and_last)}
+    FOLLOWS: ClassVar[Follows] = {**Grid.FOLLOWS, "ablation_gammas": ("gammas", nothing)}
 
     gammas: Shares = Field(description="miss rates of the redaction policy")
     ablation_gammas: tuple[Share, ...] = Field(
-        description="of ablations; follow gammas: first, last above 0"
+        description="of ablations; none where gammas alone are given"
     )
     seeds: Count = Field(description="runs of each kind, from seed 0 on")
 

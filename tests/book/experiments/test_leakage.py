@@ -6,13 +6,11 @@ import pytest
 
 from crtbook import grids, settings, spine, tables
 from crtbook.leakage import (
-    METHODS,
     LeakageStudy,
     data,
     ended,
     fit,
     of_figure_5,
-    of_methods,
     of_table_2,
     plain,
     prepared,
@@ -104,8 +102,6 @@ def test_the_recorded_table_is_that_of_the_sweep():
     runs = grids.leakage_chapters(*sections)
     assert {f.name for f in fields(TINY)} < set(recorded) and set(recorded.study) == {"leakage"}
     assert {*of_table_2(recorded).run} | {*of_figure_5(recorded).run} < {*recorded.run}
-    compared, called = of_methods(recorded)
-    assert set(compared.run) == set(called) and set(called.values()) == set(METHODS)
     for corpus in ("customersim", "schema_guided"):
         drawn = of_figure_5(recorded[recorded.corpus == corpus])
         assert drawn.run.nunique() == sections[1].seeds and set(drawn.model) == {"lstm"}

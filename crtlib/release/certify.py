@@ -1,8 +1,6 @@
-"""From the record of a training to its certificate: composed with what was spent before, sealed,
-written as a page and as JSON, and verified again.
+"""From a release to its certificate: the fold over the sources of its files, composed with what was
+spent before, sealed, written as a page and as JSON, and verified again.
 
->>> reasons({"kind": "none"}, None, 1.0, 1.0)
-[]
 >>> up(0.44012), up(float("inf")), up(0.0)
 (0.441, 'inf', 0.0)
 """
@@ -16,21 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crtlib import files, outputs
 from crtlib.accounting import confidentiality, ledger, odometer, statements, tradeoff
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import at_most, clopper_pearson_upper, upwards
+from crtlib.release import gate, seal
+from crtlib.release.gate import Fold
 from crtlib.reports import certificate
-from crtlib.reports.sentences import upwards
 
 RECORD = "record.json"
-RECORD_SCHEMA = "crtlib/run/1"
 PLAN = "secret_protection"
 COPIES = (5, 20)
 PRIORS = (1e-6, 1e-3)
@@ -44,6 +44,7 @@ NOT_PROMISED = (
     "protection from who has the text, the records of this training or its other models",
     "anything across other versions of this text",
     "safety from attacks on floating-point noise",
+    "that who signed told the truth: the signature shows edits by others",
 )
 
 PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
@@ -55,47 +56,100 @@ def up(value: float) -> float | str:
 
 
 # --------------------------------------------------------------------------- what is read
+class Record(BaseModel):
+    """``record.json``, as far as a certificate reads it; what stands deeper the signature holds."""
+
+    model_config = ConfigDict(strict=True)
+    schema_: Literal["crtlib/run/2"]
+    key: str
+    software: dict[str, str]
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    unit: Literal["turn", "dialogue", "user"]
+    method: dict[str, str]
+    protects_all: bool
+    accountant: str
+    delta: float
+    randomness: Literal["operating_system", "seed"]
+    phases: list[dict[str, Any]]
+    rates: dict[str, dict[str, Any]]
+    labels: dict[str, Any] | None
+    policies: dict[str, dict[str, Any]]
+    oracle_on_real_text: bool
+    treated_as_public: list[str]
+    searched: dict[str, Any]
+    canaries: dict[str, Any]
+    odometer: dict[str, str]
+
+
 @dataclass(frozen=True)
 class Trained:
-    """The folder of a training, its record, and what was spent before it on the same text.
-
-    ``spent`` is None, and ``problem`` says why, where the odometer cannot be read.
-    """
+    """The folder of a training, its record, the promise of its files alone, and what was spent
+    before it on the same text. ``problems``: what voids it. ``spent`` is None where the odometer
+    cannot be read; ``key`` is that beside it."""
 
     folder: Path
     record: Mapping[str, Any]
+    own: Fold
     spent: odometer.Spent | None
-    problem: str = ""
+    problems: tuple[str, ...] = ()
+    key: Ed25519PrivateKey | None = None
 
 
 def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = None) -> Trained:
-    """The training in the folder ``run`` (or in ``run.work``, beside it); its odometer is in
-    ``place``, or where the record says. Raises ``ValueError`` where there is no record."""
+    """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
+    is in ``place``, or where the record says. Raises ``ValueError`` where there is no record, or it
+    was changed after it was signed."""
     folder = Path(run)
     choices = [folder / RECORD, folder.with_name(folder.name + ".work") / RECORD]
     path = next((p for p in choices if p.is_file()), None)
     if path is None:
         raise ValueError(f"{folder}: holds no {RECORD}; it was not made by 'crtlib train'")
+    record = seal.read(path)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        known = record["schema"] == RECORD_SCHEMA and len(bytes.fromhex(record["key"])) == 32
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise ValueError(f"{path}: is damaged, or of another version of crtlib")
-    ours = record["odometer"]
+        Record.model_validate({("schema_" if n == "schema" else n): v for n, v in record.items()})
+        bytes.fromhex(record["key"])
+    except (ValidationError, ValueError):
+        raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
+    ours, public = record["odometer"], str(record["public_key"])
+    own, problems = Fold("none"), []
+    try:
+        released = gate.read(folder)
+        own = gate.fold(released.sources, released.altered)
+        if own.screening == outputs.keyed(ours["screening"], bytes.fromhex(record["key"])):
+            own = replace(own, screening=ours["screening"])  # as the odometer calls it
+        if (released.run, released.key) != (ours["run"], public):
+            problems.append("The files are of another run than the record.")
+    except ValueError as error:
+        problems.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
     home = Path(place) if place is not None else Path(ours["folder"])
     corpus, registry = record["corpus"]["sha256"], odometer.Registry(odometer.home())
+    spent = key = None
     try:
         entries = odometer.read(home)
         odometer.check_corpus(home, entries, corpus)
+        if ours["entry"] not in {e.entry for e in entries}:
+            raise ValueError("odometer: the entries of this run are missing")
         spent = odometer.history(home, corpus, registry, ours["run"]).spent(ours["run"])
+        problems += _line([e for e in entries if e.run == ours["run"]][-1], own, record)
+        key = seal.key_in(home) if (home / seal.KEY).is_file() else None
+        if key is None or key.public_key().public_bytes_raw().hex() != public:
+            problems.append("The record is not signed by the key beside the odometer.")
     except (ValueError, OSError) as error:
         text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
-        return Trained(folder, record, None, text.replace(f"{home} ", ""))
-    if ours["entry"] not in {e.entry for e in entries}:
-        return Trained(folder, record, None, "odometer: the entries of this run are missing")
-    return Trained(folder, record, spent)
+        problems.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
+    return Trained(folder, record, own, spent, tuple(problems), key)
+
+
+def _line(line: odometer.Entry, own: Fold, record: Mapping[str, Any]) -> list[str]:
+    """Where the line in the odometer says something else than the files and the record do."""
+    same: list[tuple[str, Any, Any]] = [("model", line.model, record["model"]["sha256"])]
+    if own.events and line.events is not None:
+        same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
+                 ("relation", line.relation, own.relation),
+                 ("trace rate", line.gamma, own.gamma)]  # fmt: skip
+        same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
+    return [f"The odometer has other {name} of this run." for name, a, b in same if a != b]
 
 
 # --------------------------------------------------------------------------- the promise
@@ -144,67 +198,57 @@ class Promise:
         return statements.right_guess(gained)
 
 
-def promise(record: Mapping[str, Any], spent: odometer.Spent | None) -> Promise:
-    """What this run and those of ``spent`` promise together."""
+def promise(
+    own: Fold,
+    spent: odometer.Spent | None,
+    *,
+    delta: float,
+    accountant: str = "pld",
+    trials: int = 1,
+) -> Promise:
+    """What this run and those of ``spent`` promise together. Each of the ``trials`` among which it
+    was chosen is charged as it is, as for a search of a fixed size
+    (:func:`crtlib.accounting.searches.fixed`)."""
     before = spent or odometer.Spent(())
-    own = tuple(SampledGaussian(**event) for event in record["events"])
-    rates = record["rates"]
-    gamma, delta2 = before.rates(
-        record["odometer"]["screening"], rates["trace"]["upper"], rates["public"]["upper"]
-    )
-    groups = (1,) * len(own) + before.groups(record["unit"], record["holds"])
+    events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
+    gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2)
+    groups = (1,) * len(events) + before.groups(own.unit, own.holds)
     return Promise(
-        events=own + before.events,
+        events=events + before.events,
         groups=groups,
         gamma=gamma,
         delta2=delta2,
-        relation=record["relation"],
-        accountant=record["accountant"] if max(groups, default=1) == 1 else "pld",
-        delta=record["delta"],
+        relation=own.relation,
+        accountant=accountant if max(groups, default=1) == 1 else "pld",
+        delta=delta,
     )
 
 
-def kind_of(record: Mapping[str, Any], spent: odometer.Spent | None = None) -> str:
-    """The kind of guarantee. Where no label tells what was passed over it is that of a data point.
-    Where an earlier run may have learned some points without noise, no promise is left for each
-    point, and that of a secret drawn at random is what both have."""
-    kind = str(record["kind"])
-    if kind == "bayesian_confidentiality" and record["rates"]["trace"]["how"] == "unknown":
-        kind = "dp"
-    bare = any(e.delta2 > 0 for e in spent.private) if spent else False
-    return "bayesian_confidentiality" if kind == "dp" and bare else kind
-
-
-def reasons(
-    record: Mapping[str, Any], trained: Trained | None, epsilon: float, delta: float
-) -> list[str]:
+def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:
     """Why the certificate is void, a sentence each; none for a method without noise."""
-    if record["kind"] == "none":
+    record, fold, spent = trained.record, trained.own, trained.spent
+    if fold.kind == "none" and not trained.problems:
         return []
-    assert trained is not None
     known = record["rates"]["public"]["how"] != "unknown"
-    plan = record["plan"] if record["kind"] == PLAN else None
+    plan = fold.plan
     checks = [
-        (trained.spent is None, f"What was spent before is not known ({trained.problem})."),
-        (trained.spent is not None and trained.spent.struck,
+        (spent is not None and spent.struck,
          "Its run was struck from the odometer, as of a model that nobody ever saw."),
-        (trained.spent is not None and trained.spent.bare,
+        (spent is not None and spent.bare,
          "It started from a model that had learned this text without protection."),
-        (record["randomness"] == "seed",
-         "The noise follows from a known seed, so who knows it can take the noise away."),
         (not record["protects_all"],
          "What the policy passes over is learned without noise, so nothing bounds it."),
         (record["oracle_on_real_text"],
          "A policy read the labels themselves, which the rest of the text does not have."),
         (not known, "Nothing is known of the secrets that were learned without noise: label some."),
-        (plan is not None and not plan["kept"], "Some secrets are above what the plan promised."),
-        (plan is not None and trained.spent is not None and trained.spent.runs > 0,
+        (plan is not None and not plan.keeps, "Some secrets are above what the plan promised."),
+        (plan is not None and spent is not None and spent.runs > 0,
          "What earlier models on this text spent was counted for messages, not for each secret."),
         (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
-        (plan is None and known and delta >= 1,
+        (plan is None and known and own.delta + own.delta2 >= 1,
          "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),
     ]  # fmt: skip
-    return [text for applies, text in checks if applies]
+    return [*trained.problems, *fold.void, *(text for applies, text in checks if applies)]
 
 
 def parts(
@@ -215,21 +259,24 @@ def parts(
     evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The parts of a certificate (:func:`crtlib.reports.certificate.certificate` seals them)."""
-    record, spent = trained.record, trained.spent or odometer.Spent(())
-    kind, own = kind_of(record, spent), promise(record, spent)
+    record, fold, spent = trained.record, trained.own, trained.spent or odometer.Spent(())
+    terms = {"delta": record["delta"], "accountant": record["accountant"],
+             "trials": record["searched"]["trials"]}  # fmt: skip
+    own, alone = promise(fold, spent, **terms), promise(fold, None, **terms)
+    bounded = fold.kind not in ("none", PLAN)
+    kind = gate.kind_of(own.gamma, own.delta2) if bounded else fold.kind
     missed = secret = (math.inf, 1.0)
-    if kind not in ("none", PLAN):
+    if bounded:
         missed = own.missed()
         secret = own.secret() if kind == "bayesian_confidentiality" else missed
-    why = reasons(record, trained, missed[0], missed[1] + own.delta2)
-    verdict = "none" if kind == "none" else "void" if why else "holds"
-    labels = record["labels"] if kind == record["kind"] == "bayesian_confidentiality" else None
-    ours = record["odometer"]["screening"]
-    found = all(e.screening == ours for e in spent.private)  # another may have passed it over
+    why = reasons(trained, own, missed[0])
+    verdict = "void" if why else "none" if fold.kind == "none" else "holds"
+    labels = record["labels"] if kind == "bayesian_confidentiality" else None
     known = list(record["treated_as_public"])
     key = bytes.fromhex(record["key"])
     if max(own.groups, default=1) > 1:
         known.append(f"how many messages one {record['unit']} holds")
+    holds = verdict == "holds"
     return {
         "software": record["software"],
         "verdict": verdict,
@@ -238,9 +285,9 @@ def parts(
         "corpus": outputs.keyed(record["corpus"], key),
         "unit": record["unit"],
         "method": record["method"],
-        "guarantee": _guarantee(own, kind, secret, missed, record.get("plan")),
-        "right_guess": _right_guesses(own, kind, copies, found) if verdict == "holds" else [],
-        "value_guess": _value_guesses(own, record.get("plan")) if verdict == "holds" else [],
+        "guarantee": _guarantee(own, kind, secret, missed, fold.plan),
+        "right_guess": _right_guesses(own, kind, copies) if holds else [],
+        "value_guess": _value_guesses(own, fold.plan) if holds else [],
         "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
                       "floating_point": FLOATING_POINT,
                       **{n: record[n] for n in ("processes",) if n in record}},
@@ -248,9 +295,13 @@ def parts(
         "labels": outputs.keyed(labels, key),
         "policies": outputs.keyed(record["policies"], key),
         "treated_as_public": known,
-        "searched": record["searched"],
+        "declared": [{"of": d.of, "value": d.value, "bits": float(upwards(d.bits))}
+                     for d in fold.declared],
+        "assumed": [f"{b.name} had not read this text" for b in fold.bases
+                    if b.lineage == "outside"],
+        "searched": {"trials": terms["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
-        "spent_before": _before(record, spent, own),
+        "spent_before": _before(fold, alone, spent, own),
         "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
@@ -263,24 +314,28 @@ def _pair(pair: Pair) -> dict[str, Any]:
     return {"epsilon": up(pair[0]), "delta": min(1.0, float(upwards(pair[1])))}
 
 
-def _guarantee(own: Promise, kind: str, secret: Pair, missed: Pair, plan: Any) -> dict[str, Any]:
+def _guarantee(
+    own: Promise, kind: str, secret: Pair, missed: Pair, plan: gate.Planned | None
+) -> dict[str, Any]:
     read = None if kind in ("none", PLAN) else own.curve.answer(own.delta)
     return {
         "kind": kind,
         "secret": _pair(secret),
         "missed": _pair(missed),
         "relation": own.relation,
-        "accountant": own.accountant if read is None else read.accountant,
+        "accountant": "KL divergence"
+        if plan
+        else own.accountant
+        if read is None
+        else read.accountant,
         "proved": True,  # the antipodal pair is the worst one: a theorem
         "error_charged": 0.0 if read is None else float(upwards(own.curve.charged(own.delta))),
         "conjectured": None,
-        "plan": plan and plan["sha256"],
+        "plan": plan and plan.plan,
     }
 
 
-def _right_guesses(
-    own: Promise, kind: str, copies: Sequence[int], found: bool
-) -> list[dict[str, Any]]:
+def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[dict[str, Any]]:
     if kind == PLAN:
         return []
     bayes = kind == "bayesian_confidentiality"
@@ -288,7 +343,6 @@ def _right_guesses(
     rows = [("missed", 1, own.right(1, 1.0, 0.0))]
     if bayes:
         rows.insert(0, ("random", 1, own.right(1, gamma, delta2)))
-        rows += [("found", 1, 0.5)] if found else []
     if delta2 > 0:
         rows.append(("public", 1, 1.0))
     rows += [("user", k, own.right(k, gamma, delta2)) for k in copies]
@@ -298,23 +352,22 @@ def _right_guesses(
     ]
 
 
-def _value_guesses(own: Promise, plan: Any = None) -> list[dict[str, Any]]:
+def _value_guesses(own: Promise, plan: gate.Planned | None = None) -> list[dict[str, Any]]:
     """For replacement too: one value in place of another. A plan says it itself."""
     if plan:
-        guesses = plan["guesses"]
+        guesses = list(plan.guesses)
     else:
         epsilon, delta = replace(own, relation="replace").missed()
         guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
     return [{"prior": p, "at_most": min(1.0, float(upwards(q)))} for p, q in guesses]
 
 
-def _before(record: Mapping[str, Any], spent: odometer.Spent, own: Promise) -> dict[str, Any]:
+def _before(fold: Fold, single: Promise, spent: odometer.Spent, own: Promise) -> dict[str, Any]:
     """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
     their screenings together."""
     alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
-    if kind_of(record) not in ("none", PLAN):
-        single = promise(record, None)
-        bayes = kind_of(record) == "bayesian_confidentiality"
+    if fold.kind not in ("none", PLAN):
+        bayes = fold.kind == "bayesian_confidentiality"
         alone = _pair(single.secret() if bayes else single.missed())
     return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
             "gamma": own.gamma, "delta2": own.delta2,
@@ -401,11 +454,20 @@ def write(
     content = parts(trained, name=name, copies=copies, evidence=evidence(audit, report))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
+    value = seal.signed(value, trained.key) if trained.key else value
     jsonschema.validate(value, certificate.schema())
     numbers = None
     kind = value["guarantee"]["kind"]
     if value["verdict"] == "holds" and audience != "officer" and kind != PLAN:
-        numbers = profile(promise(trained.record, trained.spent), kind)
+        record = trained.record
+        own = promise(
+            trained.own,
+            trained.spent,
+            delta=record["delta"],
+            accountant=record["accountant"],
+            trials=record["searched"]["trials"],
+        )
+        numbers = profile(own, kind)  # fmt: skip
     command = f"crtlib certify {Path(run).name} --out {page.name}"
     html = certificate.pages(value, audience, profile=numbers, command=command)
     texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
@@ -414,6 +476,9 @@ def write(
     for path, text in texts.items():
         with files.replacing(path, mode=mode) as part:
             part.write_text(text, encoding="utf-8")
+    inside = Path(run).resolve() in page.resolve().parents
+    if inside and trained.key and (Path(run) / gate.NAME).is_file():
+        gate.extend(Path(run), [p.resolve() for p in texts], trained.key)
     return value
 
 
@@ -424,11 +489,11 @@ def summary(value: Mapping[str, Any]) -> str:
     g, before = value["guarantee"], value["spent_before"]["runs"]
     if g["kind"] == PLAN:
         worst = max(row["at_most"] for row in value["value_guess"])
-        return f"holds; a protected value is guessed with a chance of at most {worst:.3g}"
+        return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
     earlier = f"; with {before} earlier" if before else ""
+    pairs = [f"({x['epsilon']}, {at_most(x['delta'], 3)})" for x in (g["secret"], g["missed"])]
     return (
-        f"holds; a secret at random ({g['secret']['epsilon']}, {g['secret']['delta']:.3g}), one "
-        f"passed over ({g['missed']['epsilon']}, {g['missed']['delta']:.3g}){earlier}; "
+        f"holds; a secret at random {pairs[0]}, one passed over {pairs[1]}{earlier}; "
         f"id {value['id'][:12]}"
     )
 
@@ -462,6 +527,11 @@ def _difference(
     if certificate.identity(value) != value["id"]:
         return "id: is not that of this content; it was changed"
     trained = read(run, place=place)
+    try:
+        if trained.key:
+            seal.check(value, "signature", trained.key.public_key().public_bytes_raw().hex())
+    except ValueError as error:
+        return str(error)
     for name, rate in value["rates"].items():
         if name != "by_kind" and _bound(rate, value["labels"]) != rate["upper"]:
             return f"rates.{name}.upper: does not follow from its counts"

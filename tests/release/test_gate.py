@@ -1,0 +1,228 @@
+"""The gate by itself: what may leave, what follows from it, and who notices a change."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from crtlib.accounting import ledger, odometer
+from crtlib.accounting.events import SampledGaussian
+from crtlib.release import certify, gate, seal, verify
+from crtlib.reports import certificate
+
+STEP = SampledGaussian(0.01, 1.0, 500)
+S, T = gate.Screening("5" * 64, 0.05, 0.002), gate.Screening("6" * 64, 0.03, 0.001)
+RUN = gate.Noised("a", "turn", "replace", (STEP,), S)
+RAW_RUN = gate.Noised("a", "turn", "replace", (STEP,), None)
+KEY = seal.Ed25519PrivateKey.generate()
+
+
+def released(folder, *sources, key=KEY, texts=("README.md",)):
+    folder.mkdir()
+    out = gate.Release(folder)
+    (folder / "crtlib.json").write_text("{}")
+    for name in texts:
+        out.write(name, gate.Value.text(name, *sources))
+    out.close(key, "a")
+    return folder
+
+
+def test_what_a_file_may_know_decides_what_is_promised():
+    kind = "bayesian_confidentiality"
+    alone = gate.fold([RAW_RUN, gate.Constant("bytes")])
+    assert (alone.kind, alone.gamma, alone.delta2, alone.events) == ("dp", 1.0, 0.0, (STEP,))
+    screened = gate.fold([RAW_RUN, gate.Screened("vocabulary", S)])
+    assert (screened.kind, screened.delta2) == (kind, S.public)  # not "any one message"
+    assert gate.fold([RAW_RUN, gate.Redacted("templates", S)]).delta2 == S.trace
+    crt = gate.fold([RUN, gate.Screened("public steps", S), gate.Screened("vocabulary", S)])
+    assert (crt.kind, crt.gamma, crt.delta2) == (kind, S.trace, S.public)  # one screening, once
+    two = gate.fold([RUN, gate.Screened("public steps", S), gate.Screened("vocabulary", T)])
+    assert two.delta2 == pytest.approx(S.public + T.public)
+    assert gate.fold([gate.Raw("weights")]).kind == "none"
+    assert gate.fold([RUN, gate.Raw("The card was learned from raw text")]).void
+    assert gate.fold([RUN, RUN]).events == (STEP,)  # in two files, and run once
+
+
+@pytest.mark.parametrize("sources, says", [
+    ([RUN, RAW_RUN], "declared in two ways"),
+    ([RAW_RUN, RUN], "declared in two ways"),
+    ([RUN, gate.Screened("vocabulary", replace(S, public=0.0))], "screening is declared"),
+    ([RUN, replace(RUN, run="b", unit="user")], "different promises"),
+    ([RUN, gate.Planned("p", "0" * 64, "reference", (), True)], "different promises"),
+    ([RUN, gate.Base("m0", "unknown")], "Nobody knows what m0"),
+])  # fmt: skip
+def test_what_contradicts_itself_is_void(sources, says):
+    assert says in " ".join(gate.fold(sources).void)
+
+
+def test_bases_from_outside_are_assumed_and_known_ones_are_not():
+    assert not gate.fold([RUN, gate.Base("m0", "known"), gate.Base("x", "outside")]).void
+
+
+def test_nothing_leaves_that_does_not_say_what_it_knows(tmp_path):
+    out = gate.Release(tmp_path)
+    with pytest.raises(ValueError, match="does not say what it may know"):
+        out.write("a.txt", gate.Value(b"", frozenset()))
+    for name in ("../a.txt", "/a.txt", ".a", "a b.txt", "müller.txt", "a/../b", ""):
+        with pytest.raises(ValueError, match="no name of a file that may leave"):
+            out.write(name, gate.Value.text("", RUN))
+    (tmp_path / "notes.txt").write_text("Ada Lovelace")
+    (tmp_path / "crtlib.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"notes\.txt: did not come through the gate"):
+        out.close(KEY, "a")
+    assert not (tmp_path / gate.NAME).exists()
+
+
+def test_a_text_knows_what_all_its_parts_know():
+    whole = gate.Value.text("x", gate.Value.text("", RUN), gate.Base("m", "known"))
+    assert whole.sources == {RUN, gate.Base("m", "known")}
+
+
+def test_a_release_is_read_as_it_was_written(tmp_path):
+    folder = released(tmp_path / "m", RUN, gate.Screened("vocabulary", S))
+    known = gate.read(folder)
+    assert set(known.sources) == {RUN, gate.Screened("vocabulary", S)} and known.altered == ()
+    assert known.key == KEY.public_key().public_bytes_raw().hex() and known.run == "a"
+    (folder / "README.md").write_text("other  .m")
+    (folder / "b").mkdir()
+    (folder / "b" / "c").write_text("")
+    assert gate.read(folder).altered == ("README.md", "b/c")
+
+
+def test_a_change_of_the_marker_is_a_change(tmp_path):
+    folder = released(tmp_path / "m", RUN)
+    (folder / "crtlib.json").write_text("[]")
+    assert gate.read(folder).altered == ("crtlib.json",)
+
+
+def test_a_declared_value_is_one_of_a_finite_set():
+    d = gate.declare("perplexity", 12.3, (8, 16))
+    assert (d.value, d.bits) == ("8 to 16", pytest.approx(1.585, abs=1e-3))
+    assert gate.declare("perplexity", 16.0, (8, 16)).value == "16 or more"
+    with pytest.raises(ValueError, match="must be one of"):
+        gate.Declared("perplexity", "12.345", ("8 to 16", "16 or more"))
+
+
+def test_a_signature_is_of_this_content_by_this_key():
+    value = seal.signed({"a": 1}, KEY)
+    assert seal.check(value, "x") == value
+    for other in ({"a": 2}, {"b": 1}, {"signature": "00" * 64}, {"public_key": "00" * 32}):
+        with pytest.raises(ValueError, match="changed after it was signed"):
+            seal.check(value | other, "x")
+    stranger = seal.signed({"a": 1}, seal.Ed25519PrivateKey.generate())
+    with pytest.raises(ValueError, match="signed with another key"):
+        seal.check(stranger, "x", value["public_key"])
+
+
+def test_the_key_is_private_and_stays(tmp_path):
+    first = seal.key_in(tmp_path)
+    assert seal.key_in(tmp_path).private_bytes_raw() == first.private_bytes_raw()
+    assert (tmp_path / seal.KEY).stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == [seal.KEY]
+
+
+# --------------------------------------------------------------------------- who receives it
+def certified(folder, key=KEY, **changes):
+    """A certificate of a release, of what its sources alone promise, signed."""
+    own = gate.fold(gate.read(folder).sources)
+    promise = certify.promise(own, None, delta=1e-5)
+    bayes = own.kind == "bayesian_confidentiality"
+    missed = (float("inf"), 1.0) if own.plan else promise.missed()
+    secret = promise.secret() if bayes else missed
+    value = {
+        "verdict": "holds", "unit": own.unit,
+        "guarantee": certify._guarantee(promise, own.kind, secret, missed, own.plan),
+        "value_guess": certify._value_guesses(promise, own.plan),
+        "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
+    }  # fmt: skip
+    value = json.loads(json.dumps(value))
+    for path, new in changes.items():
+        part, _, last = path.rpartition("__")
+        place = value
+        for name in part.split("__") if part else ():
+            place = place[name]
+        place[last] = new
+    sealed = certificate.certificate(value, issued="2026-01-01T00:00:00Z")
+    return seal.signed(sealed, key)
+
+
+HEARD = gate.declare("perplexity", 12.3, (8, 16))
+PLANNED = gate.Planned("a", "0" * 64, "reference", ((0.001, 0.09),), True)
+
+
+@pytest.mark.parametrize("sources", [
+    (RUN, gate.Screened("public steps", S)), (RAW_RUN,), (RAW_RUN, HEARD), (PLANNED,),
+])  # fmt: skip
+def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
+    folder = released(tmp_path / "m", *sources)
+    value = certified(folder)
+    public = value["public_key"]
+    assert verify.difference(folder, value, public) is None
+    assert "another key" in verify.difference(folder, value, "ab" * 32)
+    (folder / "README.md").unlink()
+    assert verify.difference(folder, value) == "README.md: is not what was released"
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"guarantee__missed__epsilon": 0.5}, "smaller than the noise allows"),
+    ({"guarantee__secret__epsilon": 0.001}, "can be"),
+    ({"guarantee__secret__delta": 1e-5}, "leaves out what was learned without noise"),
+    ({"guarantee__kind": "dp"}, "another kind"),
+    ({"guarantee__relation": "add_or_remove"}, "another kind"),
+    ({"unit": "user"}, "another unit"),
+    ({"declared": []}, "declared public"),
+    ({"verdict": "void"}, "no promise"),
+])  # fmt: skip
+def test_a_certificate_that_promises_more_than_its_files_keep_is_refused(tmp_path, changes, says):
+    folder = released(tmp_path / "m", RUN, gate.Screened("public steps", S), HEARD)
+    assert verify.difference(folder, certified(folder)) is None
+    assert says in (verify.difference(folder, certified(folder, **changes)) or "")
+
+
+def test_a_plan_that_promises_more_than_it_keeps_is_refused(tmp_path):
+    folder = released(tmp_path / "m", PLANNED)
+    less = [{"prior": 0.001, "at_most": 0.01}]
+    assert "more often" in verify.difference(folder, certified(folder, value_guess=less))
+    assert "leaves promises" in verify.difference(folder, certified(folder, value_guess=[]))
+
+
+def test_a_certificate_of_another_key_or_of_void_files_is_refused(tmp_path):
+    folder = released(tmp_path / "m", RUN, gate.Screened("public steps", S))
+    other = certified(folder, key=seal.Ed25519PrivateKey.generate())
+    assert "another key than the certificate" in (verify.difference(folder, other) or "")
+    void = released(tmp_path / "n", RUN, gate.Raw("The card was learned from raw text"))
+    assert "raw text" in verify.difference(void, certified(void))
+
+
+def test_it_compares_with_the_line_of_the_odometer():
+    line = odometer.Entry(
+        entry="e", previous=None, time="", corpus="c", run="a", state="finished", unit="turn",
+        method="crt", relation="replace", events=(STEP,), screening="5", gamma=S.trace,
+        delta2=S.public, holds={}, model="m",
+    )  # fmt: skip
+    own = gate.fold([RUN, gate.Screened("public steps", S)])
+    record = {"model": {"sha256": "m"}}
+    assert certify._line(line, own, record) == []
+    for change, name in (
+        ({"events": (STEP, STEP)}, "events"), ({"unit": "user"}, "unit"), ({"model": "x"}, "model"),
+        ({"relation": "add_or_remove"}, "relation"), ({"gamma": 0.01}, "trace rate"),
+        ({"delta2": 0.0}, "public rate"),
+    ):  # fmt: skip
+        said = certify._line(replace(line, **change), own, record)
+        assert said == [f"The odometer has other {name} of this run."]
+
+
+def test_earlier_runs_compose_by_their_groups_and_rates():
+    earlier = odometer.Entry(
+        entry="e", previous=None, time="", corpus="c", run="b", state="finished", unit="turn",
+        method="crt", relation="replace", events=(STEP,), screening=T.id, gamma=T.trace,
+        delta2=T.public, holds={}, about={"user": {"turn": 3}},
+    )  # fmt: skip
+    own = gate.fold([replace(RUN, unit="user"), gate.Screened("public steps", S)])
+    both = certify.promise(own, odometer.Spent((earlier,)), delta=1e-5)
+    assert both.groups == (1, 3) and both.events == (STEP, STEP)
+    assert both.gamma == pytest.approx(S.trace + T.trace)
+    assert both.delta2 == pytest.approx(S.public + T.public)
+    exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3))
+    assert both.missed()[0] == pytest.approx(exact, rel=1e-6)
