@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from crtlib.commands import On, Workers
-
 
 def ingest(
     sources: Annotated[
@@ -49,8 +47,6 @@ def ingest(
     split: Annotated[str, typer.Option(help="Name of the split.")] = "train",
     shard: Annotated[int, typer.Option(help="Size of a shard in MiB.")] = 128,
     yes: Annotated[bool, typer.Option("--yes", help="Take the guessed columns.")] = False,
-    workers: Workers = 1,
-    executor: On = "processes:",
     force: Annotated[bool, typer.Option("--force", help="Replace a corpus that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -61,36 +57,33 @@ def ingest(
 
     Example: crtlib ingest mails.csv --user customer --text body --skip-bad --out corpus
     """
-    from crtlib.experiments import executors
     from crtlib.text import ingest as library
-    from crtlib.text.columns import Columns
+    from crtlib.text.messages import Columns
 
     def ask(shown: str) -> bool:
         print(shown, file=sys.stderr)
         return typer.confirm("Are these the columns?", default=True, err=True)
 
-    with executors.pool(executor, workers) as pool:
-        summary = library.ingest(
-            sources,
-            out,
-            format=format,
-            columns=Columns(user, thread, speaker, text, time),
-            no_users=no_users,
-            speaker_map=_pairs(speaker_map),
-            encoding=encoding,
-            keep=keep,
-            quotes=quotes,
-            skip_bad=skip_bad,
-            max_bad=max_bad,
-            limit=limit,
-            split=split,
-            shard=shard,
-            yes=yes,
-            ask=ask if sys.stdin.isatty() and not as_json else None,
-            force=force,
-            executor=pool,
-            progress=sys.stderr.isatty(),
-        )
+    summary = library.ingest(
+        sources,
+        out,
+        format=format,
+        columns=Columns(user, thread, speaker, text, time),
+        no_users=no_users,
+        speaker_map=_pairs(speaker_map),
+        encoding=encoding,
+        keep=keep,
+        quotes=quotes,
+        skip_bad=skip_bad,
+        max_bad=max_bad,
+        limit=limit,
+        split=split,
+        shard=shard,
+        yes=yes,
+        ask=ask if sys.stdin.isatty() and not as_json else None,
+        force=force,
+        progress=sys.stderr.isatty(),
+    )
     print(json.dumps(summary.json()) if as_json else library.table(summary))
 
 
