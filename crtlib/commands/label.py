@@ -41,7 +41,7 @@ def sample(
         list[str] | None,
         typer.Option(
             "--for",
-            help="page, labelstudio, doccano, prodigy, spacy, csv or xlsx; repeatable. [page]",
+            help="page, jsonl or labelstudio; repeatable. [page]",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Default: from the operating system.")] = None,
@@ -83,9 +83,6 @@ def take(
     corpus: Annotated[Path, typer.Argument(help="The corpus that the turns were drawn from.")],
     file: Annotated[Path, typer.Argument(help="What the page or the tool exported.")],
     labels: Annotated[Path, typer.Option(help="Folder of crtlib label sample.")],
-    format: Annotated[
-        str, typer.Option(help="page, labelstudio, doccano, prodigy, spacy, csv or xlsx.")
-    ] = "auto",
     annotator: Annotated[str, typer.Option(help="Who read them: a short name.")] = "a",
     second: Annotated[
         Path | None, typer.Option(help="A second reader's file; prints the agreement.")
@@ -106,7 +103,6 @@ def take(
         corpus,
         file,
         labels,
-        form=format,
         annotator=annotator,
         second=second,
         trim=trim,

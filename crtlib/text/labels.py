@@ -4,7 +4,7 @@
 >>> from crtlib.text import corpora, jsonl
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(corpora.load("customersim", limit=60), home / "c.jsonl")
->>> summary = sample(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["csv"])
+>>> summary = sample(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["jsonl"])
 >>> summary.judge, summary.teach, len(tasks(home / "labels"))
 (20, 5, 25)
 """
