@@ -2,12 +2,15 @@
 #   make book     make test
 PYTHON  ?= python3
 PROFILE ?= quick
+LIVE    ?= canary,leakage_report
 JOBS    ?= 2
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install book published publish lab page slides pdf teaching test faults mutants lint house release clean kills fuzz modes
+# Without bytecode on disk, each of some hundred processes compiles the library and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house release clean kills fuzz modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -20,48 +23,77 @@ help: ## show this list
 
 install: .venv/.installed ## set up .venv with the pinned packages (once; the others do it by themselves)
 
-.venv/.installed: constraints.txt pyproject.toml
+# Three steps, each when it is needed: what renders the recorded book (no PyTorch), what runs its
+# chapters, what tests and checks the library.
+.venv/.renderer: constraints.txt pyproject.toml book/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: $(PYTHON) must be Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  echo "make: $(PYTHON) cannot make a virtual environment (Debian, Ubuntu: install python3-venv)" >&2; exit 1; }
-	@echo "installing the pinned packages into .venv (once, some minutes)"
-	@$(PIP) torch==2.13.0
-	@$(PIP) -e '.[book,test,dev]'
+	@echo "installing what renders the book into .venv (once)"
+	@$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["renderer"])')
 	@touch $@
 
-book: .venv/.installed ## run the notebooks here and build your edition: _build/PROFILE/html/index.html
-	@$(BIN)/python book/build.py --profile $(PROFILE)
+# PyTorch without CUDA where no GPU is found: its other build takes gigabytes more.
+CPU_INDEX := $(shell command -v nvidia-smi >/dev/null 2>&1 || test "$$(uname)" != Linux || echo --extra-index-url https://download.pytorch.org/whl/cpu)
 
-published: .venv/.installed ## build the published edition from the recorded runs: _build/html/index.html
-	@$(BIN)/jupyter-book build --quiet -W --keep-going book/
-	@echo "$(CURDIR)/_build/html/index.html"
+.venv/.book: .venv/.renderer
+	@echo "installing PyTorch and what runs the chapters into .venv (once, a minute or two)"
+	@$(PIP) -q --retries 1 --no-deps $(CPU_INDEX) torch==2.13.0
+	@$(PIP) -e '.[book]' -e book
+	@touch $@
 
-publish: .venv/.installed ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
+.venv/.installed: .venv/.book
+	@echo "installing what tests and checks the library into .venv (once)"
+	@$(PIP) -e '.[book,test,dev]' -e book
+	@touch $@
+
+book: .venv/.renderer ## the recorded book at once, then LIVE=canary,leakage_report (all, none) run here: _build/html/index.html
+	@$(BIN)/python book/build.py --first --live "$(LIVE)" --profile $(PROFILE)
+ifneq ($(filter-out none,$(LIVE)),)
+	@$(MAKE) --no-print-directory .venv/.book
+	@$(BIN)/python book/build.py --live "$(LIVE)" --profile $(PROFILE)
+endif
+
+published: ## the recorded book, nothing is run: make book LIVE=none
+	@$(MAKE) --no-print-directory book LIVE=none
+
+reference: .venv/.installed ## the library, module by module: _build/reference/html/autoapi/index.html
+	@mkdir -p _build/reference/source
+	@$(BIN)/sphinx-build --quiet -W --keep-going -c book/reference _build/reference/source _build/reference/html
+	@echo "$(CURDIR)/_build/reference/html/autoapi/index.html"
+
+publish: .venv/.book ## (maintainers) run the notebooks at PROFILE and record them in book/chapters
 	@$(BIN)/python book/build.py --publish $(PROFILE)
 
 lab: .venv/.lab ## open JupyterLab with every chapter as a notebook that reads well there
 	@$(BIN)/python book/lab.py
 
-page: .venv/.installed ## make one notebook a page: make page NB=canary
-	@$(BIN)/python book/render.py $(NB)
+page: .venv/.book ## make one chapter a page, recorded or with other parameters: make page NB=canary ARGS="-p gammas [0.07]"
+	@$(BIN)/python book/render.py $(NB) $(ARGS)
 
-slides: .venv/.installed ## make the slides of the ten hours: _build/slides/index.html
+slides: .venv/.book ## make the slides of the ten hours: _build/slides/index.html
 	@$(BIN)/python book/slides.py
 
-pdf: .venv/.installed ## make the book a PDF (with Chromium) and an EPUB: _build/print
+pdf: .venv/.book ## make the book a PDF (with Chromium) and an EPUB: _build/print
 	@$(BIN)/python book/bind.py
 
 teaching: .venv/.installed ## (maintainers) write the glossary and the pages for lecturers anew
 	@$(BIN)/python book/teaching.py
 
-.venv/.lab: .venv/.installed
+.venv/.lab: .venv/.book
 	@$(PIP) -e '.[lab]'
 	@touch $@
 
 # A file's tests in one process: what they share (trained models, simulated corpora) is made once.
-test: .venv/.installed ## run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+test: .venv/.installed ## run the tests of the library and of its guarantees
+	@$(PYTEST) -m "not nightly" --durations 10
+
+nightly: .venv/.installed ## run all tests, every planted fault, 40 kills and 900 bad inputs: hours
+	@$(PYTEST) --durations 30
+	@$(MAKE) faults kills fuzz
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
@@ -83,11 +115,11 @@ lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 
-house: .venv/.installed ## count rooms, floors, lines and what is too long
+house: .venv/.installed ## count tokens by package against their budgets, and imports upward or in a circle
 	@$(BIN)/python benchmarks/house.py
 
 release: .venv/.installed ## (maintainers) sdist and wheel in _build/dist, checked
 	@$(BIN)/python benchmarks/release.py
 
 clean: ## remove what was built; .venv and the store of finished runs stay
-	rm -rf _build book/autoapi .pytest_cache .ruff_cache .hypothesis
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis

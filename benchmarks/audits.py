@@ -2,7 +2,7 @@
 
     python benchmarks/audits.py [--games N] [--out FILE]
 
-Records :func:`crtlib.experiments.audits.table`, which the page "How to read a guarantee" shows.
+Records :func:`crtbook.audits.table`, which the page "How to read a guarantee" shows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from crtlib.experiments import audits, tables
+from crtbook import audits, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "crtlib" / "experiments" / "recorded" / "audits.parquet"

@@ -25,7 +25,7 @@ import pandas as pd
 from scipy.stats import beta
 from scipy.stats import t as student
 
-from crtlib.experiments import tables
+from crtbook import tables
 from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import Judged

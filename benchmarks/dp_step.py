@@ -45,8 +45,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crtbook.spine import MALLOC
 from crtlib import files
-from crtlib.experiments.spine import MALLOC
 from crtlib.machine import software
 from crtlib.models import interface
 from crtlib.models.build import build

@@ -20,11 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = (
     "crtlib/py.typed",
     "crtlib/commands/project/crtlib.toml",
-    "crtlib/experiments/profiles/quick.yml",
-    "crtlib/experiments/recorded/tuning.parquet",
     "crtlib/reports/templates/style.css",
     "crtlib/screening/words.txt",
-    "crtlib/teach/exercises.yml",
 )
 
 

@@ -47,7 +47,7 @@ STAGES = {
 IMPORTED = (
     *("crtlib.text.customersim", "crtlib.text.ingest", "crtlib.reports.screening"),
     *("crtlib.experiments.own", "crtlib.experiments.plans", "crtlib.reports.model_card"),
-    *("crtlib.reports.certify", "crtlib.reports.leakage", "torch._dynamo"),
+    *("crtlib.release.certify", "crtlib.reports.leakage", "torch._dynamo"),
 )
 """What commands import when they are called; torch's is for the first optimizer."""
 

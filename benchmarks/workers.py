@@ -9,9 +9,9 @@ import sys
 import tempfile
 import time
 
-from crtlib.experiments import spine
-from crtlib.experiments.leakage import LeakageStudy
-from crtlib.experiments.store import Store
+from crtbook import spine
+from crtbook.leakage import LeakageStudy
+from crtbook.store import Store
 
 
 def tiny(seed: int) -> LeakageStudy:

@@ -1,12 +1,13 @@
-"""Write the readme's table of figures, as the recorded tables have it: ``python book/badges.py``. A
-test holds it in step."""
+"""Write the recorded ledger of claims, and the readme's table of figures, as the recorded tables
+have them: ``python book/badges.py``. Tests hold both in step."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from crtlib.experiments.claims import ledger
+from crtbook import tables
+from crtbook.claims import ledger
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BLOCK = re.compile(r"(<!-- figures: [^>]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -19,4 +20,7 @@ def renewed(text: str) -> str:
 
 
 if __name__ == "__main__":
+    table = ledger.computed()
+    table.attrs["of"] = ledger.digest()
+    tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     README.write_text(renewed(README.read_text(encoding="utf-8")), encoding="utf-8")

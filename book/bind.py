@@ -42,12 +42,11 @@ details>summary{font-weight:bold;list-style:none}figure{margin:0;break-inside:av
 
 
 def contents() -> list[tuple[str, list[str]]]:
-    """(part, its pages) in the order of the contents, without the library's reference."""
+    """(part, its pages) in the order of the contents."""
     toc = teaching.data("_toc.yml")
     parts = [("", [toc["root"]])]
     for part in toc["parts"]:
-        files = [c["file"] for c in part["chapters"] if not c["file"].startswith("autoapi")]
-        parts.append((part["caption"], files))
+        parts.append((part["caption"], [c["file"] for c in part["chapters"]]))
     return parts
 
 
@@ -158,7 +157,7 @@ def epub(out: Path) -> Path:
     """What Sphinx makes of the book for readers of EPUB; exits 1 where it fails."""
     work = out.parent / "epub"
     shutil.rmtree(work, ignore_errors=True)
-    skip = shutil.ignore_patterns("autoapi", "__py*", "mathjax")
+    skip = shutil.ignore_patterns("__py*", "mathjax")
     shutil.copytree(BOOK, work / "book", ignore=skip)
     for path in sorted((work / "book" / "chapters").glob("*.ipynb")):
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -169,18 +168,12 @@ def epub(out: Path) -> Path:
         path.write_text(json.dumps(notebook), encoding="utf-8")
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     sphinx = config["sphinx"]
-    sphinx["extra_extensions"].remove("autoapi.extension")
     sphinx["local_extensions"]["mathml"] = "book/_ext"
-    drop = [key for key in sphinx["config"] if key.startswith(("autoapi", "mathjax"))]
-    sphinx["config"] = {k: v for k, v in sphinx["config"].items() if k not in drop}
+    settings = sphinx["config"].items()
+    sphinx["config"] = {k: v for k, v in settings if not k.startswith("mathjax")}
     sphinx["config"] |= {"html_math_renderer": "mathml", "epub_show_urls": "no"}
     sphinx["config"] |= {"epub_cover": (), "epub_tocdepth": 2, "epub_basename": out.stem}
     (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    toc = teaching.data("_toc.yml")
-    for part in toc["parts"]:
-        part["chapters"] = [c for c in part["chapters"] if not c["file"].startswith("autoapi")]
-    text = yaml.safe_dump(toc, sort_keys=False, allow_unicode=True)
-    (work / "book" / "_toc.yml").write_text(text, encoding="utf-8")
     program = Path(sys.executable).parent / "jupyter-book"
     command = [program, "build", "--quiet", "--builder", "custom", "--custom-builder", "epub"]
     run = subprocess.run([*command, work / "book"], cwd=work, capture_output=True, text=True)

@@ -1,53 +1,124 @@
-"""Run the notebooks and build the book from them, offline, leaving the checkout clean.
+"""Make the book: the recorded edition first, then the chapters that you run yourself.
 
-``--profile quick`` makes your own edition in ``_build/quick/html``. ``--publish laptop`` instead
-records the executed notebooks in ``book/chapters``, the published edition (``--only canary``: those
-named). ``--resource canary`` gives a recorded chapter today's source and keeps its outputs, where
-code changed in imports alone. Finished training runs are kept in ``store/`` and not run again.
+``--first`` renders at once what is there: the recorded chapters, and of those of ``--live`` the
+ones that were run already. It needs neither PyTorch nor the library. Without it the others of
+``--live`` are run, and their pages replaced one by one. What a chapter showed is kept in
+``_build/cache`` under the hash of all that decides about it, so nothing is run twice.
+
+For maintainers: ``--publish laptop`` records the executed notebooks in ``book/chapters`` (``--only
+canary``: those named). ``--resource canary`` gives a recorded chapter today's source and keeps its
+outputs, where code changed in imports alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-import papermill
-import yaml
-from tqdm import tqdm
-
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
-
-import teaching  # noqa: E402  (book/teaching.py and book/warm.py, a script's neighbours)
-import warm  # noqa: E402
-
+RECORDED = ROOT / "book" / "crtbook" / "recorded"
 PUBLISHED = ROOT / "book" / "chapters"
-REMOTE = re.compile(
-    r"""<script[^>]+src=["']?(?:https?:)?//[^"'>]+|<link[^>]+href=["']?(?:https?:)?//[^"'>]+\.css"""
-    r"""|(?:src|href)=["'](?:https?:)?//[^"']+\.(?:js|css)(?:\?[^"']*)?["']"""
-)
+CACHE = ROOT / "_build" / "cache"
+LIVE = ROOT / "_build" / "live"
+PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
+SOURCES = [*PACKAGES, ROOT / "constraints.txt"]
+"""What decides, beside its own code and parameters, about what a chapter shows."""
+SECONDS = {"canary": 60, "membership": 60, "leakage_report": 60, "secret_protection": 60}
+"""What a chapter takes that has never run here, for the bar; the others take 20."""
+PAUSE = 20
+"""Seconds between two renderings at least."""
 
 
-def recorded_seconds(notebook: Path) -> float:
-    """How long the published edition of this notebook took; one that is not recorded goes first."""
-    try:
-        recorded = json.loads((PUBLISHED / notebook.name).read_text())
-        return recorded["metadata"]["papermill"]["duration"]
-    except (OSError, KeyError):
-        return float("inf")
+def notebooks(names: str) -> list[str]:
+    """The chapters that ``all``, ``none`` or a list with commas names; exits 2 for another."""
+    every = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    if names in ("all", "none", ""):
+        return every if names == "all" else []
+    chosen = list(dict.fromkeys(names.replace(",", " ").split()))
+    if unknown := [name for name in chosen if name not in every]:
+        print(f"LIVE={unknown[0]}: must be all, none, or of {', '.join(every)}", file=sys.stderr)
+        sys.exit(2)
+    return chosen
 
 
+# --------------------------------------------------------------------------- what was run already
+@functools.cache
+def surroundings() -> str:
+    """The hash of the library, its tables, the pinned packages and the corpora that are here."""
+    files = [f for s in SOURCES for f in ([s] if s.is_file() else sorted(s.rglob("*")))]
+    made = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    for file in files:
+        if file.is_file() and "__pycache__" not in file.parts:
+            made.update(f"{file.relative_to(ROOT)} {file.stat().st_size}\n".encode())
+            made.update(file.read_bytes())
+    data = os.environ.get("CRTLIB_DATA", "")
+    made.update("\n".join(sorted(os.listdir(data)) if os.path.isdir(data) else []).encode())
+    return made.hexdigest()
+
+
+def cached(name: str, profile: str) -> Path:
+    """Where the outputs of a chapter lie once its code has run as it is now."""
+    notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    key = hashlib.sha256(json.dumps([code, profile, surroundings()]).encode()).hexdigest()
+    return CACHE / f"{name}-{key[:20]}.ipynb"
+
+
+def expected(name: str, profile: str) -> float:
+    """The seconds that a chapter took the last time, here or where it was recorded."""
+    paths = sorted(CACHE.glob(f"{name}-*.ipynb"), key=os.path.getmtime, reverse=True)
+    for path in [*paths, PUBLISHED / f"{name}.ipynb"]:
+        try:
+            made = json.loads(path.read_text(encoding="utf-8"))["metadata"]["papermill"]
+        except (OSError, ValueError, KeyError):
+            continue
+        if made["parameters"].get("profile") == profile:
+            return float(made["duration"])
+    return SECONDS.get(name, 20)
+
+
+def show(names: list[str], profile: str) -> list[str]:
+    """Put the chapters that have run, with today's prose, where the pages are made from; returns
+    those that have not run."""
+    shutil.rmtree(LIVE, ignore_errors=True)
+    LIVE.mkdir(parents=True)
+    missing = []
+    for name in names:
+        if (path := cached(name, profile)).is_file():
+            chapter = json.loads(path.read_text(encoding="utf-8"))
+            text = (ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
+            write(LIVE / f"{name}.ipynb", resourced(chapter, json.loads(text)))
+        else:
+            missing.append(name)
+    return missing
+
+
+def render() -> Path:
+    """Write the pages that have changed; returns the first page."""
+    program = Path(sys.executable).parent / "jupyter-book"
+    command = [program, "build", "--quiet", ROOT / "book"]
+    environment = os.environ | {"BOOK_LIVE": str(LIVE)}
+    # Warnings come on standard error.
+    if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=environment).returncode:
+        sys.exit("jupyter-book: the pages were not made (see above)")
+    return ROOT / "_build" / "html" / "index.html"
+
+
+# --------------------------------------------------------------------------- running
 def failure(executed: Path, log: str) -> str:
     """The failing cell's error in a few lines, or the end of papermill's own output."""
     try:
@@ -79,14 +150,13 @@ def tidy(executed: Path) -> None:
     write(executed, notebook)
 
 
-RECORDED = ROOT / "crtlib" / "experiments" / "recorded"
 SHOWS = re.compile(r"""\b(?:recorded|edition)\(\s*["'](\w+)["']""")
 LEDGER = re.compile(r"\bledger\.ledger\(")
 
 
 def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
-    ``crtlib.experiments.tables.digest`` has it; the ledger reads all. One that is not recorded has
+    ``crtbook.tables.digest`` has it; the ledger reads all. One that is not recorded has
     none: once it is, the chapter is stale."""
     code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     names = {name for text in code for name in SHOWS.findall(text)}
@@ -167,102 +237,130 @@ def write(path: Path, notebook: dict[str, Any]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def execute(notebook: Path, profile: str, work: Path, target: Path) -> str | None:
-    """Run one notebook into ``target``; returns what went wrong, or None."""
-    part = work / f"{notebook.stem}.part.ipynb"
+def execute(name: str, profile: str, target: Path) -> str | None:
+    """Run one notebook into the file ``target``; returns what went wrong, or None."""
+    import papermill
+
+    part = ROOT / "_build" / "parts" / f"{name}.ipynb"
+    part.parent.mkdir(parents=True, exist_ok=True)
     quiet = {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=CRITICAL"]}
-    how = {"kernel_name": "python3", "cwd": ROOT, **quiet, **warm.engine()}
+    how = {"kernel_name": "python3", "engine_name": "nbclient", "cwd": ROOT, **quiet}
+    notebook = ROOT / "notebooks" / f"{name}.ipynb"
     try:
         papermill.execute_notebook(notebook, part, {"profile": profile}, **how)
     except Exception as error:  # of the notebook, its kernel, the disk: the others go on
-        return f"notebooks/{notebook.name} failed:\n{failure(part, str(error))}"
+        return f"notebooks/{name}.ipynb failed:\n{failure(part, str(error))}"
     tidy(part)
-    target.mkdir(parents=True, exist_ok=True)
-    shutil.move(part, target / notebook.name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(part, target)
     return None
 
 
-def execute_all(profile: str, work: Path, target: Path, only: list[str] | None = None) -> None:
-    """Run the notebooks (all, or those named ``only``), two at a time, the longest first; exits 1
-    where one fails."""
-    names = sorted(p.stem for p in (ROOT / "notebooks").glob("*.ipynb"))
-    if unknown := sorted(set(only or ()) - set(names)):
-        sys.exit(f"--only {' '.join(unknown)}: must be some of {', '.join(names)}")
-    notebooks = [ROOT / "notebooks" / f"{name}.ipynb" for name in only or names]
-    notebooks.sort(key=recorded_seconds, reverse=True)
-    work.mkdir(parents=True, exist_ok=True)
+def execute_all(
+    targets: dict[str, Path], profile: str, shown: Callable[[], object] = lambda: None
+) -> None:
+    """Run the notebooks of these names into these files, two at a time, the longest first, with a
+    bar that names them. ``shown`` is called when some are there. Exits 1 where one failed."""
+    from tqdm import tqdm
+
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        runs = [pool.submit(execute, n, profile, work, target) for n in notebooks]
-        for run in tqdm(as_completed(runs), f"profile {profile}", len(runs), unit="notebook"):
-            if error := run.result():
-                tqdm.write(error, file=sys.stderr)
-    if any(run.result() for run in runs):
+    costs = {name: expected(name, profile) for name in targets}
+    begun: dict[str, float] = {}
+
+    def timed(name: str) -> str | None:
+        begun[name] = time.monotonic()
+        return execute(name, profile, targets[name])
+
+    pool, failed, last, new = ThreadPoolExecutor(2), False, 0.0, False
+    order = sorted(targets, key=lambda name: -costs[name])
+    waiting: dict[Future[str | None], str] = {pool.submit(timed, name): name for name in order}
+    shape = "{desc} {percentage:3.0f}%|{bar:30}| [{elapsed}<{remaining}]"
+    often = 0.5 if sys.stderr.isatty() else 30
+    with tqdm(total=sum(costs.values()), bar_format=shape, mininterval=often) as bar:
+        while waiting:
+            finished = wait(waiting, timeout=1, return_when=FIRST_COMPLETED).done
+            for run in finished:
+                name, error = waiting.pop(run), run.result()
+                failed, new = failed or bool(error), new or not error
+                bar.write(error or f"{name}: {time.monotonic() - begun[name]:.0f} s", sys.stderr)
+            running = [name for name in waiting.values() if name in begun]
+            left = [max(costs[n] - time.monotonic() + begun[n], 0.05 * costs[n]) for n in running]
+            left += [costs[name] for name in waiting.values() if name not in begun]
+            bar.n = sum(costs.values()) - sum(left)
+            bar.set_description_str(", ".join(running) or "done", refresh=False)
+            bar.update(0)
+            if new and (not waiting or time.monotonic() - last > PAUSE):
+                shown()
+                last, new = time.monotonic(), False
+    if failed:
         sys.exit(1)
 
 
-def copy_book(work: Path, profile: str) -> None:
-    """Copy the book's sources and its configuration; the chapters come from fresh runs."""
-    shutil.copytree(
-        ROOT / "book", work / "book", ignore=shutil.ignore_patterns("chapters", "autoapi", "__py*")
-    )
-    config = yaml.safe_load((ROOT / "_config.yml").read_text())
-    config["sphinx"]["config"]["autoapi_dirs"] = [str(ROOT / "crtlib")]
-    config["html"]["extra_footer"] += f" This edition: profile {profile}, {time.strftime('%F')}."
-    (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+def live(names: list[str], profile: str) -> None:
+    """Run what has not run yet; each page is replaced as soon as its chapter has run."""
+    missing = show(names, profile)
+    if not missing:
+        return
+
+    def shown() -> None:
+        show(names, profile)
+        render()
+
+    execute_all({name: cached(name, profile) for name in missing}, profile, shown)
+    for name in missing:  # what an earlier code or library showed
+        for path in CACHE.glob(f"{name}-*.ipynb"):
+            same = json.loads(path.read_text())["metadata"]["papermill"]["parameters"]
+            if path != cached(name, profile) and same.get("profile") == profile:
+                path.unlink()
+    print(f"yours: {', '.join(missing)}\n{ROOT / '_build' / 'html' / 'index.html'}")
 
 
-def remote_files(html: Path) -> list[str]:
-    """Every script or style sheet that a page would fetch from another host."""
-    pages = sorted(html.rglob("*.html"))
-    found = ((page, REMOTE.findall(page.read_text(encoding="utf-8"))) for page in pages)
-    return [f"{page.relative_to(html)}: {address}" for page, hits in found for address in hits]
+def ended(*_: object) -> None:
+    """Interrupted: kernels and their workers have sessions of their own, so they are ended here."""
+    import psutil
 
-
-def build(profile: str) -> Path:
-    """Make your edition; returns its first page."""
-    home = ROOT / "_build" / profile
-    work = home / "work"
-    shutil.rmtree(work, ignore_errors=True)
-    copy_book(work, profile)
-    execute_all(profile, work / "parts", work / "book" / "chapters")
-    jupyter_book = Path(sys.executable).parent / "jupyter-book"
-    command = [jupyter_book, "build", "--quiet", "-W", "--keep-going"]
-    # Warnings come on standard error; standard output names the folder that is moved below.
-    if subprocess.run([*command, work / "book"], cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
-        sys.exit("jupyter-book: the pages were not built without warnings (see above)")
-    if remote := remote_files(work / "_build" / "html"):
-        sys.exit("pages that need the network:\n" + "\n".join(remote))
-    shutil.rmtree(home / "html", ignore_errors=True)
-    shutil.move(work / "_build" / "html", home / "html")
-    return home / "html" / "index.html"
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    print("\ninterrupted; the pages that were made stay", file=sys.stderr)
+    os._exit(130)
 
 
 def main() -> None:
-    """Parse the command line, build, and say where the book is and how long it took."""
+    """Parse the command line, and do one of the three things."""
     sizes = ["quick", "laptop", "paper"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--profile", choices=sizes, help="build your edition")
-    what.add_argument("--publish", choices=sizes, help="record the runs in book/chapters")
-    what.add_argument("--resource", nargs="+", metavar="NAME", help="renew a chapter's source")
+    parser.add_argument("--live", default="none", metavar="NAMES", help="or all, or none")
+    parser.add_argument("--profile", choices=sizes, default="quick", help="of the live chapters")
+    parser.add_argument("--first", action="store_true", help="render what is there")
+    parser.add_argument("--publish", choices=sizes, help="record the runs in book/chapters")
+    parser.add_argument("--resource", nargs="+", metavar="NAME", help="renew a chapter's source")
     parser.add_argument("--yes", action="store_true", help="renew it although its code changed")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="publish these notebooks only")
     arguments = parser.parse_args()
     if arguments.only and not arguments.publish:
-        parser.error("--only: goes with --publish; your edition has every chapter")
+        parser.error("--only: goes with --publish; your chapters are those of --live")
     if arguments.yes and not arguments.resource:
         parser.error("--yes: goes with --resource")
-    start, done = time.perf_counter(), PUBLISHED
+    signal.signal(signal.SIGINT, ended)
+    signal.signal(signal.SIGTERM, ended)
+    names = notebooks(arguments.live)
     if arguments.resource:
         resource(arguments.resource, force=arguments.yes)
     elif arguments.publish:
-        execute_all(arguments.publish, ROOT / "_build" / "publish", PUBLISHED, arguments.only)
+        chosen = notebooks(",".join(arguments.only or ["all"]))
+        targets = {name: PUBLISHED / f"{name}.ipynb" for name in chosen}
+        execute_all(targets, arguments.publish)
+    elif arguments.first:
+        missing = show(names, arguments.profile)
+        print(render())
+        if missing:
+            print(f"recorded so far; to be run here: {', '.join(missing)}")
     else:
-        done = build(arguments.profile)
-    if done == PUBLISHED:  # the lecturers' pages quote the chapters' summaries
+        live(names, arguments.profile)
+    if arguments.resource or arguments.publish:  # the lecturers' pages quote the summaries
+        import teaching
+
         teaching.write()
-    print(f"{done}\n{time.perf_counter() - start:.0f} seconds")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from crtlib.experiments import settings
+from crtbook import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')

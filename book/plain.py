@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -148,32 +149,50 @@ def prose(text: str, known: dict[str, str], cited: dict[str, tuple[str, str]]) -
     return empty.sub(lambda m: f"[{known.get(m[2], m[2])}]({m[1]})", text)
 
 
-def convert(notebook: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
-    """A chapter as a plain notebook; ``known`` are titles by name and label."""
-    known = known | glued(notebook["cells"])
-    cited = citations()
-    out = []
-    for cell in notebook["cells"]:
-        tags = cell["metadata"].get("tags", [])
-        if "injected-parameters" in tags:
-            continue
+def readable(cells: list[Any], known: Mapping[str, str] | None = None) -> list[Any]:
+    """The cells of a chapter that has run, without any role. ``known`` are titles by name and
+    label; without it those of the book, and a number that the run did not store is "(not run)",
+    as other parameters leave things out."""
+    names = titles(chapters()) if known is None else known
+    numbers = glued(cells)
+    if known is None:
+        used = {name for c in cells for name in GLUE.findall("".join(c["source"]))}
+        numbers = dict.fromkeys(used, "(not run)") | numbers
+    cited, out = citations(), []
+    for cell in cells:
+        source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            text = prose("".join(cell["source"]), known, cited)
-            out.append({**cell, "source": text.splitlines(keepends=True)})
+            cell["source"] = prose(source, {**names, **numbers}, cited)
         else:
-            outputs = [o for o in cell["outputs"] if RECORD not in o.get("data", {})]
-            fold = (
-                {"jupyter": {"source_hidden": True}}
-                if {"hide-input", "remove-cell"} & {*tags}
-                else {}
-            )
-            out.append({**cell, "outputs": outputs, "metadata": cell["metadata"] | fold})
-    return {**notebook, "cells": out}
+            cell["outputs"] = [o for o in cell["outputs"] if shown(o)]
+            if {"hide-input", "remove-cell"} & {*cell["metadata"].get("tags", [])}:
+                cell["metadata"]["jupyter"] = {"source_hidden": True}
+        out.append(cell)
+    return out
+
+
+def shown(output: dict[str, Any]) -> bool:
+    """Whether an output is for people: no number for the text, no bar, nor what tqdm says of it."""
+    noise = output.get("name") == "stderr" and re.search(r"^\s*$|%\||Tqdm", "".join(output["text"]))
+    return RECORD not in output.get("data", {}) and not noise
+
+
+def convert(notebook: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
+    """A recorded chapter as a plain notebook, at the sizes of its own parameters cell."""
+    cells = [
+        c for c in notebook["cells"] if "injected-parameters" not in c["metadata"].get("tags", [])
+    ]
+    return {**notebook, "cells": readable(deepcopy(cells), known)}
+
+
+def chapters() -> list[str]:
+    """The recorded chapters."""
+    return sorted(path.stem for path in (BOOK / "chapters").glob("*.ipynb"))
 
 
 def write(folder: Path, names: list[str] | None = None) -> list[Path]:
     """The plain form of the chapters (all by default) in ``folder``."""
-    every = sorted(path.stem for path in (BOOK / "chapters").glob("*.ipynb"))
+    every = chapters()
     if unknown := sorted(set(names or ()) - set(every)):
         raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(every)}")
     known = titles(every)

@@ -10,6 +10,7 @@ import functools
 import html
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,19 +121,24 @@ def page(notebook: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write ``_build/page/NAME.html`` of each chapter that is named."""
-    folder = BOOK.parent / "_build" / "page"
+    """Write ``_build/page/NAME.html`` of the recorded chapter NAME, or of what papermill makes of
+    it with the other arguments."""
     if len(sys.argv) < 2:
         sys.exit("NB: must name a notebook, as in make page NB=canary")
+    name, *arguments = sys.argv[1:]
+    out = BOOK.parent / "_build" / "page" / f"{name}.ipynb"
     try:
-        paths = plain.write(folder, sys.argv[1:])
+        plain.write(out.parent, [name])
     except ValueError as error:
         sys.exit(str(error))
-    for path in paths:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        path.with_suffix(".html").write_text(page(notebook), encoding="utf-8")
-        path.unlink()
-        print(path.with_suffix(".html"))
+    if arguments:
+        command = [Path(sys.executable).parent / "papermill", BOOK.parent / "notebooks" / out.name]
+        if code := subprocess.run([*command, out, *arguments], cwd=BOOK.parent).returncode:
+            sys.exit(code)
+    text = page(json.loads(out.read_text(encoding="utf-8")))
+    out.with_suffix(".html").write_text(text, encoding="utf-8")
+    out.unlink()
+    print(out.with_suffix(".html"))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 
 from scipy import special
 
@@ -62,3 +63,27 @@ class Band:
     low: float
     high: float
     level: float
+
+
+def exactly(value: float) -> Decimal:
+    """The decimal that JSON wrote."""
+    return Decimal(repr(float(value)))
+
+
+def upwards(value: float | Decimal, figures: int = 3) -> Decimal:
+    """The least decimal of so many figures that is not below ``value``."""
+    number = value if isinstance(value, Decimal) else exactly(value)
+    if not number:
+        return Decimal(0)
+    step = Decimal(1).scaleb(number.adjusted() - figures + 1)
+    return number.quantize(step, rounding=ROUND_CEILING)
+
+
+def at_most(value: float, figures: int = 4) -> str:
+    """A bound as people read it, never below ``value``.
+
+    >>> at_most(2.99992), at_most(8e-5), at_most(0.0562), at_most(123456.0), at_most(float("inf"))
+    ('3', '8e-05', '0.0562', '1.235e+05', 'inf')
+    """
+    finite = math.isfinite(value)
+    return f"{float(upwards(value, figures)) if finite else value:.{figures}g}"

@@ -27,7 +27,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from crtlib.checks import DamagedError
 from crtlib.files import disk_faults
 
 MARKER = "crtlib.json"
+SEAL = "release.json"
+"""What lists and signs a release, the marker included (:mod:`crtlib.release.gate`)."""
 SCHEMA = "crtlib/output/1"
 PRIVATE, PUBLIC = 0o600, 0o644
 SHA = "[0-9a-f]{64}"
@@ -250,7 +252,7 @@ def check_folder(
     if not folder.is_dir():
         what = "is a file" if folder.is_file() else _what(folder)
         raise ValueError(f"--out: {folder} {what}; a folder is needed")
-    if not any(folder.iterdir()):
+    if not _present(folder):
         return folder
     content = marker(folder)
     if content is None:
@@ -260,7 +262,7 @@ def check_folder(
             f"--out: {folder} was made by 'crtlib {content['command']}' from other input; "
             "choose another folder or --force"
         )
-    foreign = sorted(set(_files(folder)) - {MARKER, *content["files"]})
+    foreign = sorted(set(_files(folder)) - {MARKER, SEAL, *content["files"]})
     if foreign:
         raise ValueError(
             f"--out: {folder} holds {len(foreign)} files that no command wrote; move them first"
@@ -285,6 +287,11 @@ def _no_input(out: Path, inputs: Iterable[str | os.PathLike]) -> None:
                     raise ValueError(f"--out: {out} {'is' if same else 'holds'} an input")
             if path.is_dir() and path.resolve() in (out.resolve(), *out.resolve().parents):
                 raise ValueError(f"--out: {out} lies in an input")
+
+
+def _present(folder: Path) -> list[Path]:
+    """What lies in a folder, but for what a new file system has, and what we stage there."""
+    return [p for p in folder.iterdir() if p.name not in ("lost+found", ".part", ".old")]
 
 
 def _files(folder: Path) -> list[str]:
@@ -313,6 +320,7 @@ def staged(
     force: bool = False,
     add: bool = False,
     key: str | None = None,
+    seal: Callable[[Path], None] | None = None,
 ) -> Iterator[Path]:
     """Yield a folder beside ``folder`` to write into; on success it takes that place, marked.
 
@@ -322,7 +330,9 @@ def staged(
     marker as they are at the end. With ``add`` the yielded folder begins as a copy of the finished
     ``folder``, foreign files included, and need not be new. ``key`` names a private file in the
     folder, with 32 random bytes that stay when it is made anew: the marker then holds no plain hash
-    of an input, of an option or of a private file (:func:`keyed`). Raises ``ValueError`` where the
+    of an input, of an option or of a private file (:func:`keyed`). ``seal`` is called with the
+    folder when all is in it, the marker too. What is yielded lies on the file system of ``folder``,
+    through links; a mount point is written into. Raises ``ValueError`` where the
     place may not be written (``check_folder``) or another process writes it now; on any error all
     is as before.
     """
@@ -356,6 +366,8 @@ def staged(
             content |= {"facts": facts} if facts else {}
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
             (part / MARKER).write_text(text + "\n", encoding="utf-8")
+            if seal:
+                seal(part)
             _modes(part, folder, public, umask)
             _swap(part, folder)
         finally:
@@ -363,8 +375,8 @@ def staged(
 
 
 def _beside(folder: Path, end: str) -> Path:
-    place = folder.absolute()
-    return place.with_name(f".{place.name}.{end}")
+    place = folder.resolve()
+    return place / f".{end}" if place.is_mount() else place.with_name(f".{place.name}.{end}")
 
 
 @contextlib.contextmanager
@@ -397,7 +409,7 @@ def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
     """Set the modes of all files and folders, and have them on disk."""
     names = _files(part)
     open_to_all = {n for n in names if any(fnmatch.fnmatchcase(n, p) for p in public)}
-    open_to_all |= {MARKER} if open_to_all else set()
+    open_to_all |= {MARKER, SEAL} if open_to_all else set()
     shown: set[Path] = set()
     for name in names:
         path = part / name
@@ -416,8 +428,14 @@ def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
 
 def _swap(part: Path, folder: Path) -> None:
     """Put ``part`` in the place of ``folder``; a kill in between is mended by ``_recover``."""
-    if folder.is_symlink():
-        folder = folder.resolve()
+    folder = folder.resolve()
+    if part.parent == folder:  # a mount point: nothing can take its place
+        for leftover in _present(folder):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        os.chmod(folder, stat.S_IMODE(part.stat().st_mode))
+        for path in sorted(part.iterdir(), key=lambda p: p.name == MARKER):  # the marker last
+            os.replace(path, folder / path.name)
+        return
     if not folder.exists() or not any(folder.iterdir()):
         os.replace(part, folder)
         return

@@ -161,13 +161,19 @@ BAD = {
     "no policy fits": (["screen", "OTHER"], "--policy: none fits this text; choose one (list:"),
     "nor in training": (["train", "OTHER"], "--policy: none fits this text; choose one (list:"),
     "not a number": (["screen", "GOOD", "--unit", "turn", "--gamma", "x"], "--gamma"),
-    "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "model='x': must be"),
-    "method": (["train", "GOOD", "--unit", "turn", "--method", "x"], "method='x': must be"),
+    "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "--model x: must be 'lstm'"),
+    "method": (
+        ["train", "GOOD", "--unit", "turn", "--method", "x"],
+        "--method x: must be one of",
+    ),
     "train policy": (["train", "GOOD", "--unit", "turn", "--policy", "x"], "policy='x': must be"),
-    "train canaries": (["train", "GOOD", "--unit", "turn", "--canaries", -1], "canaries=-1: must"),
+    "train canaries": (
+        ["train", "GOOD", "--unit", "turn", "--canaries", -1],
+        "--canaries -1:",
+    ),
     "train short": (["train", "SHORT", "--unit", "turn"], "has 1 dialogues, at least 12"),
-    "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "epsilon=0.0: must"),
-    "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "delta=1.0: must be"),
+    "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "--epsilon 0: must"),
+    "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "--delta 1: must be"),
     "dialogues": (["simulate", "--dialogues", 0, "--seed", 0], "dialogues=0: must be"),
 }
 
@@ -214,7 +220,8 @@ def test_other_bad_input_is_one_line(run, tmp_path, args, message):
     (tmp_path / "VERSION").write_text("0\n")
     code, out, err = run(*[tmp_path if a == "OTHER" else a for a in args])
     assert (code, out) == (2, "")
-    assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and message in err
+    program = "crtbook" if args[0] == "sweep" else "crtlib"
+    assert err.startswith(f"{program}: error: ") and err.count("\n") == 1 and message in err
 
 
 def test_a_full_disk_leaves_nothing_behind(run, tmp_path, monkeypatch):

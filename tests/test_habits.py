@@ -9,12 +9,12 @@ from typing import ClassVar
 import pytest
 
 import crtlib
-from crtlib.experiments import tables
+from crtbook import tables
+from crtbook.game import GameStudy
+from crtbook.leakage import LeakageStudy
+from crtbook.screening import ScreeningStudy
+from crtbook.secrets import ExtractionStudy, MaskedStudy
 from crtlib.experiments.crt import CrtStudy
-from crtlib.experiments.game import GameStudy
-from crtlib.experiments.leakage import LeakageStudy
-from crtlib.experiments.screening import ScreeningStudy
-from crtlib.experiments.secrets import ExtractionStudy, MaskedStudy
 from crtlib.experiments.study import Study
 from crtlib.experiments.value import Whole, value
 

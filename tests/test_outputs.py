@@ -5,7 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -269,13 +268,11 @@ def test_a_kill_between_the_two_renames_is_mended(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["o"]
 
 
-def test_pipes_and_devices_are_refused_at_once(tmp_path):
+def test_pipes_and_devices_are_refused_at_once(tmp_path, ends):
     os.mkfifo(tmp_path / "pipe")
-    started = time.monotonic()
     for path in (tmp_path / "pipe", "/dev/zero", tmp_path / "none"):
         with pytest.raises(ValueError, match=r"pipe or a device|no such file"):
             outputs.sha256(path)
-    assert time.monotonic() - started < 1
 
 
 def test_a_place_that_cannot_be_made_is_refused_before_the_work(tmp_path):

@@ -16,12 +16,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from crtbook import spine
+from crtbook.store import Store
 from crtlib import __main__ as cli
+from crtlib import cli as runner
 from crtlib.checks import DamagedError, MachineError
 from crtlib.commands import COMMANDS
-from crtlib.experiments import crt, spine
-from crtlib.experiments.store import Store
+from crtlib.experiments import crt
 from crtlib.models import folder as model_folder
+from crtlib.options import Answer
 from crtlib.screening import tagger
 from crtlib.text import customersim, jsonl
 from crtlib.training import kept
@@ -57,10 +60,10 @@ def home(tmp_path_factory):
     ],
 )  # fmt: skip
 def test_each_fault_is_a_sentence_with_its_exit_code(run, monkeypatch, error, code, text):
-    def fails(**_):
+    def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.setattr(cli.app, "main", fails)
     if code is None:
         with pytest.raises(KeyError):
             cli.main()
@@ -75,31 +78,29 @@ def test_each_fault_is_a_sentence_with_its_exit_code(run, monkeypatch, error, co
 
 
 @pytest.mark.parametrize(
-    ("result", "words", "code", "facts"),
+    ("facts", "code", "said"),
     [
-        ({"a": float("inf")}, [], 0, {"schema": "crtlib/demo/1", "ok": True, "a": "inf"}),
-        ({"ok": False}, [], 4, {"schema": "crtlib/demo/1", "ok": False}),
-        (4, ['{"ok": false}'], 4, {"schema": "crtlib/demo/1", "ok": False}),
-        (None, ['[{"b": 1}]'], 0, {"schema": "crtlib/demo/1", "ok": True, "rows": [{"b": 1}]}),
+        ({"a": float("inf")}, 0, {"ok": True, "a": "inf"}),
+        ({"ok": False, "b": [float("nan")]}, 4, {"ok": False, "b": [None]}),
     ],
 )
-def test_every_command_answers_as_one_object_and_may_say_no(capsys, result, words, code, facts):
+def test_every_command_answers_as_one_object_and_may_say_no(capsys, facts, code, said):
     def demo():
-        print(*words)
         print("a note", file=sys.stderr)
-        return result
+        return Answer(facts, ["a line"])
 
-    for as_json, quiet, out, err in (
-        (True, True, facts, ""), (True, False, facts, "a note\n"), (False, True, None, ""),
+    command = runner.Command(cli.app, "demo", demo)
+    for words, out, err in (
+        (["--json", "--quiet"], said, ""), (["--json"], said, "a note\n"), (["--quiet"], None, ""),
+        ([], "a line\n", "a note\n"),
     ):  # fmt: skip
-        ended = 0
-        try:
-            cli.shared("demo", demo)(as_json=as_json, quiet=quiet, log_file=None)
-        except cli.typer.Exit as end:
-            ended = end.exit_code
-        said = capsys.readouterr()
-        assert ended == code and said.err == err
-        assert (json.loads(said.out) == out) if out else said.out == ""
+        assert command.main(words, standalone_mode=False) == code
+        shown = capsys.readouterr()
+        assert shown.err == err
+        if isinstance(out, dict):
+            assert json.loads(shown.out) == {"schema": "crtlib/demo/1"} | out
+        else:
+            assert shown.out == (out or "")
 
 
 def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path, monkeypatch):
@@ -184,7 +185,7 @@ def test_a_sweep_on_a_full_disk_ends_with_a_sentence_and_goes_on_when_there_is_r
     place, study = tmp_path / "disk", CRT
     with disk(place, 24), pytest.raises((OSError, MachineError)) as ended:
         spine.sweep([study], Store(place / "s"), workers=1, progress=False)
-    assert cli.failure(ended.value).code == 3
+    assert runner.failure(ended.value).code == 3
     table = spine.sweep([study], Store(place / "s"), workers=1, progress=False)
     assert len(table)
 
@@ -203,7 +204,7 @@ def test_no_folder_runs_code_or_breaks_the_reader(home, tmp_path):
         for load in (model_folder.load, tagger.load):
             with pytest.raises(ValueError) as refused:
                 load(folder)
-            assert "\n" not in str(cli.failure(refused.value))
+            assert "\n" not in str(runner.failure(refused.value))
     assert not list(tmp_path.rglob("ran"))
 
 

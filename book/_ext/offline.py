@@ -1,7 +1,7 @@
-"""Sphinx extension: pages that need no network, and docstrings that read as they are written.
+"""Sphinx extension: pages that need no network.
 
 Thebe, which Jupyter Book loads whether or not it is used, names a script on a CDN in every page;
-its part in the pages is switched off. In docstrings, ``*args`` and ``|R|`` mean themselves.
+its part in the pages is switched off.
 """
 
 import gc
@@ -30,27 +30,9 @@ def drop_thebe(app, config):
         listeners[:] = [listener for listener in listeners if listener.handler not in parts]
 
 
-def escape(line):
-    """A line of reStructuredText whose lone stars and whose bars are no markup."""
-    if line.lstrip().startswith(("..", ">>>", ":")):
-        return line
-    pieces = re.split(r"(``.*?``)", line)
-    for i in range(0, len(pieces), 2):
-        text = re.sub(r"\|(?=\S)|(?<=\S)\|", r"\\|", pieces[i])
-        pieces[i] = re.sub(r"(?<![\w*\\])(\*{1,2})(?=\w)(?!.*\w\1)", r"\\\1", text)
-    return "".join(pieces)
-
-
-def plain_docstrings(app, docname, source):
-    """Escape what docstrings do not mean as markup, before a page of the library is parsed."""
-    if docname.startswith("autoapi/"):
-        source[0] = "\n".join(map(escape, source[0].split("\n")))
-
-
 def setup(app):
     """Register them; they hold no state, so pages may be read and written in parallel."""
     gc.set_threshold(200_000, 20, 100)  # trees of documents live long: a ninth of a build's time
     app.connect("config-inited", drop_thebe)
-    app.connect("source-read", plain_docstrings)
     app.connect("build-finished", drop_preloads)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup, NavigableString
 
-from crtlib.figures.theme import CARD, FAINT, INK, MUTED, lightened
-
 GROUND = "#121212"
 """The dark page."""
 ROWS = 14
 """Rows of a table that are seen at once; the rest is folded."""
-NEUTRAL = {INK: "#dfe5ec", MUTED: "#aab4c0", FAINT: "#3a434e", CARD: GROUND}
+NEUTRAL = {"#1d2733": "#dfe5ec", "#5b6673": "#aab4c0", "#d9dee4": "#3a434e", "#ffffff": GROUND}
+"""Ink, secondary text, grid lines and card of the figures (``theme``; a test compares), and what
+each becomes on the dark page. The pages are built where the library is not installed yet."""
 SENTENCE = 28
 """Characters from which a cell is read as a sentence, from the left."""
 NUMBER = re.compile(r"[-+−–±×%.,\d\s()/·⁰¹²³⁴-⁹⁻↑↓″]+$|-?inf$|nan$|∞$")
@@ -28,10 +28,23 @@ STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
 """What the table and caption steps must not touch."""
 
 
+def luminance(color):
+    """WCAG's relative luminance of a colour."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
 def dark(color):
     """What a colour becomes on the dark page: the neutral ones change places, others are lightened
-    until they can be read."""
-    return NEUTRAL.get(color.lower()) or lightened(color, GROUND)
+    until they can be read as text."""
+    if color.lower() in NEUTRAL:
+        return NEUTRAL[color.lower()]
+    parts, shown = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)], color
+    while (luminance(shown) + 0.05) / (luminance(GROUND) + 0.05) < 4.5:
+        parts = [1 - 0.94 * (1 - c) for c in parts]
+        shown = "#" + "".join(f"{round(255 * c):02x}" for c in parts)
+    return shown
 
 
 def coloured(drawing, seen):
@@ -225,7 +238,7 @@ def joined(soup):
 
 def finished(app, pagename, templatename, context, doctree):
     """Finish the body of a page before it is put into its template."""
-    if app.builder.name != "html" or not context.get("body") or "autoapi" in pagename:
+    if app.builder.name != "html" or not context.get("body"):
         return
     images = {name: Path(app.srcdir) / path for path, name in app.builder.images.items()}
     seen, kept = set(), []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crtlib.accounting.ledger import describe_relation
 from crtlib.checks import check
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import at_most, clopper_pearson_upper
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class MissRate:
 
     def __str__(self) -> str:
         if self.upper_bound is None:
-            return f"{self.rate:.4g} (assumed)"
+            return f"{at_most(self.rate)} (assumed)"
         return (
             f"{self.rate:.4g} (measured: {self.misses} of {self.labelled}, "
-            f"{100 * self.confidence:.4g} % upper bound {self.upper_bound:.4g})"
+            f"{100 * self.confidence:.4g} % upper bound {at_most(self.upper_bound)})"
         )
 
 
@@ -88,7 +88,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         said = [
-            f"({self.epsilon:.4g}, {self.delta:.4g}) {self.kind}",
+            f"({at_most(self.epsilon)}, {at_most(self.delta)}) {self.kind}",
             f"unit: {self.unit}",
             f"neighbours: {describe_relation(self.neighbours, self.accountant)}{self._paper}",
             f"accountant: {self.accountant}",

@@ -1,10 +1,14 @@
 """The odometer: a ledger beside a corpus in which every private training on it is entered.
 
-A folder (0700) with one file, ``ledger.jsonl`` (0600), to which lines are added and never changed.
-A run has a line when it starts, before its first private step, with all that it may spend; one
-when it is finished; perhaps one that strikes it, for a model that nobody ever saw. Each line holds
-the hash of the one before, so that a lost or changed line shows. A run that was only started
-counts in full.
+A folder (0700) with one SQLite file (0600) of lines that are added and never changed, each in a
+transaction of its own. A run reserves with a line when it starts, before its first step, all that
+it may spend; has one when it is finished; perhaps one that strikes it, for a model that nobody ever
+saw. Each line holds the hash of the one before, so that a lost or changed line shows. A run that
+was only started counts in full.
+
+The same lines go into the :class:`Registry` of the user, which knows a text again by its units:
+keyed hashes of its conversations and of its people. So a corpus that was moved, appended to or
+screened elsewhere, and next month's messages of the same people, bring their earlier runs along.
 
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp()) / "talk.jsonl.odometer"
@@ -22,13 +26,16 @@ counts in full.
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
+import hmac
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +46,15 @@ from crtlib.checks import check_choice, check_delta
 
 SCHEMA = "crtlib/odometer/1"
 SUFFIX = ".odometer"
-LEDGER = "ledger.jsonl"
+LEDGER = "ledger.sqlite"
+IMPORTED = "ledger.jsonl"
+"""What crtlib wrote before 0.3: it is read, and taken over with the next line."""
+TABLES = """
+CREATE TABLE IF NOT EXISTS head (corpus TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS units (unit BLOB, text INTEGER, PRIMARY KEY (unit, text)) WITHOUT ROWID;
+"""
 STATES = ("started", "finished", "struck")
 UNITS = ("turn", "dialogue", "user")
 """Units of a data point, the smallest first."""
@@ -51,8 +66,10 @@ class Entry:
 
     ``events`` is None for a training without secret noise. ``screening`` names what decided which
     secrets stay in the text, ``gamma`` and ``delta2`` bound how many. ``holds``: how many data
-    points of a smaller unit one of this unit holds at the most. ``model`` is the SHA-256 of the
-    weights that were made, ``base`` that of those it started from, where they were a file.
+    points of a smaller unit one of this unit holds at the most; ``about`` says that of every unit
+    of its text. ``model`` is the SHA-256 of the weights that were made, ``base`` that of those it
+    started from, where they were a file; ``tensors`` and ``base_tensors`` are those of the numbers
+    in them, which stay when a model is saved again.
     """
 
     entry: str
@@ -72,6 +89,9 @@ class Entry:
     model: str | None = None
     because: str | None = None
     base: str | None = None
+    tensors: str | None = None
+    base_tensors: str | None = None
+    about: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -80,21 +100,97 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 # --------------------------------------------------------------------------- the file
+@contextlib.contextmanager
+def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
+    """One exclusive transaction, on disk when it ends; the file is made where there is none."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with _connection(path) as base:
+        base.execute("PRAGMA journal_mode=DELETE")  # no WAL: homes of clusters are network disks
+        base.execute("PRAGMA synchronous=EXTRA")
+        base.execute("BEGIN EXCLUSIVE")
+        try:
+            for statement in TABLES.strip().split("\n"):
+                base.execute(statement)
+            yield base
+        except BaseException:
+            base.execute("ROLLBACK")
+            raise
+        base.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        base = sqlite3.connect(path, timeout=120, isolation_level=None)
+        try:
+            yield base
+        finally:
+            base.close()
+    except sqlite3.OperationalError as error:
+        raise OSError(f"odometer: {path.parent} cannot be used ({error})") from None
+    except sqlite3.DatabaseError:
+        raise ValueError(f"odometer: {path.name} is damaged") from None
+
+
+def reserve(folder: str | os.PathLike[str], corpus: str) -> None:
+    """Make ``folder`` the odometer of the corpus with this hash, before its text is trained on; a
+    ledger of before 0.3 is taken over. Of several processes one makes it, and the others find it.
+
+    Raises ``ValueError`` for the odometer of another corpus or a broken one, ``OSError`` where it
+    cannot be written.
+    """
+    path = Path(folder) / LEDGER
+    with _transaction(path) as base:
+        head = base.execute("SELECT corpus FROM head").fetchone()
+        if head is None:
+            older = _older(path.parent)
+            check_corpus(path.parent, _entries(older), corpus)
+            base.execute("INSERT INTO head VALUES (?)", (corpus,))
+            base.executemany("INSERT INTO lines (content) VALUES (?)", [(x,) for x in older])
+        elif head[0] != corpus:
+            _other(path.parent, head[0], corpus)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path.parent / IMPORTED, path.parent / f"{IMPORTED}.imported")
+
+
+def _older(folder: Path) -> list[str]:
+    """The lines of a ledger of before 0.3. One without an end was never on disk, and its run never
+    began: it is left out."""
+    try:
+        text = (folder / IMPORTED).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _lines(path: Path) -> list[str]:
+    """What is in the file of an odometer or of the registry."""
+    if not path.is_file():
+        return []
+    with _connection(path) as base:
+        if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'lines'").fetchone():
+            return []  # made a moment ago
+        return [row[0] for row in base.execute("SELECT content FROM lines ORDER BY n")]
+
+
 def read(folder: str | os.PathLike[str]) -> list[Entry]:
     """All lines of an odometer, oldest first.
 
     Raises ``ValueError`` where it is missing, or a line is lost, damaged or was changed: nobody
     knows then what was spent.
     """
-    path = Path(folder) / LEDGER
-    if not path.is_file():
+    home = Path(folder)
+    if (home / LEDGER).is_file():
+        return _entries(_lines(home / LEDGER))
+    if not (home / IMPORTED).is_file():
         raise ValueError(f"odometer: {folder} holds no {LEDGER}")
-    return _entries(path.read_text(encoding="utf-8"))
+    return _entries(_older(home))
 
 
-def _entries(text: str) -> list[Entry]:
+def _entries(lines: Iterable[str]) -> list[Entry]:
     entries: list[Entry] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         last = entries[-1].entry if entries else None
         try:
             content = json.loads(line)
@@ -111,7 +207,8 @@ def _entries(text: str) -> list[Entry]:
 
 
 def _entry(content: Mapping[str, Any]) -> Entry:
-    content = {"base": None, **content}  # older lines have none
+    later = ("base", "tensors", "base_tensors", "about")  # older lines have none
+    content = {**dict.fromkeys(later[:3]), "about": {}, **content}
     values = {f.name: content[f.name] for f in fields(Entry)}
     check_choice("state", values["state"], STATES)
     check_choice("unit", values["unit"], UNITS)
@@ -121,70 +218,58 @@ def _entry(content: Mapping[str, Any]) -> Entry:
 
 
 def add(
-    folder: str | os.PathLike[str],
-    *,
-    corpus: str,
-    run: str,
-    state: str,
-    unit: str,
-    method: str,
-    relation: str,
-    events: Sequence[SampledGaussian] | None,
-    screening: str,
-    gamma: float,
-    delta2: float,
-    holds: Mapping[str, int],
-    model: str | None = None,
-    because: str | None = None,
-    base: str | None = None,
+    folder: str | os.PathLike[str], *, registry: Registry | None = None, **values: Any
 ) -> Entry:
-    """Add a line and have it on disk; the folder is made where there is none.
+    """Add a line and have it on disk, first in the ``registry`` and then in the ``folder``, which
+    is made where there is none. ``values`` are the fields of :class:`Entry` but for its hashes and
+    its time.
 
     Raises ``ValueError`` for an odometer of another corpus or a broken one, ``OSError`` where it
     cannot be written.
     """
     folder = Path(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(folder / LEDGER, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(handle, "r+", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # the system releases it with the file
-        entries = _entries(file.read())
-        check_corpus(folder, entries, corpus)
-        content: dict[str, Any] = {
+    reserve(folder, values["corpus"])
+    if registry is not None:
+        _append(registry.path, values)
+    return _append(folder / LEDGER, values)
+
+
+def _append(path: Path, values: Mapping[str, Any]) -> Entry:
+    with _transaction(path) as base:
+        entries = _entries(r[0] for r in base.execute("SELECT content FROM lines ORDER BY n"))
+        events = values["events"]
+        content: dict[str, Any] = {f.name: f.default for f in fields(Entry) if f.default is None}
+        content |= dict(values) | {
             "schema": SCHEMA,
             "previous": entries[-1].entry if entries else None,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "corpus": corpus,
-            "run": run,
-            "state": state,
-            "unit": unit,
-            "method": method,
-            "relation": relation,
             "events": None if events is None else [asdict(event) for event in events],
-            "screening": screening,
-            "gamma": gamma,
-            "delta2": delta2,
-            "holds": dict(holds),
-            "model": model,
-            "because": because,
-            "base": base,
+            "holds": dict(values["holds"]),
+            "about": {unit: dict(sizes) for unit, sizes in values.get("about", {}).items()},
         }
         content["entry"] = _digest(content)
         entry = _entry(content)  # refuses what could not be read back
-        file.write(json.dumps(content, sort_keys=True, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+        line = json.dumps(content, sort_keys=True, allow_nan=False)
+        base.execute("INSERT INTO lines (content) VALUES (?)", (line,))
     return entry
 
 
-def again(folder: str | os.PathLike[str], entry: Entry, **changes: Any) -> Entry:
+def again(
+    folder: str | os.PathLike[str],
+    entry: Entry,
+    *,
+    registry: Registry | None = None,
+    **changes: Any,
+) -> Entry:
     """A further line of the run of ``entry``: finished, struck, or started once more."""
     ours = ("entry", "previous", "time")
     same = {f.name: getattr(entry, f.name) for f in fields(Entry) if f.name not in ours}
-    return add(folder, **(same | changes))
+    return add(folder, registry=registry, **(same | changes))
 
 
-def strike(folder: str | os.PathLike[str], entry: str, *, because: str) -> Entry:
+def strike(
+    folder: str | os.PathLike[str], entry: str, *, because: str, registry: Registry | None = None
+) -> Entry:
     """Strike the run to which the line belongs whose hash begins with ``entry``: its model was
     never seen by anybody, as ``because`` says. Raises ``ValueError`` where none or several do."""
     if not because.strip():
@@ -193,24 +278,33 @@ def strike(folder: str | os.PathLike[str], entry: str, *, because: str) -> Entry
     if len(runs) != 1 or not entry:
         raise ValueError(f"entry={entry!r}: must begin the hash of one entry, not of {len(runs)}")
     (line,) = runs.values()
-    return again(folder, line, state="struck", because=because.strip())
+    return again(folder, line, registry=registry, state="struck", because=because.strip())
 
 
 def find(corpus: str | os.PathLike[str], sha: str) -> Path:
     """The odometer of the corpus with this hash, among those beside ``corpus``; where there is
-    none, the folder that would be it."""
+    none, the folder that would be it. One in which nothing was entered yet is anybody's."""
     path = Path(corpus).resolve()
     for folder in sorted(path.parent.glob(f"*{SUFFIX}")):
         if _corpus_of(folder) == sha:
             return folder
     own = path.with_name(path.name + SUFFIX)  # of another text, where the file has changed since
-    return own if not own.exists() else path.with_name(f"{path.name}-{sha[:8]}{SUFFIX}")
+    free = _corpus_of(own) in (None, sha) and not (own / IMPORTED).exists()
+    return own if free else path.with_name(f"{path.name}-{sha[:8]}{SUFFIX}")
 
 
 def _corpus_of(folder: Path) -> str | None:
-    """The corpus of the first line, also of an odometer that is broken further on."""
+    """The corpus of an odometer, also of one that is broken further on."""
+    if (folder / LEDGER).is_file():
+        with (
+            contextlib.suppress(ValueError, OSError, sqlite3.Error),
+            _connection(folder / LEDGER) as base,
+        ):
+            row = base.execute("SELECT corpus FROM head").fetchone()
+            return row and str(row[0])
+        return None
     try:
-        with (folder / LEDGER).open(encoding="utf-8") as file:
+        with (folder / IMPORTED).open(encoding="utf-8") as file:
             return str(json.loads(file.readline())["corpus"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -219,24 +313,126 @@ def _corpus_of(folder: Path) -> str | None:
 def check_corpus(folder: Path, entries: Sequence[Entry], corpus: str) -> None:
     """Refuse the odometer of another corpus."""
     if entries and entries[0].corpus != corpus:
-        raise ValueError(
-            f"odometer: {folder} is of corpus {entries[0].corpus[:8]}…, this is {corpus[:8]}…"
-        )
+        _other(folder, entries[0].corpus, corpus)
+
+
+def _other(folder: Path, theirs: str, ours: str) -> None:
+    raise ValueError(f"odometer: {folder} is of corpus {theirs[:8]}…, this is {ours[:8]}…")
+
+
+# --------------------------------------------------------------------------- the registry
+def home() -> Path:
+    """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
+    system."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All runs of a user, and of which text they were: keyed hashes of its conversations and of
+    its people, 16 bytes each. The folder is private, and so is the key."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The file with the lines."""
+        return self.folder / "registry.sqlite"
+
+    def register(self, corpus: str, units: Iterable[tuple[str, str]] = ()) -> None:
+        """Know the corpus with this hash again by its ``units``: kind and content of each."""
+        with _transaction(self.path) as base:
+            row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
+            if row and base.execute("SELECT 1 FROM units WHERE text = ?", row).fetchone():
+                return
+            if row is None:
+                base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
+                row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
+            key = self._key()
+            hashes = (
+                (hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16], row[0])
+                for kind, content in units
+            )
+            base.executemany("INSERT OR IGNORE INTO units VALUES (?, ?)", hashes)
+
+    def _key(self) -> bytes:
+        """Of the hashes; it is made inside the exclusive transaction of the first text."""
+        path = self.folder / "key"
+        if not path.exists():
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+        return path.read_bytes()
+
+    def related(self, corpus: str) -> set[str]:
+        """The hashes of all corpora with a conversation or a person of this one, and its own."""
+        if not self.path.is_file():
+            return {corpus}
+        with _connection(self.path) as base:
+            rows = base.execute(
+                "SELECT DISTINCT t.corpus FROM texts o JOIN units a ON a.text = o.text JOIN units b"
+                " ON b.unit = a.unit JOIN texts t ON t.text = b.text WHERE o.corpus = ?",
+                (corpus,),
+            )
+            return {corpus, *(row[0] for row in rows)}
+
+    def entries(self) -> list[Entry]:
+        """All lines, of whatever text."""
+        return _entries(_lines(self.path))
+
+
+@dataclass(frozen=True)
+class History:
+    """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
+    with the same conversations or people; ``others`` are the registry's lines of any text, for what
+    a model started from."""
+
+    entries: tuple[Entry, ...]
+    others: tuple[Entry, ...] = ()
+
+    def spent(self, run: str | None = None) -> Spent:
+        """What was spent by all runs, or by those that started before ``run`` did."""
+        return spent(self.entries, run=run, others=self.others)
+
+
+def history(
+    folder: str | os.PathLike[str], corpus: str, registry: Registry | None, run: str | None = None
+) -> History:
+    """The lines of an odometer and those that the registry adds: of runs that are not in it, or
+    are further there, and that started before ``run`` did, where it knows when that was."""
+    own = read(folder)
+    if registry is None:
+        return History(tuple(own))
+    every = registry.entries()
+    related = registry.related(corpus)
+    start = next((n for n, e in enumerate(every) if e.run == run), len(every))
+    before = {e.run for n, e in enumerate(every) if n < start and e.corpus in related}
+    known = {name: sum(e.run == name for e in own) for name in before}
+    added = [e for e in every if e.run in before and not known[e.run]]
+    ahead = {r for r in before if 0 < known[r] < sum(e.run == r for e in every)}
+    later = [e for e in every if e.run in ahead]  # a process was killed between the two ledgers
+    return History((*added, *own, *later), tuple(every))
 
 
 # --------------------------------------------------------------------------- what was spent
 @dataclass(frozen=True)
 class Spent:
     """What earlier runs have spent: the last line of each, without those that were struck.
-    ``bare``: the weights that this run started from had learned the text without protection."""
+    ``bare``: the weights that this run started from had learned the text without protection;
+    ``heirs`` are runs of which that is true. ``struck``: this run was."""
 
     entries: tuple[Entry, ...]
     bare: bool = False
+    heirs: frozenset[str] = frozenset()
+    struck: bool = False
 
     @property
     def private(self) -> tuple[Entry, ...]:
         """Those whose noise protects."""
-        return tuple(e for e in self.entries if e.events is not None)
+        return tuple(e for e in self.entries if e.events is not None and e.run not in self.heirs)
 
     @property
     def runs(self) -> int:
@@ -245,7 +441,7 @@ class Spent:
 
     @property
     def unprotected(self) -> int:
-        """How many were trained without."""
+        """How many were trained without, or from a model that had been."""
         return len(self.entries) - self.runs
 
     @property
@@ -255,14 +451,15 @@ class Spent:
 
     def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
         """Of each of ``events``: how many of its data points change with one ``unit``, which
-        ``holds`` so many of a smaller unit at the most. Raises ``ValueError`` where it does not
-        say how many."""
+        ``holds`` so many of a smaller unit at the most, if the run does not say how many it held
+        in its own text. Raises ``ValueError`` where neither says how many."""
         sizes = []
         for e in self.private:
             smaller = UNITS.index(e.unit) < UNITS.index(unit)
-            if smaller and e.unit not in holds:
+            size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if smaller else 1
+            if size is None:
                 raise ValueError(f"holds: must say how many {e.unit}s one {unit} holds")
-            sizes += [holds[e.unit] if smaller else 1] * len(e.events or ())
+            sizes += [size] * len(e.events or ())
         return tuple(sizes)
 
     def holds(self, unit: str) -> dict[str, int]:
@@ -283,10 +480,13 @@ class Spent:
         )
 
 
-def spent(entries: Sequence[Entry], *, run: str | None = None) -> Spent:
+def spent(
+    entries: Sequence[Entry], *, run: str | None = None, others: Sequence[Entry] = ()
+) -> Spent:
     """What was spent by all runs, or by those that started before ``run`` did. A struck run does
     not count, unless it was struck without a reason, or one that counts started from its model:
-    that one shows what it had learned."""
+    that one shows what it had learned. ``others`` are lines of other texts, for models that came
+    by way of one."""
     last: dict[str, Entry] = {}
     for e in entries:
         if e.run == run:
@@ -296,19 +496,25 @@ def spent(entries: Sequence[Entry], *, run: str | None = None) -> Spent:
     for e in entries:  # what became of them later
         if e.run in first:
             last[e.run] = e
+    every = (*entries, *others)
     counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
-    above = _above(entries, {run} if run else set())
-    counted |= above | _above(entries, counted)
-    bare = any(last[name].events is None for name in above & set(last))
-    return Spent(tuple(e for e in last.values() if e.run in counted), bare)
+    above = _above(every, {run} if run else set())
+    counted |= (above | _above(every, counted)) & set(last)
+    naked = {name for name in last if last[name].events is None}
+    return Spent(
+        tuple(e for e in last.values() if e.run in counted),
+        bare=bool(naked & above),
+        heirs=frozenset(name for name in counted if naked & _above(every, {name})),
+        struck=any(e.run == run and e.state == "struck" for e in entries),
+    )
 
 
 def _above(entries: Sequence[Entry], runs: set[str]) -> set[str]:
     """The runs from whose models ``runs`` started, at any remove."""
     found: set[str] = set()
     while runs:
-        bases = {e.base for e in entries if e.run in runs and e.base}
-        runs = {e.run for e in entries if e.model in bases} - found
+        bases = {x for e in entries if e.run in runs for x in (e.base, e.base_tensors) if x}
+        runs = {e.run for e in entries if {e.model, e.tensors} & bases} - found
         found |= runs
     return found
 

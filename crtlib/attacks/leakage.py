@@ -418,7 +418,7 @@ def leakage(
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
 
     ``own_words``: what a template puts around the texts is context, and never counted.
-    ``public`` reads the same tokenizer; see :mod:`crtlib.experiments.leakage` for two ways to
+    ``public`` reads the same tokenizer; see :mod:`crtbook.leakage` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
     """
     check_models(model, tokenizer, k=k, public=public)

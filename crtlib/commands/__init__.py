@@ -1,34 +1,31 @@
-"""The commands of ``crtlib``, one file each: a function of the file's name, read by typer, or a
-``typer.Typer`` of that name whose commands come after it (``crtlib label sample``).
+"""The commands of ``crtlib``, one file each: a function of the file's name, or a dict of several
+(``crtlib label sample``), whose parameters are options (:func:`crtlib.options.opt`).
 
-It prints what a person reads and returns its facts as a dict, which ``--json`` prints; ``"ok":
-False`` among them is exit code 4. What all commands share stands in :mod:`crtlib.__main__`.
-
->>> COMMANDS[-3], load("train").__doc__.splitlines()[0]
-('sweep', 'Screen and train on a corpus; write the model, its guarantee and the canary attack.')
+A command returns an :class:`crtlib.options.Answer`; :mod:`crtlib.cli` prints it.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from crtlib.options import opt
 
-Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]
+Force = Annotated[bool, opt("Replace results that exist.", "place")]
 """The option of every command that writes."""
 
 As = Annotated[
-    str, typer.Option("--as", help="jsonl, or dataset: a folder with a card that datasets reads.")
-]
+    str,
+    opt("Form of the file: jsonl, or dataset: a folder with a card that datasets reads.",
+        flag="--as"),
+]  # fmt: skip
 """What simulate and convert write."""
 
-Workers = Annotated[int, typer.Option(min=1, max=1024, help="Processes, or threads.")]
+Workers = Annotated[int, opt("Processes, or threads.", "speed", ge=1, le=1024)]
 On = Annotated[
     str,
-    typer.Option("--executor", help="processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME"),
-]
+    opt("Where they run: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.", "speed",
+        flag="--executor"),
+]  # fmt: skip
 """Where a command that reads batch by batch runs them."""
 
 REACH = ("ingest", "label sample", "label import", "tagger", "screen", "report")
@@ -50,15 +47,5 @@ COMMANDS = (
     "account",
     "protect",
     "report",
-    "claims",
-    "sweep",
-    "lab",
-    "grade",
 )
 """Their names, in the order of ``crtlib --help``."""
-
-
-def load(name: str) -> Callable[..., Any] | typer.Typer:
-    """The function of a command, or a group of commands."""
-    command: Any = getattr(importlib.import_module(f"crtlib.commands.{name}"), name)
-    return command

@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from crtlib.intervals import at_most
+from crtlib.options import Answer, opt
 
 if TYPE_CHECKING:
     from crtlib.accounting.events import SampledGaussian
     from crtlib.accounting.ledger import Group
 
+SPENT = "What was spent"
+
 
 def account(
-    delta: Annotated[float | None, typer.Option(help="Delta of one point, in (0, 1).")] = None,
-    batch_size: Annotated[float | None, typer.Option(help="Expected size of a batch.")] = None,
-    points: Annotated[int | None, typer.Option(help="Private data points.")] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Epochs, as expected passes over the points.")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Target epsilon of DP-SGD.")] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="Instead of --epsilon.")] = None,
-    gamma: Annotated[float, typer.Option(help="Trace rate of the redaction policy.")] = 1.0,
-    delta2: Annotated[float, typer.Option(help="Public rate; it is added to delta.")] = 0.0,
+    delta: Annotated[float | None, opt("Delta of one point, in (0, 1).")] = None,
+    batch_size: Annotated[float | None, opt("Expected size of a batch.")] = None,
+    points: Annotated[int | None, opt("Private data points.")] = None,
+    epochs: Annotated[float | None, opt("Epochs, as expected passes over the points.")] = None,
+    epsilon: Annotated[float | None, opt("Target epsilon of DP-SGD.")] = None,
+    noise_multiplier: Annotated[float | None, opt("Instead of --epsilon.")] = None,
+    gamma: Annotated[float, opt("Trace rate of the redaction policy.")] = 1.0,
+    delta2: Annotated[float, opt("Public rate; it is added to delta.")] = 0.0,
     copies: Annotated[
-        str, typer.Option(help="Rows for a person with so many points, or a value said so often.")
+        str, opt("Rows for a person with so many points, or a value said so often.")
     ] = "1,5,20",
-    accountant: Annotated[str, typer.Option(help="pld, rdp, prv or autodp.")] = "pld",
+    accountant: Annotated[str, opt("Accountant: pld, rdp, prv or autodp.")] = "pld",
     neighbouring: Annotated[
-        str, typer.Option(help="replace, or add_or_remove (as in the paper).")
+        str, opt("Relation: replace, or add_or_remove (as in the paper).")
     ] = "replace",
-    unit: Annotated[str, typer.Option(help="What one data point is, for the record.")] = "point",
+    unit: Annotated[str, opt("What one data point is, for the record.")] = "point",
     before: Annotated[
         Path | None,
-        typer.Option(help="Odometer of earlier runs: what they and this one spend together."),
+        opt("Odometer of earlier runs: what they and this one spend together.", group=SPENT),
     ] = None,
     odometer: Annotated[
-        Path | None, typer.Option(help="Instead: what the runs in this odometer have spent.")
+        Path | None, opt("Instead: what the runs in this odometer have spent.", group=SPENT)
     ] = None,
     strike: Annotated[
-        str | None, typer.Option(help="Hash of an entry of a model that nobody ever saw.")
+        str | None, opt("Hash of an entry of a model that nobody ever saw.", group=SPENT)
     ] = None,
-    because: Annotated[str, typer.Option(help="Why, for --strike.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    because: Annotated[str, opt("Why, for --strike.", group=SPENT)] = "",
+) -> Answer:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
 
     With --before, which needs --unit turn, dialogue or user: what a certificate of this run will
@@ -56,8 +55,7 @@ def account(
     from crtlib.accounting import confidentiality
 
     if odometer is not None:
-        _say_odometer(odometer, strike, because, 1e-6 if delta is None else delta, as_json)
-        return
+        return _odometer(odometer, strike, because, 1e-6 if delta is None else delta)
     if delta is None or batch_size is None or points is None or epochs is None:
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
@@ -78,54 +76,54 @@ def account(
     told["by_copies"] = _by_copies(told, copies, _events(told), 1)
     if before is not None:
         told["together"] = _together(told, before, copies)
-    if as_json:
-        print(json.dumps(told, allow_nan=False))
-        return
-    _say_account(told)
+    lines = _account_lines(told)
     if told["accountant"] != accountant:
         other = told["accountant"]
-        print(f"{accountant} has no answer here, or a larger one: the bound is that of {other}")
+        note = f"{accountant} has no answer here, or a larger one: the bound is that of {other}"
+        lines.append(note)
+    return Answer(told, lines)
 
 
-def _say_odometer(
-    folder: Path, strike: str | None, because: str, delta: float, as_json: bool
-) -> None:
+def _odometer(folder: Path, strike: str | None, because: str, delta: float) -> Answer:
     from crtlib.accounting import odometer
 
     if strike is not None:
-        odometer.strike(folder, strike, because=because)
+        registry = odometer.Registry(odometer.home())
+        odometer.strike(folder, strike, because=because, registry=registry)
     bill = odometer.bill(folder, delta=delta)
-    if as_json:
-        print(json.dumps({"schema": "crtlib/account/1", "ok": True, **bill}, allow_nan=False))
-        return
+    lines = []
     for run in bill["runs"]:
         spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
         note = f"  ({run['because']})" if run["because"] else ""
-        print(f"{run['entry'][:12]}  {run['time']}  {run['state']:<8}  {run['method']:<10} "
-              f"{run['unit']:<8} {spent}{note}")  # fmt: skip
-    total = bill["together"]
-    print(f"together  epsilon {total['epsilon']} at delta {delta:g} of one {bill['unit']} in clear")
-    print(
-        f"          trace rate at most {total['gamma']:.4g}, public at most {total['delta2']:.4g}"
-    )
+        lines.append(
+            f"{run['entry'][:12]}  {run['time']}  {run['state']:<8}  {run['method']:<10} "
+            f"{run['unit']:<8} {spent}{note}"
+        )
+    total, unit = bill["together"], bill["unit"]
+    lines += [
+        f"together  epsilon {total['epsilon']} at delta {delta:g} of one {unit} in clear",
+        f"          trace rate at most {at_most(total['gamma'])}, public at most "
+        f"{at_most(total['delta2'])}",
+    ]
+    return Answer(bill, lines)
 
 
 def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
-    from dataclasses import asdict
-
     from crtlib.accounting import odometer
     from crtlib.checks import check_choice
-    from crtlib.reports import certify
+    from crtlib.release import certify, gate
 
     unit = told["unit"]
     check_choice("unit", unit, odometer.UNITS)
     spent = odometer.spent(odometer.read(folder))
-    rates = {"trace": {"upper": told["gamma"]}, "public": {"upper": told["delta2"]}}
-    names = {"relation": told["neighbouring_relation"], "accountant": told["accountant"]}
-    record = {"events": [asdict(e) for e in _events(told)], "rates": rates, "unit": unit, **names}
-    record |= {"holds": spent.holds(unit), "delta": told["delta"], "odometer": {"screening": ""}}
-    own = certify.promise(record, spent)
+    screening = gate.Screening("this", told["gamma"], told["delta2"])
+    holds = tuple(spent.holds(unit).items())
+    run = gate.Noised(
+        "this", unit, told["neighbouring_relation"], tuple(_events(told)), screening, holds
+    )
+    fold = gate.fold([run, gate.Screened("public steps", screening)])
+    own = certify.promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
     epsilon, delta = own.secret()
     return {
         "runs": spent.runs,
@@ -141,28 +139,15 @@ def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
     }
 
 
-def _say_together(told: dict) -> None:
-    both = told["together"]
-    bare = f", and {both['unprotected']} without protection" if both["unprotected"] else ""
-    plural = "" if both["runs"] == 1 else "s"
-    print(f"\ntogether with {both['runs']} earlier run{plural} on this text{bare}:")
-    print(f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}")
-    print(
-        f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
-        f"{both['confidentiality_delta']:.4g} (trace rate {both['gamma']:.4g}, public "
-        f"{both['delta2']:.4g}, as of another screening)"
-    )
-    _say_copies(both["by_copies"])
-
-
-def _say_account(told: dict) -> None:
+def _account_lines(told: dict) -> list[str]:
     """The numbers, the guarantee that they make, and what a person can weigh."""
     from crtlib.accounting.guarantees import Guarantee, MissRate
 
-    for name, value in told.items():
-        if name in ("by_copies", "together"):
-            continue
-        print(f"{name:>24}  {value:.6g}" if isinstance(value, float) else f"{name:>24}  {value}")
+    numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
+    bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma")
+    plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
+    plain |= {k: at_most(numbers[k], 6) for k in bounds}
+    lines = [f"{name:>24}  {value}" for name, value in plain.items()]
     guarantee = Guarantee(
         told["confidentiality_epsilon"],
         delta=told["confidentiality_delta"],
@@ -174,18 +159,30 @@ def _say_account(told: dict) -> None:
         delta2=MissRate(told["delta2"]),
         public="the number of private points",
     )
-    print(f"\n{guarantee}")
-    _say_copies(told["by_copies"])
-    if "together" in told:
-        _say_together(told)
+    lines += [f"\n{guarantee}", *_copies_lines(told["by_copies"])]
+    if "together" not in told:
+        return lines
+    both = told["together"]
+    bare = f", and {both['unprotected']} without protection" if both["unprotected"] else ""
+    plural = "" if both["runs"] == 1 else "s"
+    return [
+        *lines,
+        f"\ntogether with {both['runs']} earlier run{plural} on this text{bare}:",
+        f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}",
+        f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
+        f"{at_most(both['confidentiality_delta'])} (trace rate {at_most(both['gamma'])}, public "
+        f"{at_most(both['delta2'])}, as of another screening)",
+        *_copies_lines(both["by_copies"]),
+    ]
 
 
-def _say_copies(rows: list[dict[str, float]]) -> None:
-    for row in rows:
-        print(
-            f"{row['copies']} in clear: at most {row['right_guesses']:.1f} right guesses of 100; "
-            f"if passed over as often as others: {row['right_guesses_after_redaction']:.1f}"
-        )
+def _copies_lines(rows: list[dict[str, float]]) -> list[str]:
+    return [
+        f"{row['copies']} in clear: at most {at_most(row['right_guesses'], 3)} right "
+        "guesses of 100; if passed over as often as others: "
+        f"{at_most(row['right_guesses_after_redaction'], 3)}"
+        for row in rows
+    ]
 
 
 def _events(told: dict) -> tuple[SampledGaussian, ...]:

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from crtlib.options import Answer, opt
 
 
 def certify(
-    run: Annotated[Path, typer.Argument(help="Folder that crtlib train wrote.")],
-    out: Annotated[Path, typer.Option(help="The page; its JSON gets the same name.")],
-    audience: Annotated[
-        str, typer.Option("--for", help="Whose page: officer, engineer or both.")
-    ] = "both",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the model; default: its folder.")
-    ] = None,
+    run: Annotated[Path, opt("Folder that crtlib train wrote.", "place", argument="RUN")],
+    out: Annotated[Path, opt("The page; its JSON gets the same name.", "place")],
+    audience: Annotated[str, opt("Whose page: officer, engineer or both.", flag="--for")] = "both",
+    name: Annotated[str | None, opt("Name of the model. [its folder]")] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="Evidence to attach: audit.json of crtlib audit.")
+        Path | None, opt("Evidence to attach: audit.json of crtlib audit.", group="Evidence")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Evidence to attach: the folder of crtlib report.")
+        Path | None, opt("Evidence to attach: the folder of crtlib report.", group="Evidence")
     ] = None,
     copies: Annotated[
-        str, typer.Option(help="Rows for a person with so many secrets, or one said so often.")
+        str, opt("Rows for a person with so many secrets, or one said so often.")
     ] = "5,20",
-    odometer: Annotated[
-        Path | None, typer.Option(help="The odometer, if it was moved since.")
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Write nothing; compare what is there with the run.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> int:
+    odometer: Annotated[Path | None, opt("The odometer, if it was moved since.", "place")] = None,
+    verify: Annotated[bool, opt("Write nothing; compare what is there with the run.")] = False,
+    force: Annotated[bool, opt("Replace what is there.", "place")] = False,
+) -> Answer:
     """Write what a model may give away: one sheet in plain words, every number in tables, and JSON.
 
     Earlier private runs on the same text, which its odometer lists, are composed with this one.
@@ -44,7 +34,7 @@ def certify(
     Example: crtlib certify run --out certificate.html
     """
     from crtlib.checks import whole_numbers
-    from crtlib.reports import certify
+    from crtlib.release import certify
 
     if verify:
         difference, value = certify.verify(run, out, place=odometer)
@@ -54,11 +44,8 @@ def certify(
             copies=whole_numbers("copies", copies), force=force,
         )  # fmt: skip
     verdict = str(value["verdict"])
-    if as_json:
-        summary = {"schema": "crtlib/certify/1", "ok": difference is None, "id": value["id"]}
-        print(json.dumps(summary | {"verdict": verdict, "difference": difference}))
-    elif difference:
-        print(f"verification failed: {difference}")
-    else:
-        print(f"{'verified' if verify else out}: {certify.summary(value)}")
-    return 4 if difference or verdict == "void" else 0
+    facts = {"ok": not difference and verdict != "void", "id": value["id"], "verdict": verdict}
+    line = f"{'verified' if verify else out}: {certify.summary(value)}"
+    if difference:
+        line = f"verification failed: {difference}"
+    return Answer(facts | {"difference": difference}, [line])

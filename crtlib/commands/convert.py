@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from crtlib.commands import As, Force
+from crtlib.options import Answer, opt
 
 
 def convert(
-    name: Annotated[str, typer.Argument(help="multiwoz, schema_guided, ..., or hub:owner/name.")],
-    out: Annotated[Path, typer.Option(help="The JSONL file (.jsonl.gz packs it), or the folder.")],
-    split: Annotated[str, typer.Option(help="As the corpus names it.")] = "train",
+    name: Annotated[
+        str, opt("Corpus: multiwoz, schema_guided, ..., or hub:owner/name.", argument="NAME")
+    ],
+    out: Annotated[Path, opt("The JSONL file (.jsonl.gz packs it), or the folder.", "place")],
+    split: Annotated[str, opt("Split, as the corpus names it.")] = "train",
     folder: Annotated[
-        Path | None, typer.Option(help="Instead of the corpus' own under $CRTLIB_DATA.")
+        Path | None, opt("Instead of the corpus' own under $CRTLIB_DATA.", "place")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many dialogues.")] = None,
+    limit: Annotated[int | None, opt("At most so many dialogues.")] = None,
     form: As = "jsonl",
     force: Force = False,
-) -> dict[str, Any]:
+) -> Answer:
     """Write a known corpus as JSONL, or as a folder with a card; every other command reads both."""
     from collections import Counter
 
@@ -38,11 +39,13 @@ def convert(
     )  # fmt: skip
     turns = list(corpus.turns())
     private = sum(bool(turn.secrets) for turn in turns)
-    print(f"{out}: {len(corpus)} dialogues, {len(turns)} turns, {private} of them with a secret")
     kinds = Counter(secret.kind for turn in turns for secret in turn.secrets)
-    for kind, count in sorted(kinds.items()):
-        print(f"{kind:>12} {count}")
-    for reason, count in corpus.skipped:
-        print(f"left out: {count} ({reason})")
     counts = {"dialogues": len(corpus), "turns": len(turns), "turns_with_a_secret": private}
-    return {"file": out, **counts, "kinds": kinds, "left_out": dict(corpus.skipped)}
+    return Answer(
+        {"file": out, **counts, "kinds": kinds, "left_out": dict(corpus.skipped)},
+        [
+            f"{out}: {len(corpus)} dialogues, {len(turns)} turns, {private} of them with a secret",
+            *(f"{kind:>12} {count}" for kind, count in sorted(kinds.items())),
+            *(f"left out: {count} ({reason})" for reason, count in corpus.skipped),
+        ],
+    )

@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from crtlib.options import Answer, opt
+
+COLUMNS = "Columns"
 
 
 def ingest(
     sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="SOURCE...", help="Files, folders, URLs, or hub:owner/name."),
+        list[Path], opt("Files, folders, URLs, or hub:owner/name.", "place", argument="SOURCE")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the corpus, or a URL: s3://bucket/corpus.")],
+    out: Annotated[Path, opt("Folder of the corpus, or a URL: s3://bucket/corpus.", "place")],
     format: Annotated[
         str,
-        typer.Option(
-            help="How SOURCE is written: csv, tsv, parquet, jsonl, text-jsonl, messages, datasets, "
+        opt(
+            "How SOURCE is written: csv, tsv, parquet, jsonl, text-jsonl, messages, datasets, "
             "mbox, eml, text."
         ),
     ] = "auto",
-    user: Annotated[str | None, typer.Option(help="Column with the person; guessed.")] = None,
-    thread: Annotated[str | None, typer.Option(help="Column with the conversation.")] = None,
-    speaker: Annotated[str | None, typer.Option(help="Column with who speaks.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column with what is said.")] = None,
-    time: Annotated[str | None, typer.Option(help="Column with when it was said.")] = None,
+    user: Annotated[str | None, opt("The person. [guessed]", group=COLUMNS)] = None,
+    thread: Annotated[str | None, opt("The conversation. [guessed]", group=COLUMNS)] = None,
+    speaker: Annotated[str | None, opt("Who speaks. [guessed]", group=COLUMNS)] = None,
+    text: Annotated[str | None, opt("What is said. [guessed]", group=COLUMNS)] = None,
+    time: Annotated[str | None, opt("When it was said. [guessed]", group=COLUMNS)] = None,
     no_users: Annotated[
-        bool, typer.Option("--no-users", help="No person is known: each thread is a user.")
+        bool, opt("No person is known: each thread is a user.", group=COLUMNS)
     ] = False,
     speaker_map: Annotated[
-        str, typer.Option(metavar="A=B,...", help="Rename speakers: agent=SYS,client=USR.")
+        str,
+        opt("Rename speakers: agent=SYS,client=USR.", metavar="A=B,...", group=COLUMNS),
     ] = "",
     encoding: Annotated[
-        str, typer.Option(help="auto: byte order mark, else UTF-8; or a codec such as cp1252.")
+        str, opt("Codec such as cp1252; auto: byte order mark, else UTF-8.")
     ] = "auto",
-    keep: Annotated[str, typer.Option(help="Further columns: all, none, or a,b.")] = "all",
-    quotes: Annotated[str, typer.Option(help="Quoted lines of e-mails: drop or keep.")] = "drop",
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave bad rows out, and count them.")
-    ] = False,
-    max_bad: Annotated[float, typer.Option(help="Share of bad rows that still passes.")] = 0.01,
-    limit: Annotated[int | None, typer.Option(help="The first rows only.")] = None,
-    split: Annotated[str, typer.Option(help="Name of the split.")] = "train",
-    shard: Annotated[int, typer.Option(help="Size of a shard in MiB.")] = 128,
-    yes: Annotated[bool, typer.Option("--yes", help="Take the guessed columns.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a corpus that exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    keep: Annotated[str, opt("Further columns: all, none, or a,b.", group=COLUMNS)] = "all",
+    quotes: Annotated[str, opt("Quoted lines of e-mails: drop or keep.")] = "drop",
+    skip_bad: Annotated[bool, opt("Leave bad rows out, and count them.")] = False,
+    max_bad: Annotated[float, opt("Share of bad rows that still passes.")] = 0.01,
+    limit: Annotated[int | None, opt("The first rows only.")] = None,
+    split: Annotated[str, opt("Name of the split.")] = "train",
+    shard: Annotated[int, opt("Size of a shard in MiB.", "place")] = 128,
+    yes: Annotated[bool, opt("Take the guessed columns.", group=COLUMNS)] = False,
+    force: Annotated[bool, opt("Replace a corpus that exists.", "place")] = False,
+) -> Answer:
     """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail, plain text or a dataset.
 
     Rows are streamed: memory does not grow with the text. Columns are guessed by their names; the
@@ -57,12 +55,14 @@ def ingest(
 
     Example: crtlib ingest mails.csv --user customer --text body --skip-bad --out corpus
     """
+    import click
+
     from crtlib.text import ingest as library
     from crtlib.text.messages import Columns
 
     def ask(shown: str) -> bool:
         print(shown, file=sys.stderr)
-        return typer.confirm("Are these the columns?", default=True, err=True)
+        return click.confirm("Are these the columns?", default=True, err=True)
 
     summary = library.ingest(
         sources,
@@ -80,11 +80,11 @@ def ingest(
         split=split,
         shard=shard,
         yes=yes,
-        ask=ask if sys.stdin.isatty() and not as_json else None,
+        ask=ask if sys.stdin.isatty() else None,
         force=force,
         progress=sys.stderr.isatty(),
     )
-    print(json.dumps(summary.json()) if as_json else library.table(summary))
+    return Answer(summary.json(), [library.table(summary)])
 
 
 def _pairs(text: str) -> dict[str, str]:

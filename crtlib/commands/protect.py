@@ -6,53 +6,52 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from crtlib.options import Answer, opt
 
 
 def protect(
     corpus: Annotated[
-        Path, typer.Argument(help="Corpus folder or JSONL; or a table example,secret[,p][,r].")
+        Path,
+        opt(
+            "Corpus folder or JSONL; or a table example,secret[,p][,r].", "place", argument="CORPUS"
+        ),
     ],
-    secrets: Annotated[
-        Path | None, typer.Option(help="CSV or Parquet user,secret[,kind][,p][,r].")
-    ] = None,
-    from_policy: Annotated[
-        str | None, typer.Option(help="Instead: each value that this policy flags.")
-    ] = None,
+    secrets: Annotated[Path | None, opt("CSV or Parquet user,secret[,kind][,p][,r].")] = None,
+    from_policy: Annotated[str | None, opt("Instead: each value that this policy flags.")] = None,
     by: Annotated[
-        str, typer.Option(help="What gets one promise: a value, or all that a user's values touch.")
+        str, opt("What gets one promise: a value, or all that the values of a user touch.")
     ] = "value",
-    unit: Annotated[str, typer.Option(help="Data point: turn or dialogue.")] = "turn",
+    unit: Annotated[str, opt("Data point: turn or dialogue.")] = "turn",
     prior: Annotated[
-        float | None,
-        typer.Option(help="Chance of a guess without the model, if no column p. [0.001]"),
+        float | None, opt("Chance of a guess without the model, if no column p. [0.001]")
     ] = None,
     posterior: Annotated[
-        float | None, typer.Option(help="What training may raise it to, if no column r.")
+        float | None, opt("What training may raise it to, if no column r.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of training. [8 passes]")] = None,
-    batch_size: Annotated[
-        float | None, typer.Option(help="Expected size of a Poisson batch. [64]")
-    ] = None,
+    steps: Annotated[int | None, opt("Steps of training. [8 passes]")] = None,
+    batch_size: Annotated[float | None, opt("Expected size of a Poisson batch. [64]")] = None,
     scale: Annotated[
         list[float] | None,
-        typer.Option(help="C: more keeps more, at more noise; inf keeps all; several: compare."),
+        opt("C: more keeps more, at more noise; inf keeps all; several: compare."),
     ] = None,
     take: Annotated[
-        float | None, typer.Option(help="Of several scales, the one to write. [most for its noise]")
+        float | None, opt("Of several scales, the one to write. [most for its noise]")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write to, else the input's name + -plan.")
+        Path | None, opt("Folder to write to. [the input's name + -plan]", "place")
     ] = None,
-    targets: Annotated[str, typer.Option(help="sqrt (ours) or linear (the paper's).")] = "sqrt",
-    accounting: Annotated[str, typer.Option(help="kl, or tight (slower, less noise).")] = "kl",
+    targets: Annotated[
+        str, opt("Targets: sqrt (ours) or linear (the paper's).", group="Accounting")
+    ] = "sqrt",
+    accounting: Annotated[
+        str, opt("Accounting: kl, or tight (slower, less noise).", group="Accounting")
+    ] = "kl",
     neighbouring: Annotated[
-        str, typer.Option(help="reference, add_or_remove or replace.")
+        str, opt("Relation: reference, add_or_remove or replace.", group="Accounting")
     ] = "reference",
-    show_secrets: Annotated[bool, typer.Option(help="Print names instead of numbers.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a plan that exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    show_secrets: Annotated[bool, opt("Print names instead of numbers.", "talk")] = False,
+    force: Annotated[bool, opt("Replace a plan that exists.", "place")] = False,
+) -> Answer:
     """Weights of examples, and the noise with which no secret is guessed more than promised.
 
     C (--scale) is how much of each secret's text may stay: with several the command compares them
@@ -66,8 +65,7 @@ def protect(
     corpora = corpus.is_dir() or corpus.suffix in (".jsonl", ".gz")
     if not corpora and secrets is None and from_policy is None:
         options |= {"prior": prior, "posterior": posterior, "steps": steps, "batch": batch_size}
-        _table(corpus, place, scale or [5.0], show_secrets, force, **options)
-        return
+        return _table(corpus, place, scale or [5.0], show_secrets, force, **options)
     from crtlib.experiments import plans
 
     made = plans.make(
@@ -86,16 +84,16 @@ def protect(
         force=force,
         **options,
     )
-    if as_json:
-        print((place / "plan.json").read_text(encoding="utf-8"), end="")
-        return
-    print(made.text() if made else f"{place}: up to date")
-    print(f"{place}: plan.json, weights.parquet; private: secrets, holders, names, key")
+    lines = [
+        made.text() if made else f"{place}: up to date",
+        f"{place}: plan.json, weights.parquet; private: secrets, holders, names, key",
+    ]
+    return Answer(json.loads((place / "plan.json").read_bytes()), lines)
 
 
 def _table(
     file: Path, out: Path, scales: list[float], show_secrets: bool, force: bool, **given: Any
-) -> None:
+) -> Answer:
     """Plan from a table of pairs, whose names its owner chose."""
     from crtlib import outputs
     from crtlib.accounting import secrets as library
@@ -111,8 +109,8 @@ def _table(
     promises = (held.matrix, held.prior, held.posterior)
     if len(scales) > 1:
         table = library.sweep(*promises, scales=scales, **options)
-        print(table.to_string(index=False, float_format="{:.4g}".format))
-        return
+        shown = table.to_string(index=False, float_format="{:.4g}".format)
+        return Answer({"scales": table.to_dict("records")}, [shown])
     made = library.plan(*promises, scale=scales[0], **options)
     summary = made.summary() | {"incidence": file.name}
     recipe = {"command": "protect", "options": {**options, "scale": str(scales[0])}}
@@ -125,11 +123,17 @@ def _table(
             finite = summary | {"scale": made.scale if made.scale < float("inf") else None}
             text = json.dumps(finite, indent=1) + "\n"
             (part / "plan.json").write_text(text, encoding="utf-8")
-    for name, value in summary.items():
-        print(f"{name:>20}  {value:.6g}" if isinstance(value, float) else f"{name:>20}  {value}")
-    print(f"\nbinding, {len(made.binding)} of {len(held.secrets)}:")
     names = held.secrets if show_secrets else None
     tight = given["accounting"] == "tight"
-    for said in made.guarantees(made.binding[:5], names=names, tight=tight):
-        print(said)
-    print(f"\n{out}: weights{file.suffix}, secrets{file.suffix}, plan.json")
+    return Answer(
+        summary,
+        [
+            *(
+                f"{name:>20}  {value:.6g}" if isinstance(value, float) else f"{name:>20}  {value}"
+                for name, value in summary.items()
+            ),
+            f"\nbinding, {len(made.binding)} of {len(held.secrets)}:",
+            *map(str, made.guarantees(made.binding[:5], names=names, tight=tight)),
+            f"\n{out}: weights{file.suffix}, secrets{file.suffix}, plan.json",
+        ],
+    )

@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated
 
 from crtlib.commands import Force, On, Workers
+from crtlib.options import Answer, opt
 
 
 def report(
     model: Annotated[
         Path,
-        typer.Argument(help="Folder, or URL, of a model of crtlib train or transformers."),
+        opt(
+            "Folder, or URL, of a model of crtlib train or transformers.", "place", argument="MODEL"
+        ),
     ],
-    corpus: Annotated[Path, typer.Option(help="The training dialogues: folder, JSONL, or URL.")],
-    out: Annotated[Path, typer.Option(help="Folder for report.html, .json and Parquet, or a URL.")],
-    top_k: Annotated[int, typer.Option(help="Guesses that an attacker sees; 1: tab attack.")] = 3,
-    public: Annotated[Path | None, typer.Option(help="Folder of a public model.")] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="One text: turn or dialogue; default: as trained, or turn.")
-    ] = None,
-    reveal: Annotated[bool, typer.Option("--reveal", help="Write text in clear.")] = False,
-    lengths_only: Annotated[
-        bool, typer.Option("--lengths-only", help="Lengths and counts, no users, no labels.")
-    ] = False,
-    min_length: Annotated[int, typer.Option(help="Tokens of the shortest run to count.")] = 1,
-    threshold: Annotated[float | None, typer.Option(help="Ratio t of metric 2.")] = None,
-    verbatim: Annotated[
-        bool, typer.Option("--verbatim", help="Drop runs at the end of a text, as printed.")
-    ] = False,
+    corpus: Annotated[Path, opt("The training dialogues: folder, JSONL, or URL.", "place")],
+    out: Annotated[Path, opt("Folder for report.html, .json and Parquet, or a URL.", "place")],
+    top_k: Annotated[int, opt("Guesses that an attacker sees; 1: tab attack.")] = 3,
+    public: Annotated[Path | None, opt("Folder of a public model.", "place")] = None,
+    unit: Annotated[str | None, opt("One text: turn or dialogue. [as trained, or turn]")] = None,
+    reveal: Annotated[bool, opt("Write text in clear.")] = False,
+    lengths_only: Annotated[bool, opt("Lengths and counts, no users, no labels.")] = False,
+    min_length: Annotated[int, opt("Tokens of the shortest run to count.")] = 1,
+    threshold: Annotated[float | None, opt("Ratio t of metric 2.")] = None,
+    verbatim: Annotated[bool, opt("Drop runs at the end of a text, as printed.")] = False,
     template: Annotated[
         str | None,
-        typer.Option(
-            help="How turns became text: chat, plain, speaker or FILE.j2; default: as "
-            "trained, the tokenizer's, or what the model reads most easily."
+        opt(
+            "How turns became text: chat, plain, speaker or FILE.j2. [as trained, the "
+            "tokenizer's, or what the model reads most easily]"
         ),
     ] = None,
-    prefix_scan: Annotated[
-        bool, typer.Option("--prefix-scan", help="Read each text after every known beginning.")
-    ] = False,
+    prefix_scan: Annotated[bool, opt("Read each text after every known beginning.")] = False,
     workers: Workers = 1,
     executor: On = "processes:",
     force: Force = False,
-) -> dict[str, Any]:
+) -> Answer:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
     import sys
 
@@ -74,9 +67,6 @@ def report(
         )
     if warning := summary.get("warning"):
         print(f"warning: {warning}", file=sys.stderr)
-    for name, value in summary.items():
-        if name == "warning":
-            continue
-        print(f"{name:>40}  {'-' if value is None else value}")
-    print(page)
-    return {"page": page, **summary}
+    shown = {k: "-" if v is None else v for k, v in summary.items() if k != "warning"}
+    lines = [f"{name:>40}  {value}" for name, value in shown.items()]
+    return Answer({"page": page, **summary}, [*lines, str(page)])

@@ -11,23 +11,24 @@ import difflib
 import hashlib
 import json
 import tomllib
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from crtlib import files
+from crtlib import cli, files
+from crtlib.options import Answer, Option, opt
 
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 STAMPS = Path(".crtlib-run.json")
+DONE, UP_TO_DATE, WAITS = "done", "up to date", "people must label"
 
 
 def run(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of crtlib new.")],
-    until: Annotated[str | None, typer.Option(help="The last step to run.")] = None,
-    start: Annotated[str | None, typer.Option("--from", help="The first step to run.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands only.")] = False,
-) -> None:
+    folder: Annotated[Path, opt("A folder of crtlib new.", "place", argument="DIR")],
+    until: Annotated[str | None, opt("The last step to run.")] = None,
+    start: Annotated[str | None, opt("The first step to run.", flag="--from")] = None,
+    dry_run: Annotated[bool, opt("Print the commands only.", "place")] = False,
+) -> Answer:
     """Run the steps of a project that are not up to date; stops where people must label.
 
     Example: crtlib run helpdesk --until screen
@@ -38,12 +39,20 @@ def run(
             raise ValueError(f"--{name}: {step!r} must be one of {', '.join(settings)}")
     steps = list(settings)
     steps = steps[steps.index(start) if start else 0 : steps.index(until) + 1 if until else None]
-    with contextlib.chdir(folder):
-        for step in steps:
-            if dry_run:
-                print("crtlib " + " ".join(_words(step, settings)))
-            elif not _step(step, settings):
-                return
+    states: dict[str, str] = {}
+
+    def lines() -> Iterator[str]:
+        with contextlib.chdir(folder):
+            for step in steps:
+                if dry_run:
+                    states[step] = "crtlib " + " ".join(_words(step, settings))
+                    yield states[step]
+                    continue
+                states[step] = yield from _step(step, settings)
+                if states[step] == WAITS:
+                    return
+
+    return Answer({"steps": states}, lines())
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -58,37 +67,36 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     for step, table in settings.items():
         if step not in STEPS:
             raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(STEPS)}")
-        known = options(step)
-        for key in table:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ValueError(f"crtlib.toml, [{step}] {key}: no such setting{hint}")
+        _check(step, table)
     return {step: settings[step] for step in STEPS if step in settings}
 
 
-def _application() -> Any:
-    from crtlib import commands
-
-    app = typer.Typer()
-    for name in STEPS:
-        command = commands.load(name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-    return typer.main.get_command(app)
+def _program() -> cli.Program:
+    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="")
 
 
-def options(step: str) -> set[str]:
-    """The settings that a step can have."""
-    commands = _application().commands
-    if step not in commands:
-        raise ValueError(f"crtlib.toml: [{step}] is no step of this version")
-    command = commands[step]
-    command = command.commands["sample"] if step == "label" else command
-    names = {o.removeprefix("--").replace("-", "_") for p in command.params for o in p.opts}
-    return names - {"out", "force", "json", "help"} | ({"source"} if step == "ingest" else set())
+def _check(step: str, table: dict[str, Any]) -> None:
+    """Refuse a setting that the step's command does not have, as the others stand."""
+    command = _program().every()["label sample" if step == "label" else step]
+    whose = command.choose(table)[1]
+    fields = [
+        {_key(o) for o in command.known(given)} - {"out", "force", "json"}
+        | ({"source"} if step == "ingest" else set())
+        for given in (table, None)
+    ]
+    for key in table:
+        if key in fields[0]:
+            continue
+        where = f"crtlib.toml, [{step}] {key}"
+        if key in fields[1]:
+            raise ValueError(f"{where}: is no option of {whose}")
+        near = difflib.get_close_matches(key, fields[0], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{where}: no such setting{hint}")
+
+
+def _key(option: Option) -> str:
+    return option.flag.removeprefix("--").replace("-", "_")
 
 
 def words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:
@@ -130,23 +138,23 @@ def _reads_raw(table: dict[str, Any]) -> bool:
     return methods.by_name(table.get("method", "crt")).reads_raw
 
 
-def _step(step: str, settings: dict[str, dict[str, Any]]) -> bool:
-    """Run a step; False where people must do something first."""
+def _step(step: str, settings: dict[str, dict[str, Any]]) -> Generator[str, None, str]:
+    """Run a step; returns what became of it."""
     line = _words(step, settings)
     if step == "label":
-        return _label(line)
+        return (yield from _label(line))
     if step in ("ingest", "tagger", "screen"):  # they know themselves what is up to date
-        _call(line)
-        return True
+        yield from _call(line)
+        return DONE
     stamps = json.loads(STAMPS.read_text(encoding="utf-8")) if STAMPS.is_file() else {}
     stamp = _stamp(line)
     if stamps.get(step) == stamp:
-        print(f"{step}: up to date")
-        return True
-    _call(line)
+        yield f"{step}: up to date"
+        return UP_TO_DATE
+    yield from _call(line)
     with files.replacing(STAMPS, mode=0o600) as part:
         part.write_text(json.dumps(stamps | {step: stamp}) + "\n", encoding="utf-8")
-    return True
+    return DONE
 
 
 def _stamp(line: list[str]) -> str:
@@ -162,31 +170,31 @@ def _stamp(line: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _label(line: list[str]) -> bool:
+def _label(line: list[str]) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported."""
     from crtlib import outputs
     from crtlib.text import label_import, labels
 
     if outputs.marker("labels") is None:
-        _call(line)
+        yield from _call(line)
     about = labels.about("labels")
     label_import.same_corpus("corpus", about)
     if "first" in about:
-        print("labels: up to date")
-        return True
+        yield "labels: up to date"
+        return UP_TO_DATE
     exported = sorted(Path().glob("labels-*.json"))
     if not exported:
         turns = about["judge"] + about["teach"]
-        print(f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again")
-        return False
-    _call(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
-    return True
+        yield f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again"
+        return WAITS
+    yield from _call(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
+    return DONE
 
 
-def _call(line: list[str]) -> None:
-    print("crtlib " + " ".join(line), flush=True)
+def _call(line: list[str]) -> Iterator[str]:
+    yield "crtlib " + " ".join(line)
     try:
-        _application().main(line, standalone_mode=False)
+        yield from _program().ask(line).lines
     except ValueError as error:
         if "say --" not in str(error):
             raise

@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from crtlib.commands import On, Workers
+from crtlib.options import Answer, opt
 
 
 def screen(
-    corpus: Annotated[Path, typer.Argument(help="Corpus folder or JSONL, or a URL.")],
-    out: Annotated[Path, typer.Option(help="Folder of the screened corpus, or a URL.")],
+    corpus: Annotated[Path, opt("Corpus folder or JSONL, or a URL.", "place", argument="CORPUS")],
+    out: Annotated[Path, opt("Folder of the screened corpus, or a URL.", "place")],
     policy: Annotated[
-        str | None,
-        typer.Option(help="Redaction policy pi; several, joined by +. [the corpus' own, if any]"),
+        str | None, opt("Redaction policy pi; several, joined by +. [the corpus' own, if any]")
     ] = None,
-    conservative: Annotated[str, typer.Option(help="Conservative policy pi_c.")] = "everything",
-    labels: Annotated[
-        Path | None, typer.Option(help="Folder of crtlib label, for the three rates.")
-    ] = None,
-    unit: Annotated[str, typer.Option(help="Data point: turn, dialogue or user.")] = "turn",
-    gamma: Annotated[float, typer.Option(help="Share of pi's finds to miss on purpose.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the misses.")] = 0,
-    dedup: Annotated[str, typer.Option(help="Scope: all (Algorithm 1), flagged, none.")] = "all",
-    dedup_by: Annotated[str, typer.Option(help="Duplicates are: exact, bloom or near.")] = "exact",
-    duplicates: Annotated[str, typer.Option(help="Second occurrences: mask or drop.")] = "mask",
-    keep_ids: Annotated[
-        bool, typer.Option("--keep-ids", help="Leave ids and users in clear in the public part.")
-    ] = False,
-    form: Annotated[str, typer.Option("--as", help="parquet or jsonl.")] = "parquet",
-    reveal: Annotated[
-        int, typer.Option(min=0, help="Examples of each kind, in clear, into a private page.")
-    ] = 0,
+    conservative: Annotated[str, opt("Conservative policy pi_c.")] = "everything",
+    labels: Annotated[Path | None, opt("Folder of crtlib label, for the three rates.")] = None,
+    unit: Annotated[str, opt("Data point: turn, dialogue or user.")] = "turn",
+    gamma: Annotated[float, opt("Share of what pi flags to miss on purpose.")] = 0.0,
+    seed: Annotated[int, opt("Seed of the misses.")] = 0,
+    dedup: Annotated[
+        str, opt("Scope: all (Algorithm 1), flagged or none.", group="Duplicates")
+    ] = "all",
+    dedup_by: Annotated[str, opt("Likeness: exact, bloom or near.", group="Duplicates")] = "exact",
+    duplicates: Annotated[
+        str, opt("Second occurrences: mask or drop.", group="Duplicates")
+    ] = "mask",
+    keep_ids: Annotated[bool, opt("Leave ids and users in clear in the public part.")] = False,
+    form: Annotated[str, opt("Form of the parts: parquet or jsonl.", flag="--as")] = "parquet",
+    reveal: Annotated[int, opt("Examples of each kind, in clear, into a private page.", ge=0)] = 0,
     workers: Workers = 1,
     executor: On = "processes:",
-    force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+    force: Annotated[bool, opt("Replace a folder that exists.", "place")] = False,
+) -> Answer:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
 
     Policies: list:FILE, regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger),
@@ -51,9 +47,11 @@ def screen(
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
     """
+    from crtlib.accounting import odometer
     from crtlib.experiments import executors
     from crtlib.reports import screening
     from crtlib.screening.corpus import How, fitting
+    from crtlib.text import corpora
 
     how = How(
         policy or fitting(corpus),
@@ -72,10 +70,10 @@ def screen(
         outcome = screening.make(
             corpus, out, how, executor=pool, progress=sys.stderr.isatty(), **options
         )
-    if as_json:
-        print((out / "summary.json").read_text(encoding="utf-8"), end="")
-    elif outcome is None:
-        print(f"{out}: up to date")
-    else:
-        print(screening.text(outcome))
-        print(f"{out}/screening.html" + (f"   {out}/private/examples.html" if reveal else ""))
+    # What is trained on the result, wherever it lies, is then known to be of this text.
+    odometer.Registry(odometer.home()).register(corpora.corpus_hash(corpus), corpora.units(corpus))
+    lines = [f"{out}: up to date"]
+    if outcome is not None:
+        examples = f"   {out}/private/examples.html" if reveal else ""
+        lines = [screening.text(outcome), f"{out}/screening.html{examples}"]
+    return Answer(json.loads((out / "summary.json").read_bytes()), lines)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from crtlib.commands import As, Force
+from crtlib.options import Answer, opt
 
 
 def simulate(
-    dialogues: Annotated[int, typer.Option(help="How many dialogues.")],
-    out: Annotated[Path, typer.Option(help="The JSONL file (.jsonl.gz packs it), or the folder.")],
-    seed: Annotated[int, typer.Option(help="Another seed, another split of the same world.")] = 0,
-    variety: Annotated[str, typer.Option(help="paper (61 public turns) or rich.")] = "paper",
+    dialogues: Annotated[int, opt("Number of dialogues.")],
+    out: Annotated[Path, opt("The JSONL file (.jsonl.gz packs it), or the folder.", "place")],
+    seed: Annotated[int, opt("Another seed, another split of the same world.")] = 0,
+    variety: Annotated[str, opt("Variety: paper (61 public turns) or rich.")] = "paper",
     form: As = "jsonl",
     force: Force = False,
-) -> dict[str, Any]:
+) -> Answer:
     """Simulate customer-service dialogues, with the place and kind of every secret."""
     from tqdm import tqdm
 
@@ -33,5 +32,5 @@ def simulate(
         form, stream, out, command="simulate", options=options, simulated=True,
         policy="regex:customersim", force=force,
     )  # fmt: skip
-    print(f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}")
-    return {"file": out, **options}
+    line = f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}"
+    return Answer({"file": out, **options}, [line])

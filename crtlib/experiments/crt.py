@@ -7,6 +7,10 @@
 >>> noisy = replace(study, method="crt", noise_multiplier=2.0)
 >>> noisy.key == replace(noisy, seed=1).key, replace(study, noise_multiplier=2.0).key == study.key
 (False, True)
+>>> fitting([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
+([[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]], [0, 0, 0, 1])
+>>> fitting([[1, 2, 3, 4]], [0], 2, "cut")
+([[1, 2, 3]], [0])
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,17 +29,16 @@ from torch import nn
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import data, pieces, starts
+from crtlib.experiments import data
 from crtlib.experiments.data import Data
-from crtlib.experiments.store import Row
-from crtlib.experiments.study import Desk, Study
+from crtlib.experiments.study import Desk, Row, Study
 from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.models import pretrained, scoring, smollm2
-from crtlib.models.build import fingerprint
+from crtlib.models import interface, pretrained, scoring, smollm2
+from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
-from crtlib.text import corpora, screened, templates
+from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training import kept, methods, schedules
@@ -46,6 +49,11 @@ from crtlib.training.phases import Event, Phase
 
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
+
+PUBLIC_DIALOGUES = 1000
+"""At most so many dialogues of a public corpus initialise a model."""
+
+Tokens = list[list[int]]
 
 UTILITY = ("ppl", "ppl_words", "acc", "acc_words")
 
@@ -335,7 +343,9 @@ def _public(study: CrtStudy) -> str:
     """What the guarantee treats as known to everybody."""
     known = "the number of private points"
     if study.how.reads_raw:
-        return f"{known}, and the vocabulary, learned from turns that screening let pass"
+        bytes_only = study.conservative == "everything" or study.brings_vocabulary
+        learned = ", and the vocabulary, learned from turns that screening let pass"
+        return known + ("" if bytes_only else learned)
     before = screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
     if (before["dedup"] if before else study.dedup) != "none":
         known += ", and which points are second occurrences"
@@ -374,12 +384,12 @@ def fit(
     if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
         flags = {"private": d.tokenizer.encode_marked(marked)[1]}
-    model, spec = starts.initial(study, d.tokenizer)
+    model, spec = _initial(study, d.tokenizer)
     if gradient_checkpointing:
         pretrained.checkpointed(model)
     if study.how.private:
         refuse_unfit(model.train())
-    parts, owners = pieces.parts(study, d, model)
+    parts, owners = _parts(study, d, model)
     phases = schedule(study, has_public=bool(parts["public"]))
     how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
     model.to(device)
@@ -480,3 +490,95 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
     for attack in attacks.known().values():
         rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
     return rows
+
+
+# What a model begins with, and the texts as it reads them.
+def _initial(study: CrtStudy, tokenizer: Bpe) -> tuple[nn.Module, ModelSpec | None]:
+    """The model before it reads the corpus: random weights, those of a pre-trained model, or
+    weights that were trained here on public text."""
+    if study.brings_vocabulary:
+        model: Any = pretrained.pretrained(pretrained.place(study.init), tokenizer)
+        kind = model.config.model_type
+        if study.model not in ("pretrained", kind):
+            raise ValueError(f"model={study.model!r}: init={study.init!r} is a {kind}")
+        if study.lora:
+            model = pretrained.with_lora(
+                model,
+                study.lora,
+                seed=study.seed,
+                alpha=study.lora_alpha,
+                targets=study.lora_targets,
+            )
+        return model, None
+    spec = replace(study.shape(), vocab_size=tokenizer.vocab_size)
+    model = build(spec, study.seed)
+    if study.init != "random":
+        start = _public_start(study.init, study.init_epochs, spec, study.seed, tokenizer)
+        model.load_state_dict(start)
+    return model, spec
+
+
+@functools.lru_cache(maxsize=4)
+def _public_start(
+    corpus: str, epochs: int, spec: ModelSpec, seed: int, tokenizer: Bpe
+) -> dict[str, object]:
+    """Weights after ordinary training on a public corpus, read with the run's own vocabulary."""
+    public = corpora.load(corpus, limit=PUBLIC_DIALOGUES)
+    texts = (p.text for p in units.points(public, unit="turn"))
+    sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
+    rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
+    phases = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=rate)
+    return train(build(spec, seed), phases, {"public": sequences}, seed=seed).model.state_dict()
+
+
+def _parts(
+    study: CrtStudy, d: Data, model: nn.Module
+) -> tuple[dict[str, Tokens], dict[str, list[int]] | None]:
+    """The public and the private part as tokens, and the owners of the private ones, where a unit
+    owns several: a user, or a point longer than the model's context.
+
+    Raises ``ValueError`` where no point is private and the method trains with noise.
+    """
+    public = d.tokenizer.encode(p.text for p in d.prepared.public)
+    private = d.tokenizer.encode(p.text for p in d.prepared.private)
+    if study.how.private and not private:
+        raise ValueError(
+            f"policy={study.policy!r}: no point is private, "
+            "so there is nothing to train on with noise"
+        )
+    owners = users(d.prepared.private) if study.how.by_user else [*range(len(private))]
+    whole, limit = len(private), _longest(study, model)
+    if limit is not None:
+        public, _ = fitting(public, range(len(public)), limit, study.long)
+        private, owners = fitting(private, owners, limit, study.long)
+    together = study.how.by_user or len(private) > whole
+    return {"public": public, "private": private}, {"private": owners} if together else None
+
+
+def _longest(study: CrtStudy, model: nn.Module) -> int | None:
+    """Tokens that the model is asked to read at once; None: as many as there are."""
+    limit = interface.context(model)
+    if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
+        return limit
+    return study.context if limit is None else min(limit, study.context)
+
+
+def fitting(
+    rows: Sequence[list[int]], owners: Iterable[int], limit: int, long: str
+) -> tuple[Tokens, list[int]]:
+    """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
+    piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
+    pieces, whose = [], []
+    for row, owner in zip(rows, owners, strict=True):
+        starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
+        pieces += [row[a : a + limit + 1] for a in starts]
+        whose += [owner] * len(starts)
+    return pieces, whose
+
+
+def users(points: Sequence[Point]) -> list[int]:
+    """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
+    if any(not p.user for p in points):
+        raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
+    number = {user: k for k, user in enumerate(dict.fromkeys(p.user for p in points))}
+    return [number[p.user] for p in points]

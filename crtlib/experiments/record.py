@@ -1,8 +1,8 @@
 """What a training leaves for its certificate: its line in the odometer, and ``record.json``.
 
-The record is private (0600). It holds what :mod:`crtlib.reports.certify` makes a certificate of:
-events, rates with bounds, hashes of the text, the labels, the policies and the model, what was
-planted, the versions. It holds no text.
+The record is private (0600) and signed. It holds what :mod:`crtlib.release.certify` says beside the
+promise, which is that of the released files: rates with bounds, hashes of the text, the labels, the
+policies and the model, what was planted, the versions. It holds no text.
 
 >>> policy_hash("oracle") == policy_hash("oracle"), policy_hash("oracle") == policy_hash("none")
 (True, False)
@@ -17,13 +17,15 @@ import os
 import platform
 import re
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
 import crtlib
@@ -36,6 +38,7 @@ from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
 from crtlib.models.build import fingerprint
+from crtlib.release import gate, seal
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
@@ -44,10 +47,11 @@ from crtlib.training.methods import Terms
 from crtlib.training.phases import Event
 
 if TYPE_CHECKING:
-    from crtlib.experiments.own import Trained
+    from crtlib.experiments.own import Studied
 
-SCHEMA = "crtlib/run/1"
+SCHEMA = "crtlib/run/2"
 NAME = "record.json"
+SEEDED = "The noise follows from a known seed, so who knows it can take the noise away"
 KINDS = {"differential privacy": "dp", "Bayesian confidentiality": "bayesian_confidentiality"}
 
 
@@ -75,10 +79,10 @@ def _content(path: Path) -> str | None:
 # --------------------------------------------------------------------------- the odometer
 @dataclass
 class Meter:
-    """Enters one training into the odometer of its corpus: :meth:`start` before its first step,
-    :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the run, so that one
-    that goes on is not counted twice. ``secret``: nobody knows the noise; ``protects``: there is
-    some as well."""
+    """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
+    its first step, :meth:`finish` after, :meth:`done` when its model is where it belongs. ``mark``
+    is a file beside the checkpoint that names the run, so that one that goes on is not counted
+    twice. ``secret``: nobody knows the noise; ``protects``: there is some as well."""
 
     folder: Path
     facts: dict[str, Any]
@@ -86,40 +90,109 @@ class Meter:
     protects: bool
     mark: Path | None = None
     entry: odometer.Entry | None = None
+    registry: odometer.Registry = field(default_factory=lambda: odometer.Registry(odometer.home()))
 
     def start(self, events: Sequence[Event], resumed: bool) -> None:
-        """Enter the run with all that it may spend; a resumed one replaces what it had entered."""
+        """Enter the run with all that it may spend; one that goes on replaces what it had entered,
+        and so does one that was killed before its first checkpoint, of which nothing is left."""
         every = [e for e in events if isinstance(e, SampledGaussian)]
-        known = (
-            self.mark.read_text().strip() if resumed and self.mark and self.mark.exists() else ""
-        )
-        run = known or secrets.token_hex(16)
+        run = ""
+        if self.mark and self.mark.exists():
+            run = self.mark.read_text().strip()
+            last = [e.state for e in odometer.read(self.folder) if e.run == run][-1:]
+            if not resumed and (last == ["finished"] or self.mark.with_suffix(".pt").exists()):
+                run = ""
+        run = run or secrets.token_hex(16)
+        if self.mark:
+            files.write_text(self.mark, run + "\n")  # first: a kill in between is no second run
         self.entry = odometer.add(
-            self.folder, run=run, state="started", events=every if self.protects else None,
-            **self.facts,
+            self.folder, registry=self.registry, run=run, state="started",
+            events=every if self.protects else None, **self.facts,
         )  # fmt: skip
-        if self.mark:
-            files.write_text(self.mark, run + "\n")
 
-    def finish(self, model: str | None) -> odometer.Entry:
-        """Enter that the run is over, and the SHA-256 of its model."""
+    def finish(self, model: Path | None) -> odometer.Entry:
+        """Enter that the run is over, and the hashes of its model, whose weights are a file."""
         assert self.entry is not None  # training has begun
-        self.entry = odometer.again(self.folder, self.entry, state="finished", model=model)
-        if self.mark:
-            self.mark.unlink(missing_ok=True)
+        hashes = {"model": outputs.sha256(model), "tensors": tensors(model.parent)} if model else {}
+        self.entry = odometer.again(
+            self.folder, self.entry, registry=self.registry, state="finished", **hashes
+        )
         return self.entry
 
+    def done(self) -> None:
+        """Forget how the run is called: its model is where it belongs."""
+        if self.mark:
+            self.mark.unlink(missing_ok=True)
+
     @property
-    def bare(self) -> bool:
-        """Whether the model that it started from had learned this text without protection."""
+    def spent(self) -> odometer.Spent:
+        """What was spent before on this text, and whether what it started from had learned it."""
         run = self.entry.run if self.entry else None
-        return odometer.spent(odometer.read(self.folder), run=run).bare
+        corpus = self.facts["corpus"]
+        return odometer.history(self.folder, corpus, self.registry, run).spent(run)
+
+    @property
+    def key(self) -> Ed25519PrivateKey:
+        """That of what it signs."""
+        return seal.key_in(self.folder)
+
+    @property
+    def run(self) -> str:
+        """How the run is called in the odometer."""
+        assert self.entry is not None  # training has begun
+        return self.entry.run
+
+    def origin(self, init: str) -> list[gate.Source]:
+        """What is known of the noise, and of the model that it started from: one of crtlib is in a
+        ledger here."""
+        if not self.secret:
+            return [gate.Raw(SEEDED), *replace(self, secret=True).origin(init)]
+        if not Path(init).is_dir():
+            return [] if init == "random" else [gate.Base(init, "outside")]
+        lines = [*odometer.read(self.folder), *self.registry.entries()]
+        hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
+        known = any({e.model, e.tensors} & hashes for e in lines)
+        ours = (outputs.marker(init) or {}).get("command") == "train"
+        return [gate.Base(Path(init).name, "known" if known else "unknown" if ours else "outside")]
 
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
         assert self.entry is not None
         return {"folder": str(self.folder.resolve()), "run": self.entry.run,
                 "entry": self.entry.entry, "screening": self.entry.screening}  # fmt: skip
+
+
+def opened(
+    corpus: str | os.PathLike[str],
+    facts: Mapping[str, Any],
+    *,
+    place: str | os.PathLike[str] | None,
+    init: str,
+    secret: bool,
+    protects: bool,
+) -> Meter:
+    """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
+    registry knows the corpus then. ``facts`` go into every line.
+
+    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
+    written.
+    """
+    sha = corpora.corpus_hash(corpus)
+    home = Path(place) if place is not None else odometer.find(corpus, sha)
+    weights = Path(init) / "model.safetensors"
+    base = {"base": outputs.sha256(weights) if weights.is_file() else None,
+            "base_tensors": tensors(init)}  # fmt: skip
+    ours = {"corpus": sha, **base, "about": corpora.sizes(corpus), **facts}
+    meter = Meter(home, ours, secret=secret, protects=protects)
+    try:
+        odometer.reserve(home, sha)
+        files.check_writable(home)
+        meter.registry.register(sha, corpora.units(corpus))
+    except OSError as error:
+        where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
+        raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
+    odometer.check_corpus(home, odometer.read(home), sha)
+    return meter
 
 
 def meter(
@@ -129,41 +202,46 @@ def meter(
     place: str | os.PathLike[str] | None = None,
     repeatable_noise: bool = False,
 ) -> Meter:
-    """The odometer of a training, in ``place`` or beside its corpus.
-
-    Noise that follows from a known seed protects nobody, so such a run counts as one without.
-    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where the folder
-    cannot be written.
-    """
-    sha = corpora.corpus_hash(study.corpus)
-    home = Path(place) if place is not None else odometer.find(study.corpus, sha)
-    try:
-        home.mkdir(mode=0o700, exist_ok=True)
-        files.check_writable(home)
-    except OSError:
-        raise ValueError(f"odometer: {home} cannot be written; name a folder that can") from None
-    if (home / odometer.LEDGER).exists():
-        odometer.check_corpus(home, odometer.read(home), sha)
+    """That of a study (:func:`opened`). Noise that follows from a known seed protects nobody, so
+    such a run counts as one without."""
     rates = _rates(study, prepared)
     facts = {
-        "corpus": sha,
         "unit": _unit(study),
         "method": study.method,
         "relation": study.neighbouring_relation,
-        "screening": _screening(study, sha),
+        "screening": _screening(study, corpora.corpus_hash(study.corpus)),
         "gamma": rates["trace"].upper,
         "delta2": rates["public"].upper,
         "holds": _holds(study),
-        "base": weights_of(study.init),
     }
-    return Meter(home, facts, not repeatable_noise, _protects(study) and not repeatable_noise)
+    secret = not repeatable_noise
+    protects = _protects(study) and secret
+    return opened(
+        study.corpus, facts, place=place, init=study.init, secret=secret, protects=protects
+    )
 
 
-def weights_of(init: str) -> str | None:
-    """SHA-256 of the weights of a model's folder, by which the odometer knows a model of its own
-    text again; None where ``init`` is none."""
-    path = Path(init) / "model.safetensors"
-    return outputs.sha256(path) if path.is_file() else None
+def tensors(folder: str | os.PathLike[str]) -> str | None:
+    """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
+    files and in which order they lie and what else is said in these; None where there are none."""
+    pieces = []
+    for path in sorted(Path(folder).glob("model*.safetensors")):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            try:
+                header = json.loads(file.read(size))
+                header.pop("__metadata__", None)
+                for one in header.values():
+                    start, end = one["data_offsets"]
+                    file.seek(8 + size + start)
+                    digest, left = hashlib.sha256(), end - start
+                    while left and (block := file.read(min(left, 1 << 20))):
+                        digest.update(block)
+                        left -= len(block)
+                    pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
+            except (ValueError, KeyError, TypeError, AttributeError, MemoryError):
+                raise ValueError(f"--init: {path} is damaged") from None
+    return _sha(sorted(pieces, key=str)) if pieces else None
 
 
 def _protects(study: CrtStudy) -> bool:
@@ -202,22 +280,13 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     if _unit(study) == "turn":
         return {}
     if before := _before(study):
-        if (
-            _unit(study) != before["unit"]
-        ):  # duplicates are gone there: who said how much is unknown
+        if _unit(study) != before["unit"]:  # duplicates are gone: who said how much is unknown
             raise ValueError(
                 f"corpus={study.corpus}: is screened; what counts {_unit(study)}s "
                 "needs the text that it was made from"
             )
         return dict.fromkeys(UNITS[: UNITS.index(_unit(study))], before["about"]["longest"])
-    every = corpora.load(study.corpus).dialogues
-    if _unit(study) == "dialogue":
-        return {"turn": max(len(d.turns) for d in every)}
-    turns, dialogues = Counter[str](), Counter[str]()
-    for d in every:
-        turns[d.user] += len(d.turns)
-        dialogues[d.user] += 1
-    return {"turn": max(turns.values()), "dialogue": max(dialogues.values())}
+    return corpora.sizes(study.corpus)[_unit(study)]
 
 
 def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
@@ -245,7 +314,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
+def record(trained: Studied, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
     """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
     ``trials`` how many trainings saw the text before this one was chosen."""
     study, fitted, d = trained.study, trained.fitted, trained.fitted.data
@@ -256,47 +325,73 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
         "corpus": _corpus(study, meter.facts["corpus"]),
         "unit": _unit(study),
         "method": {"name": study.method, "label": study.how.label},
-        "kind": KINDS.get(promise.kind, "dp") if promise else "none",
         "protects_all": promise is None or promise.kind in KINDS,
-        "relation": study.neighbouring_relation,
         "accountant": study.accountant,
         "delta": study.delta,
         "randomness": "operating_system" if meter.secret else "seed",
         "phases": _phases(trained),
         **({"processes": processes} if processes > 1 else {}),  # that trained together
-        "events": [asdict(e) for e in fitted.run.events if isinstance(e, SampledGaussian)],
         "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
         | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
         "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(study, d),
         "policies": _policies(study, d),
         "oracle_on_real_text": oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
-        "searched": {"trials": trials, "charged": False},
+        "searched": {"trials": trials, "charged": True},
         "canaries": _canaries(study, d),
-        "holds": meter.facts["holds"],
         "odometer": meter.told(),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }  # fmt: skip
 
 
-def write(
-    trained: Trained,
-    meter: Meter,
-    model: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    *,
-    trials: int = 1,
-) -> None:
-    """Finish the run in the odometer and write ``record.json`` (0600) into ``folder``; ``model`` is
-    the file of the weights."""
-    sha = outputs.sha256(model)
-    meter.finish(sha)
-    save(record(trained, meter, sha, trials=trials), folder)
+def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
+    """What a finished training, with its vocabulary and all that is said of it, may know of the
+    text: of each kind of steps that ran, and of what the model started from."""
+    study, run, how = trained.study, trained.fitted.run, trained.study.how
+    facts = meter.facts
+    name = outputs.keyed(facts["screening"], trained.key)  # a plain hash would tell of the text
+    screening = gate.Screening(name, facts["gamma"], facts["delta2"])
+    redacted = gate.Redacted("redacted text", screening)
+    raw = gate.Raw("The weights were learned from raw text without noise")
+    every: list[gate.Source] = [gate.Constant("settings, sizes and the number of private points")]
+    events = tuple(e for e in run.events if isinstance(e, SampledGaussian))
+    if events and all(e.noise_multiplier for e in events):
+        holds = tuple(facts["holds"].items())
+        read = None if how.reads_raw else screening
+        every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, read, holds))
+    elif run.updates["private"]:
+        every.append(raw if how.reads_raw else redacted)
+    if run.updates["public"]:  # what is public: turns without a secret, or redacted ones
+        apart = how.private and not (how.reads_redacted or how.flags_tokens)
+        learned = gate.Screened("public steps", screening) if apart else redacted
+        every.append(raw if apart and how.reads_raw else learned)
+    if study.conservative == "everything" and not study.brings_vocabulary:
+        every.append(gate.Constant("a vocabulary of single bytes"))
+    elif not study.brings_vocabulary:
+        every.append(gate.Screened("vocabulary", screening))
+    return every + meter.origin(study.init)
 
 
-def save(content: Mapping[str, Any], folder: str | os.PathLike[str]) -> None:
-    """Write ``record.json`` (0600)."""
-    text = json.dumps(content, indent=1, allow_nan=False)
+def release(
+    part: Path,
+    made: Path,
+    texts: Mapping[str, gate.Value],
+    known: Sequence[gate.Source],
+) -> gate.Release:
+    """The folder ``part`` as it is to be released: the files of a model, which lie in the private
+    folder ``made``, which may know what is ``known``, and ``texts``, which may know more."""
+    out = gate.Release(part)
+    out.adopt(made, *known)
+    shutil.rmtree(made)
+    every = frozenset(known).union(*(text.sources for text in texts.values()))
+    for name, text in texts.items():
+        out.write(name, gate.Value(text.content, every))
+    return out
+
+
+def save(content: Mapping[str, Any], folder: str | os.PathLike[str], meter: Meter) -> None:
+    """Write ``record.json`` (0600), signed by the key beside the odometer."""
+    text = json.dumps(seal.signed(content, meter.key), indent=1, allow_nan=False)
     with files.replacing(Path(folder) / NAME, mode=0o600) as part:
         part.write_text(text + "\n", encoding="utf-8")
 
@@ -336,7 +431,7 @@ def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, A
     }
 
 
-def _phases(trained: Trained) -> list[dict[str, Any]]:
+def _phases(trained: Studied) -> list[dict[str, Any]]:
     """The public steps and the private ones. How many gradients were no finite number is exact
     and private: it is not told here."""
     run, prepared = trained.fitted.run, trained.fitted.data.prepared

@@ -17,17 +17,27 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
+import os
+import platform
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from crtlib.experiments.store import STORE_VERSION, Row
+from crtlib import __version__, machine
 from crtlib.experiments.value import Count, Share, Whole, value
 
 __all__ = ["Count", "Desk", "Share", "Study", "Whole", "value"]
+
+STORE_VERSION = "3"
+"""Raised whenever the same study would train another model than before."""
+
+Row = tuple[str, int, int, float]
+"""``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Desk:
 
 @value
 class Study:
-    """One run as a frozen, validated value; what :func:`crtlib.experiments.spine.sweep` knows.
+    """One run as a frozen, validated value; what :func:`crtbook.spine.sweep` knows.
 
     ``LATER`` names fields that were added after results had been stored: at their default they
     stay out of the key, so that what is stored stays found. ``seed`` draws everything random.
@@ -98,3 +108,21 @@ class Study:
         }
         text = json.dumps([STORE_VERSION, study.kind, named], sort_keys=True)
         return hashlib.sha256("".join([text, *study.reads()]).encode()).hexdigest()[:24]
+
+
+def provenance(
+    *, profile: str, device: str, seconds: float, cpu_seconds: float | None = None
+) -> dict[str, str | float]:
+    """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
+    run, preparing and attacks included."""
+    versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
+    versions = {"crtlib": __version__, **versions, **machine.software()}
+    facts: dict[str, str | float] = {
+        "profile": profile,
+        "device": device,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(seconds, 2),
+    }
+    return facts if cpu_seconds is None else facts | {"cpu_seconds": round(cpu_seconds, 2)}

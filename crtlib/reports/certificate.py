@@ -32,6 +32,7 @@ FLOATING_POINT = (
 ERROR_CHARGED = (
     "What the accountant's own numerical error was bounded by; it is part of the epsilon above."
 )
+UNSEALED = ("id", "issued", "public_key", "signature")
 TITLES = {
     "guarantee": "Guarantee",
     "right_guess": "Right guesses",
@@ -40,6 +41,8 @@ TITLES = {
     "labels": "Labels",
     "policies": "Policies",
     "treated_as_public": "Treated as public",
+    "declared": "Declared public",
+    "assumed": "Assumed",
     "not_promised": "Not promised",
     "searched": "Searched",
     "canaries": "Canaries",
@@ -62,8 +65,8 @@ def schema() -> dict[str, Any]:
 
 def identity(value: Certificate) -> str:
     """SHA-256 of the canonical JSON without ``id`` and ``issued``: equal runs, equal ids. It
-    detects change; it is no signature."""
-    kept = {k: v for k, v in value.items() if k not in ("id", "issued")}
+    detects change; the signature is by whom."""
+    kept = {k: v for k, v in value.items() if k not in UNSEALED}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False,
                       allow_nan=False)  # fmt: skip
     return hashlib.sha256(text.encode()).hexdigest()

@@ -35,7 +35,7 @@ def model_card(
     value: Certificate,
     *,
     settings: Mapping[str, Any],
-    perplexity: float | None = None,
+    perplexity: str | None = None,
     base: str | None = None,
     adapter: bool = False,
     command: str = "",
@@ -82,7 +82,7 @@ def _page(
     promises: Sequence[str],
     limits: Sequence[str],
     *,
-    perplexity: float | None,
+    perplexity: str | None,
     base: str | None,
     adapter: bool = False,
     adapters: bool = False,
@@ -104,7 +104,7 @@ def _page(
         "model_card.md.j2", c=value, name=name, settings=settings, promises=promises,
         front={k: _name(v) if isinstance(v, str) else [_name(t) for t in v]
                for k, v in front.items()},
-        index=None if perplexity is None else {"name": _name(name), "value": f"{perplexity:.4g}"},
+        index=None if perplexity is None else {"name": _name(name), "value": _name(perplexity)},
         limits=limits, command=command, certified=certified, adapters=adapters,
         recurrent=RECURRENT if recurrent else "",
     )  # fmt: skip

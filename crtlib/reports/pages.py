@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from crtlib.reports.sentences import upwards
+from crtlib.intervals import upwards
 
 
 def bold(text: str) -> Markup:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
+
+from crtlib.intervals import exactly, upwards
 
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
@@ -30,20 +32,6 @@ NO_PROMISE = 0.995
 
 
 # --------------------------------------------------------------------------- numbers
-def exactly(value: float) -> Decimal:
-    """The decimal that JSON wrote."""
-    return Decimal(repr(float(value)))
-
-
-def upwards(value: float | Decimal, figures: int = 3) -> Decimal:
-    """The least decimal of so many figures that is not below ``value``."""
-    number = value if isinstance(value, Decimal) else exactly(value)
-    if not number:
-        return Decimal(0)
-    step = Decimal(1).scaleb(number.adjusted() - figures + 1)
-    return number.quantize(step, rounding=ROUND_CEILING)
-
-
 def times(chance: float) -> str:
     """A chance as times in 100, rounded up to three figures."""
     hundredfold = upwards(100 * exactly(chance))
@@ -238,7 +226,8 @@ def _earlier(c: Certificate) -> list[str]:
         return [f"{_plural(runs, 'earlier model was', 'earlier models were')} trained with "
                 "protection on the same text."]  # fmt: skip
     return [f"The promise covers this model and {_plural(runs, 'earlier one', 'earlier ones')} on "
-            "the same text together (the engineer's page has this one alone)."]  # fmt: skip
+            "the same text, or on text of the same people, together (the engineer's page has this "
+            "one alone)."]  # fmt: skip
 
 
 def _unprotected(c: Certificate) -> list[str]:
@@ -248,8 +237,10 @@ def _unprotected(c: Certificate) -> list[str]:
 
 
 def _o10(c: Certificate) -> list[str]:
-    included = "This is included." if c["searched"]["charged"] else (
-        "This is not included; the true numbers are somewhat larger.")  # fmt: skip
+    included = (
+        "All of them are charged." if c["searched"]["charged"] else "This is not included: the "
+        "true numbers are those of as many models, several times larger."
+    )  # fmt: skip
     return [f"{c['searched']['trials']:,} trainings were compared. {included}"]
 
 
@@ -262,7 +253,16 @@ def _o11(c: Certificate) -> list[str]:
 
 def _o12(c: Certificate) -> list[str]:
     base = c["model"]["base"]["name"]
-    return [f"It started from {base}; nothing is said about what {base} had read."]
+    assumed = " **It is assumed that it had not read this text.**" if c.get("assumed") else ""
+    return [f"It started from {base}; nothing is said about what {base} had read.{assumed}"]
+
+
+def _o15(c: Certificate) -> list[str]:
+    """What the releaser calls public: no bound above holds for it."""
+    bits = upwards(sum(exactly(d["bits"]) for d in c["declared"]))
+    named = "; ".join(f"{d['of']}, {d['value']}" for d in c["declared"])
+    return [f"**Declared public** (together at most {bits:f} bits, outside of the promise): "
+            f"{named}."]  # fmt: skip
 
 
 def _evidence(c: Certificate, name: str) -> Mapping[str, Any] | None:
@@ -322,6 +322,7 @@ SENTENCES = (
     Sentence("O10", lambda c: c["searched"]["trials"] > 1, _o10),
     Sentence("O11", lambda c: c["canaries"]["planted"] > 0, _o11),
     Sentence("O12", lambda c: c["model"]["base"] is not None, _o12),
+    Sentence("O15", _of_promise(lambda c: bool(c.get("declared"))), _o15),
     Sentence("O13", lambda c: bool(_evidence(c, "audit") or _evidence(c, "report")), _o13),
     Sentence("O14", lambda c: True, _o14),
 )

@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -35,6 +37,9 @@ from crtlib.text.source import SOURCES, Folder, Source, digest, register
 _OURS = (customersim, customersim_shi2021, multiwoz, wikitext, hub)
 GROUP = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``Source``."""
+
+SHORT = 40
+"""Characters below which a conversation is known by its id as well: many people say "thanks"."""
 
 
 def known() -> Mapping[str, Source]:
@@ -159,6 +164,38 @@ def corpus_hash(path: str | os.PathLike) -> str:
     if Path(path).is_dir():
         return corpus_folder.facts(path).sha256
     return corpus_folder.corpus_hash(dialogues(path))
+
+
+def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """The units by which a registry knows a text again: its conversations, and its people where
+    they have names and are no simulation's. A screened folder has pseudonyms, so it is known
+    by its corpus alone."""
+    if screened.is_screened(corpus):
+        return
+    people = None
+    for d in dialogues(corpus):
+        people = not customersim.is_simulated(d) if people is None else people
+        content = json.dumps([[t.speaker, t.text] for t in d.turns])
+        short = sum(len(t.text) for t in d.turns) < SHORT
+        yield "dialogue", f"{d.id} {d.user} {content}" if short else content
+        if people and d.user and d.user != d.id:
+            yield "user", d.user
+
+
+def sizes(corpus: str | os.PathLike) -> dict[str, dict[str, int]]:
+    """How many points of a smaller unit one conversation and one person hold at the most."""
+    if screened.is_screened(corpus):
+        return {}
+    turns, talks = Counter[str](), Counter[str]()
+    longest = 1
+    for d in dialogues(corpus):
+        longest = max(longest, len(d.turns))
+        turns[d.user] += len(d.turns)
+        talks[d.user] += 1
+    return {
+        "dialogue": {"turn": longest},
+        "user": {"turn": max(turns.values()), "dialogue": max(talks.values())},
+    }
 
 
 def load(

@@ -29,3 +29,13 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
+
+
+def device_by_name(name: str) -> str:
+    """The device of this name: ``auto`` is CUDA where torch finds it, else the CPU. Raises
+    ``ValueError`` for a device that is not there."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "cpu" and not (name.split(":")[0] == "cuda" and torch.cuda.is_available()):
+        raise ValueError(f"device={name!r}: must be auto or cpu; torch finds no other here")
+    return name

@@ -1,6 +1,9 @@
 """The odometer: nothing is lost from it unseen, and what it holds composes as the ledger says."""
 
 import json
+import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -20,11 +23,17 @@ def add(folder, run="a", **changes):
 
 
 def lines(folder):
-    return (folder / odometer.LEDGER).read_text().splitlines(keepends=True)
+    return [line + "\n" for line in odometer._lines(folder / odometer.LEDGER)]
 
 
 def write(folder, content):
-    (folder / odometer.LEDGER).write_text("".join(content))
+    base = sqlite3.connect(folder / odometer.LEDGER)
+    with base:
+        base.execute("DELETE FROM lines")
+        base.executemany(
+            "INSERT INTO lines (content) VALUES (?)", [(c.rstrip("\n"),) for c in content]
+        )
+    base.close()
 
 
 def test_a_ledger_is_private_and_holds_what_was_entered(tmp_path):
@@ -196,3 +205,112 @@ def test_a_line_of_before_there_were_bases_is_read(tmp_path):
     content["entry"] = odometer._digest(content)
     write(tmp_path, [json.dumps(content) + "\n"])
     assert odometer.read(tmp_path)[0].base is None
+
+
+def old_ledger(folder, end=""):
+    """The ledger of this folder as crtlib wrote it before 0.3, and ``end`` after it."""
+    text = "".join(lines(folder))
+    (folder / odometer.LEDGER).unlink()
+    (folder / odometer.IMPORTED).write_text(text + end)
+
+
+def test_a_ledger_of_before_is_read_and_taken_over(tmp_path):
+    """Its last line may be torn, by a power cut: that run never began."""
+    home = tmp_path / "talk.jsonl.odometer"
+    first = add(home)
+    old_ledger(home, end='{"schema": "crtlib/odom')
+    assert odometer.read(home) == [first]
+    assert odometer.find(tmp_path / "talk.jsonl", CORPUS) == home
+    second = add(home, "b")
+    assert odometer.read(home) == [first, second] and second.previous == first.entry
+    assert not (home / odometer.IMPORTED).exists()
+    add(tmp_path / "other.odometer", corpus=OTHER)
+    old_ledger(tmp_path / "other.odometer")
+    with pytest.raises(ValueError, match="is of corpus dddddddd"):
+        add(tmp_path / "other.odometer")
+
+
+def test_a_killed_process_leaves_no_dead_folder(tmp_path):
+    home = tmp_path / "talk.jsonl.odometer"
+    home.mkdir()
+    assert odometer.find(tmp_path / "talk.jsonl", CORPUS) == home
+    (home / odometer.LEDGER).write_bytes(b"")
+    assert odometer.find(tmp_path / "talk.jsonl", CORPUS) == home
+    odometer.reserve(home, CORPUS)
+    assert odometer.find(tmp_path / "talk.jsonl", OTHER) != home and odometer.read(home) == []
+    with pytest.raises(ValueError, match="is of corpus"):
+        odometer.reserve(home, OTHER)
+
+
+MANY = """
+import sys
+from crtlib.accounting import odometer
+from crtlib.accounting.events import SampledGaussian
+spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
+         "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (SampledGaussian(0.02, 1.5, 200),)}
+registry = odometer.Registry(odometer.home())
+for k in range(5):
+    home = odometer.find(sys.argv[1], "c" * 64)
+    registry.register("c" * 64, [("user", "u")])
+    run = f"{sys.argv[2]}-{k}"
+    line = odometer.add(
+        home, corpus="c" * 64, run=run, state="started", registry=registry, **spend
+    )
+    odometer.again(home, line, state="finished", registry=registry)
+"""
+
+
+def test_four_processes_at_once_have_one_ledger(tmp_path):
+    """Each found a folder of its own, with a budget of its own."""
+    script = [sys.executable, "-c", MANY, tmp_path / "talk.jsonl"]
+    running = [subprocess.Popen([*script, str(k)]) for k in range(4)]
+    assert [p.wait(timeout=120) for p in running] == [0] * 4
+    (home,) = tmp_path.glob("*.odometer")
+    for entries in (odometer.read(home), odometer.Registry(odometer.home()).entries()):
+        assert len(entries) == 40 and len({e.run for e in entries}) == 20
+    assert odometer.spent(odometer.read(home)).events == (STEP,) * 20
+
+
+def test_next_months_messages_of_the_same_people_bring_their_runs(tmp_path):
+    """They share no message, so by their text alone the budgets would not add."""
+    registry = odometer.Registry(tmp_path / "registry")
+    registry.register(CORPUS, [("dialogue", "hello"), ("user", "ada"), ("user", "bob")])
+    registry.register(OTHER, [("dialogue", "good morning"), ("user", "bob")])
+    registry.register("e" * 64, [("dialogue", "moin"), ("user", "eve")])
+    about = {"user": {"turn": 7}}
+    add(tmp_path / "january", registry=registry, about=about)
+    add(tmp_path / "strangers", "s", corpus="e" * 64, registry=registry)
+    add(tmp_path / "february", "b", corpus=OTHER, registry=registry, unit="user")
+    add(tmp_path / "january", "later", registry=registry)
+    before = odometer.history(tmp_path / "february", OTHER, registry, "b").spent("b")
+    assert [e.run for e in before.entries] == ["a"]
+    assert before.groups("user", {"turn": 2}) == (7,)  # as January's text says
+    after = odometer.history(tmp_path / "february", OTHER, registry).spent()
+    assert [e.run for e in after.entries] == ["a", "later", "b"]
+    assert b"ada" not in registry.path.read_bytes()
+    assert registry.path.stat().st_mode & 0o077 == 0 == registry.folder.stat().st_mode & 0o077
+
+
+def test_a_process_that_was_killed_between_the_two_ledgers_counts_once(tmp_path):
+    registry = odometer.Registry(tmp_path / "registry")
+    registry.register(CORPUS, [("user", "ada")])
+    first = add(tmp_path / "x", registry=registry)
+    odometer._append(registry.path, FACTS | {"run": "a", "state": "finished", "model": "a" * 64})
+    odometer._append(registry.path, FACTS | {"run": "b", "state": "started"})
+    whole = odometer.history(tmp_path / "x", CORPUS, registry).spent()
+    assert sorted((e.run, e.state) for e in whole.entries) == [("a", "finished"), ("b", "started")]
+    assert first.run == "a" and whole.runs == 2
+
+
+def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
+    """By its numbers, where its file is another; an heir of an unprotected model is one too."""
+    naked = add(tmp_path, "a", events=None)
+    odometer.again(tmp_path, naked, state="finished", model="a" * 64, tensors="1" * 64)
+    add(tmp_path, "b", base="9" * 64, base_tensors="1" * 64)
+    odometer.strike(tmp_path, add(tmp_path, "x").entry, because="never seen")
+    add(tmp_path, "c")
+    entries = odometer.read(tmp_path)
+    assert odometer.spent(entries, run="b").bare
+    last = odometer.spent(entries, run="c")
+    assert not last.bare and (last.runs, last.unprotected, last.events) == (0, 2, ())
+    assert odometer.spent(entries, run="x").struck and not last.struck

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crtlib import machine
 from tests.faults import __main__ as faults
 from tests.faults.table import FAULTS, Fault
 
@@ -17,7 +18,9 @@ def test_the_quick_faults_are_caught():
     command = [sys.executable, "-m", "tests.faults", "--quick", "--jobs", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{sum(f.quick for f in FAULTS)} planted faults caught" in done.stdout
+    caught, _, of = done.stdout.split(" planted faults caught")[0].split()[-3:]
+    absent = done.stdout.count("not run here: ")
+    assert int(caught) == int(of) == sum(f.quick for f in FAULTS) - absent > 0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f.name for f in FAULTS])
@@ -34,12 +37,18 @@ def test_the_table_is_long_and_says_nothing_twice():
     assert max(Counter((f.target, f.old, f.new) for f in FAULTS).values()) == 1
 
 
-def test_a_fault_that_no_longer_applies_or_is_not_noticed_is_reported(capfd):
+def test_a_fault_that_no_longer_applies_or_is_not_noticed_is_reported(capfd, monkeypatch):
     harmless = FAULTS[0].target, "p.grad is None", "p.grad is None and True"
     guard = "tests/training/test_clipping.py::test_mistakes_are_named"
     gone = FAULTS[0].target, "a line that is not there", "another"
+    monkeypatch.setattr(machine, "compiles", lambda: False)  # as without llvmlite
+    elsewhere = "tests/training/test_chacha.py::test_numbers_are_normal_and_independent[compiled]"
     rows = [Fault("harmless", *harmless, guard), Fault("gone", *gone, guard)]
-    assert faults.plant_all(rows, jobs=1) == 2
-    said = capfd.readouterr().out
-    assert "SURVIVED  harmless  (without it: passes; with it: passes" in said
-    assert "SURVIVED  gone  (without it: passes; with it: does not apply" in said
+    rows += [Fault("elsewhere", *harmless, elsewhere), Fault("no test", *harmless, guard + "_2")]
+    assert faults.plant_all(rows, jobs=1) == 3
+    out = capfd.readouterr().out
+    assert "elsewhere  (not run here: no llvmlite" in out
+    assert "SURVIVED  harmless  (without it: passes; with it: passes" in out
+    assert "SURVIVED  gone  (without it: passes; with it: does not apply" in out
+    assert "SURVIVED  no test  (without it: never ran; with it: never ran" in out
+    assert "0 of 3 planted faults caught, 1 not run here" in out

@@ -9,7 +9,6 @@ the other cases are drawn by hypothesis, with one bad value or two.
 
 import argparse
 import gzip
-import inspect
 import json
 import os
 import pickle
@@ -28,15 +27,18 @@ from typing import get_args, get_origin
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from crtbook import __main__ as companion
+from crtbook import spine, sweeps  # noqa: F401 (imported once, before forks)
+from crtbook.schema import leaves
+from crtbook.sections import SECTIONS
+from crtbook.settings import parameters
+from crtcourse import attack  # noqa: F401
 from crtlib import __main__ as cli
 from crtlib.checks import ParameterError
-from crtlib.experiments import own, plans, spine, sweeps  # noqa: F401 (imported once, before forks)
-from crtlib.experiments.schema import leaves
-from crtlib.experiments.sections import SECTIONS
-from crtlib.experiments.settings import parameters
-from crtlib.reports import certify, leakage  # noqa: F401
+from crtlib.experiments import own, plans  # noqa: F401
+from crtlib.release import certify  # noqa: F401
+from crtlib.reports import leakage  # noqa: F401
 from crtlib.screening import teach  # noqa: F401
-from crtlib.teach import attack  # noqa: F401
 from crtlib.text import customersim, ingest, jsonl  # noqa: F401
 
 CPU, MEMORY, FILE = 10, 6 << 30, 64 << 20
@@ -168,31 +170,21 @@ LONG = {("lab",)}
 """Commands of which a right call takes too long: they get bad values only."""
 
 
-def functions():
-    """The function of each command by its words, also of those in a group."""
-    groups = [((), cli.app), *(((g.name,), g.typer_instance) for g in cli.app.registered_groups)]
-    return {
-        (*words, info.name or info.callback.__name__): info.callback
-        for words, app in groups
-        for info in app.registered_commands
-    }
-
-
-COMMANDS = functions()
+COMMANDS = {
+    tuple(words.split()): command
+    for words, command in (cli.app.every() | companion.app.every()).items()
+}
+"""Each command by its words, also those in a group."""
 
 
 def options(words):
-    """The parameters of a command: its name, how it is said (None: by place), whether it must be
+    """The options of a command: its name, how it is said (None: by place), whether it must be
     given, and its type."""
-    out = []
-    for p in inspect.signature(COMMANDS[words]).parameters.values():
-        kind, info = (*get_args(p.annotation), None)[:2]
-        named = type(info).__name__ == "OptionInfo"
-        declared = [d for d in getattr(info, "param_decls", None) or () if d.startswith("--")]
-        flag = (declared or [f"--{p.name.replace('_', '-')}"])[0].split("/")[0] if named else None
-        needed = p.default is p.empty or p.name in NEEDS.get(words[0], ())
-        out.append((p.name, flag, needed, kind))
-    return out
+    return [
+        (o.name, None if o.by_place else o.flag, o.needed or o.name in NEEDS.get(words[0], ()),
+         o.kind)
+        for o in COMMANDS[words].known(None)
+    ]  # fmt: skip
 
 
 def call(name, changes, home, out):
@@ -271,7 +263,7 @@ def child(words, work):
     sys.argv = ["crtlib", *words]
     code = 1
     try:
-        cli.main()
+        (companion if words[0] in ("sweep", "claims", "lab", "grade") else cli).main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:
@@ -307,7 +299,7 @@ def outcome(words, home, work):
     if code == 1 or "Traceback" in said:
         return "traceback", said
     if code in (2, 3):
-        one = said.startswith("crtlib: error: ") and said.count("\n") == 1
+        one = said.startswith(("crtlib: error: ", "crtbook: error: ")) and said.count("\n") == 1
         return ("wrote" if left else "refused" if one else "several lines"), said
     return "answered", said
 

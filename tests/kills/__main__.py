@@ -26,9 +26,10 @@ from pathlib import Path
 
 import psutil
 
+from crtbook import leakage, secrets, spine
+from crtbook.store import Store
 from crtlib import __main__ as cli
-from crtlib.experiments import crt, leakage, secrets, spine
-from crtlib.experiments.store import Store
+from crtlib.experiments import crt
 from crtlib.text import customersim, jsonl
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",

@@ -48,7 +48,6 @@ PARTS = {
     },
     "right_guess": [
         {"who": "random", "copies": 1, "prior": 0.5, "at_most": 0.50999},
-        {"who": "found", "copies": 1, "prior": 0.5, "at_most": 0.5},
         {"who": "missed", "copies": 1, "prior": 0.5, "at_most": 0.5982},
         {"who": "user", "copies": 5, "prior": 0.5, "at_most": 0.5491},
         {"who": "user", "copies": 20, "prior": 0.5, "at_most": 0.6999},
@@ -111,6 +110,7 @@ PLAN = (
     ("rates.public", rate(0, 0, 0.0, "policy")),
 )  # fmt: skip
 AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0}),)
+DECLARED = (("declared", [{"of": "perplexity", "value": "8 to 16", "bits": 3.71}]),)
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
 # Of each sentence: changes under which it must be said, and under which it must not.
@@ -123,7 +123,7 @@ CASES = {
         [(), (("rates.public", rate(0, 0, 0.0, "unknown")),)],
         [VOID, NONE, PLAN, (("rates.public", rate(0, 0, 0.0, "policy")),)],
     ),
-    "O5": ([()], [VOID, NONE, PLAN, (("right_guess", PARTS["right_guess"][:3]),)]),
+    "O5": ([()], [VOID, NONE, PLAN, (("right_guess", PARTS["right_guess"][:2]),)]),
     "O6": ([(), DP, PLAN], [VOID, NONE]),
     "O7": ([()], [VOID, NONE, DP, (("labels.drawn", "given"),)]),
     "O8": ([(("labels.drawn", "given"),)], [(), DP, (*VOID, ("labels.drawn", "given"))]),
@@ -137,6 +137,7 @@ CASES = {
     "O12": ([(), NONE], [(("model.base", None),)]),
     "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
     "O14": ([(), VOID, NONE, DP, PLAN], []),
+    "O15": ([DECLARED], [(), (*VOID, *DECLARED), (("declared", []),)]),
 }
 
 
@@ -190,8 +191,8 @@ def test_words_that_depend_on_the_case():
     assert "people" not in said(("corpus.users_are", "unknown"))["O1"][0]
     assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["O3"][0]
     assert "at most 100 of 100" in said(("rates.public", rate(0, 0, 0.1, "unknown")))["O4"][0]
-    assert "20 messages: no promise." in said(("right_guess.4.at_most", 0.995))["O5"][1]
-    assert "20 messages: at most 99.5" in said(("right_guess.4.at_most", 0.99499))["O5"][1]
+    assert "20 messages: no promise." in said(("right_guess.3.at_most", 0.995))["O5"][1]
+    assert "20 messages: at most 99.5" in said(("right_guess.3.at_most", 0.99499))["O5"][1]
     assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
                                  "is guessed with a chance of at most 0.05."]  # fmt: skip
     assert "one conversation and learned with noise, that" in said(("unit", "dialogue"))["O6"][0]
@@ -203,8 +204,10 @@ def test_words_that_depend_on_the_case():
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
     # A void certificate has no promise, so it must not say what its promise covers.
     assert "promise" not in said(*VOID, ("spent_before.runs", 1))["O9"][0]
-    assert "This is included." in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
-    assert "somewhat larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
+    assert (
+        "All of them are charged." in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
+    )
+    assert "several times larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
     assert "0.4 against a proof of 3.0" in said(*AUDIT)["O13"][0]
     assert "found" not in said(*AUDIT)["O13"][0] and "audit" not in said(*REPORT)["O13"][0]
     assert said(*VOID)["O0"] == ["**This model carries no promise.** The randomness was a seed."]
@@ -299,7 +302,7 @@ def front(card):
 def test_the_model_card_has_its_front_matter_and_the_promises_verbatim():
     value = made()
     card = model_card.model_card(
-        value, settings={"epochs": 3, "policy": "a|b\nc"}, perplexity=12.3456,
+        value, settings={"epochs": 3, "policy": "a|b\nc"}, perplexity="8 to 16",
         base="HuggingFaceTB/SmolLM2-135M", adapter=True, command="crtlib train c.jsonl",
     )  # fmt: skip
     head = front(card)
@@ -308,7 +311,7 @@ def test_the_model_card_has_its_front_matter_and_the_promises_verbatim():
     assert head["base_model_relation"] == "adapter" and head["license"] == "other"
     assert head["tags"] == ["crtlib", "differential-privacy", "confidential", "crt"]
     metric = head["model-index"][0]["results"][0]["metrics"][0]
-    assert metric == {"type": "perplexity", "value": 12.35}
+    assert metric == {"type": "perplexity", "value": "8 to 16"}
     for name in ("O2", "O3", "O4", "O5", "O6", "O14"):
         for sentence in sentences.sentences(value)[name]:
             assert sentence in card
@@ -327,6 +330,8 @@ def test_a_card_without_base_or_promise_says_so():
 
 def test_a_hostile_name_cannot_leave_the_front_matter():
     card = model_card.model_card(
-        made(("method", {"name": "x\n---\nevil: yes", "label": "X"})), settings={}, perplexity=1.0
+        made(("method", {"name": "x\n---\nevil: yes", "label": "X"})),
+        settings={},
+        perplexity="1 to 2",
     )
     assert "evil" not in front(card) and front(card)["tags"][3] == "x\n---\nevil: yes"

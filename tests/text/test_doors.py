@@ -12,6 +12,7 @@ import pytest
 
 from crtlib import roots
 from crtlib.experiments import executors
+from crtlib.release import gate
 from crtlib.text import corpora, folder, jsonl
 from crtlib.text.customersim import simulate
 
@@ -203,7 +204,7 @@ def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     code, _, err = run("certify", tmp_path / "m", "--out", tmp_path / "c.html")
     made = json.loads((tmp_path / "c.json").read_text())
     assert (code, made["unit"], made["verdict"]) == (0, "user", "holds"), err
-    held = json.loads((tmp_path / "m.work" / "record.json").read_text())["holds"]
+    (held,) = (dict(s.holds) for s in gate.read(tmp_path / "m").sources if s.kind == "noised")
     assert held == {"turn": longest, "dialogue": longest}
     words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]
     assert run(*words)[0] == 0

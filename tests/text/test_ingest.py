@@ -343,15 +343,14 @@ def test_options_outside_their_range_are_refused(tmp_path, option):
 
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero", "none.csv", "empty"])
-def test_what_never_ends_is_refused_at_once(tmp_path, name):
+def test_what_never_ends_is_refused_at_once(tmp_path, name, ends):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
-    path, started = tmp_path / name, time.monotonic()
+    path = tmp_path / name
     for read in (corpora.read, lambda p: ingest.ingest([p], tmp_path / "o", yes=True)):
         with pytest.raises(ValueError) as error:
             read(path)
         assert "\n" not in str(error.value)
-    assert time.monotonic() - started < 1
 
 
 def test_a_sparse_terabyte_is_refused_at_its_first_line(tmp_path, monkeypatch):

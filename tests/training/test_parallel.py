@@ -31,7 +31,7 @@ def trained(file=None, **options):
 def work(rank, folder):
     """What each of two processes does; the same calls in the same order."""
     store = f"file://{folder}/store"
-    with joined(init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=60)) as crew:
+    with joined(init_method=store, rank=rank, world_size=2, timeout=timedelta(minutes=10)) as crew:
         begun = []
         runs = [
             trained(folder / "state.pt", on_start=lambda *given: begun.append(given)),
@@ -54,7 +54,7 @@ def together(tmp_path_factory):
     other = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
     try:
         done = work(0, folder)
-        assert other.wait(60) == 0
+        assert other.wait(600) == 0
     finally:
         other.kill()
     return *done, torch.load(folder / "1.pt")

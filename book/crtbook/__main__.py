@@ -1,0 +1,23 @@
+"""The command line of the companion: ``crtbook COMMAND``, run as those of ``crtlib`` are."""
+
+from __future__ import annotations
+
+from crtlib import __version__, cli
+
+app = cli.Program(
+    "crtbook",
+    "crtbook.commands",
+    ("sweep", "claims", "lab", "grade"),
+    version=__version__,
+    about="Run the studies of three papers on confidential language modelling, and teach from "
+    "them.",
+)
+
+
+def main() -> None:
+    """Run the command line, and end with its exit code."""
+    cli.run(app)
+
+
+if __name__ == "__main__":
+    main()

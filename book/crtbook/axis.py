@@ -1,0 +1,304 @@
+"""One axis for all methods: what is proved, what an audit shows, what attacks get, what it costs.
+
+>>> from crtlib.experiments.study import Desk
+>>> study = AxisStudy(method="dpsgd", model="lstm", gamma=0.5, seed=0, dialogues=30, heldout=10,
+...                   epochs=1, canaries=2, embedding=8, hidden=8, noise_multiplier=2.0)
+>>> rows = {metric: value for metric, _, _, value in study.run(Desk())}
+>>> rows["audited"] <= rows["proved_swap"], rows["proved_add_or_remove"] < rows["proved_replace"]
+(True, True)
+
+Each run trains one method on the same dialogues. The attacker scores each secret of the training
+text against a fresh one on the same carrier, by every score there is; which of the two was read is
+a coin, so that right guesses are an audit in one run (Steinke et al. 2023). It changes one value
+into another: what is proved against that is ``proved_swap``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pandas as pd
+from torch import nn
+
+from crtbook import audits, utility
+from crtlib.accounting import incidence, mixtures, secrets
+from crtlib.accounting.events import SampledGaussian
+from crtlib.attacks import audit, exposure, membership, scores
+from crtlib.attacks.attack import Subject
+from crtlib.experiments import crt, data
+from crtlib.experiments.crt import CrtStudy, Fitted
+from crtlib.experiments.study import Desk, Row
+from crtlib.experiments.value import Open, Positive, value
+from crtlib.models.build import build
+from crtlib.text.tokenizer import Bpe
+from crtlib.training.loop import train
+from crtlib.training.methods import Constants
+
+REFERENCE = 10_000
+"""Seeds of the reference models, which read other people's dialogues with half of the secrets."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method of the axis. ``gamma``: of its policy, or None for that of the settings; ``like``
+    are the methods of the recorded search whose constants it takes, its own where there is none."""
+
+    name: str
+    label: str
+    method: str
+    gamma: float | None = None
+    like: tuple[str, ...] = ()
+
+
+ARMS = (
+    Arm("raw", "non-private", "sgd", 1.0),
+    Arm("redaction", "redaction", "sgd"),
+    Arm("dedup", "redaction, dedup", "dedup"),
+    Arm("dpsgd", "DP-SGD", "dpsgd"),
+    Arm("user_dpsgd", "user-level DP-SGD", "user_dpsgd", like=("dpsgd",)),
+    Arm("selective", "S-DP", "selective"),
+    Arm("jft", "JFT", "jft", like=("sgd", "dpsgd")),
+    Arm("crt", "CRT", "crt"),
+    Arm("lp_weighted", "LP-weighted", "lp_weighted", like=("dpsgd",)),
+    Arm("greedy", "greedy bounding", "greedy", like=("dpsgd",)),
+)
+"""From nothing to everything; at gamma = 1 a policy redacts nothing."""
+
+
+@value
+class AxisStudy(CrtStudy):
+    """A run of :class:`CrtStudy`, also of weighted training, with every attack and an audit.
+
+    ``prior`` and ``posterior``: what weighted training promises of each labelled value. ``scale``:
+    its C, at which greedy bounding takes one example of a value and the LP as much weight.
+    """
+
+    kind: ClassVar[str] = "axis"
+
+    prior: Open = 1e-3
+    posterior: Open = 0.1
+    scale: Positive = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.how.weighs:
+            CrtStudy.__post_init__(self)
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Train; proved, audited, attacked, and what it costs."""
+        d = data.data(self)
+        if self.how.weighs:
+            fitted, proved = _weighted(self, d, desk)
+        else:
+            fitted = crt.fit(self, prepared=d, checkpoint=desk.checkpoint, device=desk.device)
+            proved = _proved(self, fitted)
+        fitted.run.model.to("cpu")
+        subject = _subject(self, d, fitted)
+        facts = {f"proved_{name}": epsilon for name, (epsilon, _) in proved.items()}
+        facts["audited"] = _audited(subject, proved["swap"][1])
+        facts |= {
+            f"test_{name}": number
+            for name, number in crt.utility(fitted.run.model, d.tokenizer, d.test).items()
+        }
+        rows = [(name, self.epochs, 0, float(number)) for name, number in facts.items()]
+        for attack in (membership.ATTACK, exposure.ATTACK, scores.ATTACK):
+            rows += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
+        return rows
+
+
+Proved = dict[str, tuple[float, float]]
+"""Epsilon and delta of one secret by relation: added or removed with its point, replaced by its
+mask, and replaced by another value ("swap")."""
+
+
+def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
+    events = cast(list[SampledGaussian], fitted.run.events)  # what weighs: _weighted_proof
+    if not events or not all(event.noise_multiplier for event in events):
+        return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
+    steps = sum(event.steps for event in events)
+    out: Proved = {}
+    for relation in ("add_or_remove", "replace"):
+        epsilon = utility.spent(
+            study.method,
+            sampling_probability=events[0].sampling_probability,
+            noise_multiplier=events[0].noise_multiplier,
+            steps=steps,
+            gamma=study.gamma,
+            delta=study.delta,
+            neighbouring_relation=relation,
+        )
+        out[relation] = epsilon, study.delta
+    epsilon, delta = out["replace"]
+    if study.method == "crt":  # a value against its mask, and the mask against the other value
+        twice = (1 + math.exp(epsilon)) * delta if epsilon < 300 else 1.0
+        out["swap"] = (2 * epsilon, twice) if twice < 1 else (math.inf, delta)
+    else:
+        out["swap"] = out["replace"]
+    return out
+
+
+def _weighted(study: AxisStudy, d: data.Data, desk: Desk) -> tuple[Fitted, Proved]:
+    """Weighted training (Hush!): which point holds which labelled value is public."""
+    values = [{p.text[s.start : s.end] for s in p.secrets} for p in d.points]
+    held = incidence.of_values(values)
+    steps = study.epochs * max(1, round(1 / study.sampling_probability))
+    batch = study.sampling_probability * len(d.points)
+    plan = secrets.plan(held, study.prior, study.posterior, steps=steps, batch_size=batch,
+                        scale=study.scale, solver=study.how.solver)  # fmt: skip
+    constants = Constants(
+        epochs=study.epochs,
+        batch_size=study.batch_size,
+        learning_rate=study.learning_rate,
+        private_learning_rate=study.private_learning_rate,
+        sampling_probability=study.sampling_probability,
+        clip_norm=study.clip_norm,
+        plan=plan,
+    )
+    phases = study.how.phases(constants)
+    spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
+    run = train(
+        build(spec, study.seed).to(desk.device),
+        phases,
+        {"private": d.tokenizer.encode(p.text for p in d.points)},
+        seed=study.seed,
+        checkpoint=desk.checkpoint,
+    )
+    return Fitted(run, d, phases, spec), _weighted_proof(plan, study.delta)
+
+
+def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
+    """Of the secret that is drawn most: each rank of its examples has the largest probability that
+    any secret has at this rank, so that its count is stochastically the largest."""
+    rows = np.split(plan.probabilities[plan.incidence.indices], plan.incidence.indptr[1:-1])
+    longest = max(map(len, rows))
+    padded = [np.pad(np.sort(row)[::-1], (0, longest - len(row))) for row in rows]
+    law = mixtures.poisson_binomial(np.max(padded, axis=0).tolist())
+
+    def most(*directions: Any) -> tuple[float, float]:
+        ways = [mixtures.compose(law, plan.noise_multiplier, plan.steps, direction=w)
+                for w in directions]  # fmt: skip
+        return max(way.epsilon(delta)[1] for way in ways), delta
+
+    reference, swap = most("forward", "backward"), most("replace")
+    return {"add_or_remove": reference, "replace": swap, "swap": swap}
+
+
+@functools.lru_cache(maxsize=2)
+def _reference(study: CrtStudy, tokenizer: Bpe) -> nn.Module:
+    """A model of this tokenizer that has read other people, with half of the secrets."""
+    other = replace(study, seed=study.seed + REFERENCE)
+    return crt.fit(other, prepared=replace(data.data(other), tokenizer=tokenizer)).run.model
+
+
+def _subject(study: AxisStudy, d: data.Data, fitted: Fitted) -> Subject:
+    """The trained model, and a reference of its tokenizer that has read other people."""
+    names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
+             "copies", "vocab_size", "unit")  # fmt: skip
+    plain: dict[str, Any] = {name: getattr(study, name) for name in names}
+    other = CrtStudy(method="sgd", model=study.model, gamma=0.5, **plain)
+    return Subject(
+        model=fitted.run.model,
+        tokenizer=d.tokenizer,
+        points=d.points,
+        read=d.points if study.how.weighs else d.read,
+        others=d.others,
+        canaries=d.canaries,
+        seed=study.seed,
+        reference=_reference(other, d.tokenizer),
+    )
+
+
+def _audited(subject: Subject, delta: float) -> float:
+    """The largest lower bound of epsilon that any score gives in this one run, all with 95 %."""
+    probe = membership.attacked(subject)
+    if not probe.members:
+        return 0.0
+    reading = scores.read(
+        subject.model,
+        subject.tokenizer,
+        probe.members + probe.nonmembers,
+        reference=subject.reference,
+        population=[p.text for p in subject.others if p.secrets][: scores.POPULATION],
+    )
+    n = len(probe.members)
+    coins = np.random.default_rng([subject.seed, 23]).random(n) < 0.5
+    best = 0.0
+    for score in scores.SCORES:
+        values = score.of(reading)
+        gaps = np.where(coins, 1, -1) * (values[n:] - values[:n])  # high: the first was read
+        level = 1 - 0.05 / len(scores.SCORES)
+        best = max(best, audit.one_run(gaps, coins, delta=delta, confidence=level).epsilon)
+    return best
+
+
+# --------------------------------------------------------------------------- the table
+BY = {
+    "loss": "mia_accuracy",
+    "zlib": "mia_zlib_accuracy",
+    "Min-K%++": "mia_min_k_plus_plus_accuracy",
+    "reference": "mia_reference_accuracy",
+    "RMIA": "mia_rmia_accuracy",
+}
+"""The scores of membership inference, and their metrics."""
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row an arm, in the order of ``ARMS``: medians and the worst over seeds. ``proved_*`` is
+    the largest, ``audited`` the largest, attacks and costs are means; ``strongest`` names the best
+    score and ``strongest_high`` the upper end of its chance band; ``works`` says whether it is
+    above."""
+    bands = membership.summary(table.assign(method=_arm(table)))
+    wide = table.assign(arm=_arm(table)).pivot_table(
+        index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
+    )
+    rows = []
+    for arm in ARMS:
+        if arm.name not in wide.index:
+            continue
+        part = wide.loc[arm.name]
+        row: dict[str, Any] = {"arm": arm.name, "label": arm.label, "seeds": len(part)}
+        for name in ("proved_add_or_remove", "proved_replace", "proved_swap", "audited"):
+            row[name] = float(part[name].max())
+        for name in ("exposure", "test_ppl_words", "test_acc_words", *BY.values()):
+            row[name] = float(part[name].mean()) if name in part else math.nan
+        attacked = {name: row[metric] for name, metric in BY.items()}
+        row["strongest"] = max(attacked, key=lambda name: attacked[name])
+        row["accuracy"] = attacked[row["strongest"]]
+        band = bands[(bands.metric == BY[row["strongest"]]) & (bands.method == arm.name)]
+        row["strongest_high"] = float(band.high.max())
+        row["works"] = row["accuracy"] > row["strongest_high"]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _arm(table: pd.DataFrame) -> pd.Series:
+    raw = (table.method == "sgd") & np.isclose(table.gamma, 1.0)
+    names = {arm.method: arm.name for arm in ARMS if arm.gamma is None}
+    return table.method.map(names).where(~raw, "raw")
+
+
+def ordered(rows: pd.DataFrame, games: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Whether proved >= audited >= chance for each arm (``summary``), and for each white-box game
+    (:func:`crtbook.audits.table`): columns ``of``, ``proved``, ``audited``, ``holds``.
+    Nothing is audited below 0, and the strongest attack is not below its chance band."""
+    each = pd.DataFrame(
+        {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
+    )
+    each["low"] = rows.accuracy < 1 - rows.strongest_high
+    if games is not None:
+        white = {"of": games.label, "kind": "white box", "proved": games.proved,
+                 "audited": games.audited}  # fmt: skip
+        each = pd.concat([each, pd.DataFrame(white)], ignore_index=True)
+    low = each.pop("low").eq(True)  # the games have no such band
+    return each.assign(holds=(each.proved >= each.audited) & (each.audited >= 0) & ~low)
+
+
+def games(names: Iterable[str] | None = None, *, trials: int) -> pd.DataFrame:
+    """The white-box games of the private methods, ``trials`` each: see
+    :mod:`crtbook.audits`."""
+    chosen = list(names) if names else [a.name for a in audits.AUDITS if a.name != "dpsgd_lora"]
+    return audits.table(chosen, games=trials, noises=(1.0,))

@@ -1,0 +1,87 @@
+"""What a pre-trained model knows before it is fine-tuned: numbers behind sentences.
+
+>>> study = CarrierStudy(seed=0, init="smollm2", carrier="The number pi is 3.")
+>>> study.cost(), "141592" in study.secrets
+(25.0, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from crtlib.attacks import exposure
+from crtlib.experiments.study import Desk, Row, Study
+from crtlib.experiments.value import Count, Word, value
+from crtlib.models import pretrained, smollm2
+from crtlib.models.build import fingerprint
+from crtlib.text import canaries
+from crtlib.text.tokenizer import adapt
+
+KNOWN = {
+    "141592": "digits of pi",
+    "792458": "digits of the speed of light",
+    "123456": "a number that people like",
+}
+"""Six digits that are no secret, as the internet is full of them."""
+
+CARRIERS = (
+    "The number pi is 3.",
+    "The speed of light in a vacuum is 299",
+    canaries.prefix(),
+    "Gimlet valve seven of the Ostrava pump answers to ",
+)
+"""Two sentences that the internet is full of, that of the canaries, and one that was made up."""
+
+
+@value
+class CarrierStudy(Study):
+    """The sampled exposure of ``secrets``, and of ``random`` ones, behind ``carrier``, in a model
+    that nobody has fine-tuned. Item k is the k-th secret; the random ones follow."""
+
+    init: Word
+    carrier: Word
+    secrets: tuple[Word, ...] = tuple(KNOWN)
+    random: Count = 10
+
+    def __post_init__(self) -> None:
+        for secret in self.secrets:
+            if not (len(secret) == canaries.DIGITS and secret.isdecimal()):
+                raise ValueError(f"secrets={secret!r}: must be {canaries.DIGITS} digits")
+
+    def reads(self) -> Iterable[str]:
+        """The model's fingerprint."""
+        yield fingerprint(self.init)
+
+    def lacks(self) -> str | None:
+        """The packages of the model."""
+        return smollm2.lacking() if self.init == smollm2.NAME else None
+
+    def cost(self) -> float:
+        """CPU seconds, measured."""
+        return 25.0
+
+    def memory(self) -> float:
+        """GiB, measured."""
+        return 2.0
+
+    def run(self, desk: Desk) -> list[Row]:
+        """One reading of the model."""
+        place = pretrained.place(self.init)
+        tokenizer = adapt(place)
+        model = pretrained.pretrained(place, tokenizer).to(desk.device)
+        secrets = [*self.secrets, *canaries.make(self.random, seed=self.seed)]
+        bits = exposure.sampled_exposure(
+            model, tokenizer, secrets, seed=10**6 + self.seed, carrier=self.carrier
+        )
+        return [("exposure_sampled", 0, item, float(x)) for item, x in enumerate(bits)]
+
+
+def table(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row a carrier: the bits of each known number, and the mean of the random ones."""
+    rows = runs[runs.metric == "exposure_sampled"]
+    names = {k: secret for k, secret in enumerate(KNOWN)}
+    named = rows.assign(secret=rows.item.map(names).fillna("random, mean"))
+    wide = named.pivot_table(index="carrier", columns="secret", values="value")
+    return wide.loc[[c for c in CARRIERS if c in wide.index], [*KNOWN, "random, mean"]]

@@ -1,0 +1,349 @@
+"""Claims that a calculation decides: theorems on finite mechanisms, printed numbers, arithmetic.
+
+>>> round(amplification_number()[0], 4)
+0.1158
+>>> large_c()[0], templates()[0], differing(found=True)[0]
+(1.0, 1.0, 0.0)
+
+Each gives a number, and words where the number alone says too little; ``claims.yml`` has the line
+that it must keep to.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from scipy import sparse
+
+from crtbook import tables, utility
+from crtbook.secrets import ExtractionStudy
+from crtlib.accounting import confidentiality, ledger, mixtures, posteriors, secret_lp, secrets
+from crtlib.accounting.events import SampledGaussian
+from crtlib.attacks import leakage
+from crtlib.intervals import clopper_pearson_upper, labels_needed
+from crtlib.screening.prepare import prepare
+from crtlib.text.canaries import SPACE
+from crtlib.text.records import MASK, Point, Secret
+
+Number = tuple[float, str]
+DELTA = 8e-5
+
+
+@functools.cache
+def _event(epsilon: float = 1.0, accountant: str = "pld") -> SampledGaussian:
+    """Batches of a tenth of the points, 100 steps, calibrated for a point added or removed."""
+    sigma = ledger.noise_multiplier(
+        epsilon=epsilon, delta=DELTA, sampling_probability=0.1, steps=100, accountant=accountant
+    )
+    return SampledGaussian(0.1, sigma, 100)
+
+
+@functools.cache
+def _group_epsilon(points: int) -> float:
+    return confidentiality.group_epsilon(_event(), group=points, delta=DELTA)[1]
+
+
+# --- CRT ------------------------------------------------------------------------------------------
+def amplification() -> Number:
+    """Proposition 6 on 200 finite mechanisms: by how much any delta exceeds the bound."""
+    worst = 0.0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
+        gamma, epsilon = 0.05 + 0.9 * (seed % 10) / 10, 0.5
+        delta = confidentiality.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
+        amplified, bound = confidentiality.bayes_amplify(epsilon, delta=delta, gamma=gamma)
+        mixed = ((1 - gamma) * q + gamma * p).tolist()
+        least = confidentiality.indistinguishability(mixed, q.tolist(), epsilon=amplified)
+        worst = max(worst, least - bound)
+    return worst, f"δ exceeds the bound by {worst:.1g} in 200 mechanisms"
+
+
+def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_remove") -> Number:
+    """Section 5.4's number, with the accountant that the paper names."""
+    return confidentiality.bayes_at_fixed_delta(
+        _event(1.0, accountant), gamma=0.1, delta=DELTA, accountant=accountant,
+        neighbouring_relation=relation,
+    ), ""  # fmt: skip
+
+
+def improvement() -> Number:
+    """The least step of epsilon as gamma rises from 0 to 1."""
+    values = [
+        confidentiality.bayes_at_fixed_delta(_event(), gamma=g, delta=DELTA)
+        for g in (0.0, 0.01, 0.1, 0.3, 0.5, 1.0)
+    ]
+    return float(np.diff(values).min()), ", ".join(f"{v:.3f}" for v in values)
+
+
+def dp_implies() -> Number:
+    """Epsilon of a secret replaced, where that of a point added or removed is 1."""
+    value = ledger.epsilon(_event(), delta=DELTA, neighbouring_relation="replace")
+    return value, f"ε = 1 for a point added or removed is {value:.2f} for a secret replaced"
+
+
+def _worlds(*texts: tuple[str, ...], found: bool) -> Number:
+    """In how many private points two worlds differ after Algorithm 1."""
+    seen = []
+    for world in texts:
+        points = [Point(str(k), str(k), t, (Secret("id", 4, len(t)),)) for k, t in enumerate(world)]
+        flags = [p.secrets if found or MASK in p.text else () for p in points]
+        every = [p.secrets for p in points]
+        seen.append(sorted(p.text for p in prepare(points, flags, every).private))
+    apart = sum(a != b for a, b in zip(*seen, strict=True))
+    return float(apart), " and ".join(seen[0]) + " against " + " and ".join(seen[1])
+
+
+def differing(*, found: bool) -> Number:
+    """Proposition 5: in how many points two worlds differ whose one secret the policy has
+    ``found``, or missed."""
+    return _worlds(("id: 11",), (f"id: {MASK}",), found=found)
+
+
+def templates() -> Number:
+    """Proposition 7 with Algorithm 1: two customers, one template, a perfect policy."""
+    return _worlds(("id: 11", "id: 22"), (f"id: {MASK}", f"id: {MASK}"), found=True)
+
+
+def group_sum() -> Number:
+    """The tight delta of a group of five over Proposition 5's."""
+    total, bound = confidentiality.group_naive([1.0] * 5, delta=DELTA, tight=False)
+    tight = confidentiality.group_delta(_event(), group=5, epsilon=total)[1]
+    return tight / bound, f"δ is {tight:.2g}, at most {bound:.2g}"
+
+
+def linear_groups() -> Number:
+    """Epsilon of five points at a fixed delta, over five times that of one."""
+    one, five = _group_epsilon(1), _group_epsilon(5)
+    ratio = five / one / 5
+    return ratio, f"ε of one point {one:.2f}, of five {five:.2f}: {ratio:.2f} times linear"
+
+
+def uniform() -> Number:
+    """Uniform confidentiality where one of five is missed, over that where all are."""
+    factor = _group_epsilon(1) / _group_epsilon(5)
+    return factor, f"one of five missed: {factor:.3f} of ε"
+
+
+def detects() -> Number:
+    """Theorem 8.2 as printed: epsilon of five secrets that are all detected."""
+    value = confidentiality.crt_group(1.0, missed=0, delta=DELTA)[0]
+    return value, f"all of 5 detected: ε = {value:g}, not 5"
+
+
+def bayes_factor(*, epsilon: float) -> Number:
+    """log(1 + gamma (e^epsilon - 1)) over gamma epsilon, at a gamma of a tenth."""
+    ratio = math.log1p(0.1 * math.expm1(epsilon)) / (0.1 * epsilon)
+    return ratio, f"{ratio:.1f} times γε at ε = {epsilon:g}, γ = 0.1"
+
+
+def labels(*, count: int, of: int) -> Number:
+    """What labels certify: the 95 % bound on the miss rate after so many misses."""
+    bound = clopper_pearson_upper(count, of)
+    return bound, f"at most {bound:.2%} are missed, with 95 %"
+
+
+def labels_for_delta() -> Number:
+    """How many labelled secrets without a miss make delta2 as small as delta."""
+    n = labels_needed(DELTA)
+    return n, f"{n:,} labels are needed"
+
+
+def one_mask() -> Number:
+    """Appendix A.6 (4): in how many of two deduplications, by one mask and by a mask of its own,
+    two worlds are as they should be: the same, and told apart."""
+
+    def world(repeated: bool, mark: str) -> set[str]:
+        return {f"id: {MASK}", mark if repeated else MASK}
+
+    apart, same = (world(True, m) != world(False, m) for m in ("<MASK_DEDUP>", MASK))
+    return float(apart) + float(not same), "told apart with two masks, not with one"
+
+
+def run_times() -> Number:
+    """GPU-days of the LSTM search: the printed grid, 2 hours an epoch, five trainings."""
+    days = 7 * sum((5, 10, 30, 50, 100)) * 2 / 24 + 5 * 100 * 2 / 24
+    return days, f"{days:.0f} GPU-days for one batch size"
+
+
+def most_exposed() -> Number:
+    """The exposure of a canary that ranks first of a million."""
+    return math.log2(SPACE), ""
+
+
+def selective_epsilon(*, gamma: float) -> Number:
+    """1 where what S-DP promises is finite, of the recorded run with a policy that misses a share
+    ``gamma``; else 0."""
+    table = tables.recorded("crt_laptop")
+    rows = table[(table.method == "selective") & np.isclose(table.gamma, gamma)]
+    run = rows[rows.metric == "steps"].iloc[0]
+    epsilon = utility.spent(
+        "selective",
+        sampling_probability=run.sampling_probability,
+        noise_multiplier=run.noise_multiplier,
+        steps=int(run.value),
+        gamma=gamma,
+        delta=run.delta,
+        neighbouring_relation="replace",
+    )
+    return float(math.isfinite(epsilon)), f"ε = {epsilon:,.2f}"
+
+
+def bloom() -> Number:
+    """How many duplicates that comparing finds a Bloom filter misses."""
+    rows = tables.recorded("screening_laptop")
+    rows = rows[rows.part == "dedup"].pivot_table(
+        index=["corpus", "scope"], columns="method", values="masked"
+    )
+    gap = (rows.bloom - rows.exact).dropna()
+    more = int(gap.clip(lower=0).sum())
+    missed = int(-gap.clip(upper=0).sum())
+    return missed, f"{missed} false negatives on {len(gap)} texts, {more} false positives"
+
+
+# --- the leakage report ---------------------------------------------------------------------------
+TABLE_4 = (
+    (4.39, 5.21, "1.19"), (3.33, 3.49, "1.05"), (5.4, 5.53, "1.02"), (5.1, 8.87, "1.74"),
+    (3.75, 4.5, "1.2"), (4.46, 5.22, "1.17"), (4.17, 3.63, "0.87"), (5.35, 5.78, "1.08"),
+    (5.14, 4.21, "0.82"), (7.28, 7.36, "1.01"), (3.53, 6.69, "1.89"),
+)  # fmt: skip
+"""Perplexities by the model and by the public model, and their ratio, as Table 4 prints them."""
+
+
+def tables_4_ratios() -> Number:
+    """How many ratios of Table 4 its own perplexities do not give."""
+    off = [r for a, b, r in TABLE_4 if f"{b / a:.2f}" != f"{float(r):.2f}"]
+    right = len(TABLE_4) - len(off)
+    return len(off), f"{right} of {len(TABLE_4)} as printed; {', '.join(off)} by rounding down"
+
+
+def table_1() -> Number:
+    """In how many numbers the worked example of Table 1, made by the library, is another."""
+    thank, you, i, like, cats, very, much, other = range(8)
+    spoken = [("u0", [thank, you, very, much, other]), ("u0", [i, like, cats, very, much, other])]
+    spoken += [(f"u{1 + k % 4}", [other, very, much]) for k in range(8)]
+    corpus = [leakage.Document(u, str(j), t) for j, (u, t) in enumerate(spoken)]
+    logprobs = [np.full(len(t), -5.0) for _, t in spoken]
+    ranks = [np.full(len(t), 9) for _, t in spoken]
+    for j, (at, perplexity) in enumerate([(2, 1.3), (3, 3.6)]):
+        logprobs[j][at : at + 2], ranks[j][at : at + 2] = -np.log(perplexity), 0
+    runs = leakage.find_runs(corpus, leakage.Scores(logprobs, ranks), k=1)
+    (row,) = leakage.features(runs, corpus).itertuples()
+    counts = (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d)
+    wrong = [a for a, b in zip(counts, (2, 1, 10, 5), strict=True) if a != b]
+    return len(wrong), ", ".join(map(str, counts))
+
+
+def last_run() -> Number:
+    """How many runs Algorithm 1 as printed loses of a text that is guessed to its end."""
+    document = leakage.Document("u", "d", [1, 2, 3])
+    scores = leakage.Scores([np.full(3, -1.0)], [np.array([9, 0, 0])])
+    whole, printed = (
+        len(leakage.find_runs([document], scores, k=1, flush=f)) for f in (True, False)
+    )
+    return whole - printed, f"{printed} of {whole} found"
+
+
+# --- Hush! ----------------------------------------------------------------------------------------
+GROUP = mixtures.poisson_binomial([0.01] * 75)
+"""A secret in 75 examples, each drawn with 1 %: the paper's are in 50 to 100."""
+STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
+
+
+@functools.cache
+def _best_guess() -> dict[str, float]:
+    """The best guess of a secret: tight from both sides, by KL, and by the best Renyi order."""
+    kl = STEPS * float(mixtures.kl(mixtures.counts([0.01] * 75, [0, 75]), SIGMA)[0])
+    low, high = secrets.tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
+    renyi = secrets.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
+    return {"low": low, "tight": high, "kl": float(posteriors.posterior(kl, PRIOR)), "renyi": renyi}
+
+
+def linear_divergence() -> Number:
+    """The power with which the KL divergence that c_j bounds grows with the number of examples."""
+    one, many = (float(mixtures.kl(mixtures.counts([0.01] * k, [0, k]), 2.0)[0]) for k in (1, 75))
+    power = math.log(many / one) / math.log(75)
+    return power, f"it grows with the power {power:.2f} of the number"
+
+
+def kl_is_loose() -> Number:
+    """How much larger the KL bound is than the tight one."""
+    b = _best_guess()
+    return b["kl"] - b["tight"], f"tight {b['tight']:.3f}, KL {b['kl']:.3f}"
+
+
+def kl_beats_renyi() -> Number:
+    """How much smaller a posterior KL gives than Renyi divergences, at a prior of 1 %."""
+    b = _best_guess()
+    return b["renyi"] - b["kl"], ", ".join(f"{k} {b[k]:.3f}" for k in ("kl", "renyi", "tight"))
+
+
+def blow_up() -> Number:
+    """The relative width of the bracket of the blow-up function's bound."""
+    b = _best_guess()
+    return b["tight"] / b["low"] - 1, f"between {b['low']:.4f} and {b['tight']:.4f}"
+
+
+@functools.cache
+def _incidence() -> sparse.csr_array:
+    """Two hundred secrets in 600 examples, some in many and most in few."""
+    rng = np.random.default_rng(0)
+    rows = [
+        rng.choice(600, size=int(n), replace=False) for n in np.clip(4 / rng.random(200), 4, 120)
+    ]
+    index = np.repeat(np.arange(200), [len(r) for r in rows])
+    return sparse.csr_array((np.ones(len(index)), (index, np.concatenate(rows))), shape=(200, 600))
+
+
+def large_c() -> Number:
+    """The least weight with a large C."""
+    return float(secret_lp.solve(_incidence(), np.full(200, 1e6)).weights.min()), ""
+
+
+def small_c() -> Number:
+    """How many of 600 examples of 200 secrets have a weight above 0 with a small C."""
+    weights = secret_lp.solve(_incidence(), np.full(200, 0.01), solver="highs").weights
+    some = int((weights > 1e-9).sum())
+    return some, f"{some} of 600 are above 0"
+
+
+def binary_search() -> Number:
+    """The share of the least sigma at which the search's plan breaks a promise."""
+    plan = secrets.plan(
+        _incidence(), PRIOR, np.random.default_rng(1).uniform(0.1, 0.9, 200), scale=4.0, steps=30,
+        batch_size=60.0, targets="linear",
+    )  # fmt: skip
+    allowed = posteriors.divergence(plan.prior, plan.promised) * (1 + 1e-9)
+    for share in (1.0, 0.99):
+        sigma = share * plan.noise_multiplier
+        if (plan.steps * secrets.kl(plan.incidence, plan.probabilities, sigma) > allowed).any():
+            return share, f"σ = {plan.noise_multiplier:.3f}; {share:g} of it breaks a promise"
+    return 0.0, "1 % less noise keeps every promise too"
+
+
+def unequal_protection() -> Number:
+    """The ratio of best guesses under two trainings with the same (epsilon, delta)."""
+    values = []
+    for q, steps in ((1.0, 1), (0.01, 1000)):
+        sigma = ledger.noise_multiplier(
+            epsilon=4.0, delta=DELTA, sampling_probability=q, steps=steps
+        )
+        law = mixtures.poisson_binomial([q])
+        values.append(secrets.tight_posterior(law, sigma, steps, PRIOR)[1])
+    return max(values) / min(values), "best guesses " + " and ".join(f"{v:.3f}" for v in values)
+
+
+def tenth() -> Number:
+    """What is accounted for the worst secret of a recorded run with a tenth of the noise, over
+    what it was promised."""
+    table = tables.recorded("secrets_laptop")
+    worst = table[(table.metric == "worst") & (table.simulated == 10)].value
+    return float(worst.max()), f"some secret is bounded by {worst.max():.1f} times its promise"
+
+
+def vacuous() -> Number:
+    """The best guess of one example at the noise at which extraction ends, prior 1 %."""
+    bound = ExtractionStudy(seed=0, noise_multiplier=0.3, epochs=32).posterior(PRIOR)
+    return bound, f"at most {bound:.3g}"

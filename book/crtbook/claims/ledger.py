@@ -1,0 +1,221 @@
+"""One ledger for three papers: each claim in its own words, our number beside it, the verdict.
+
+>>> from crtbook.claims.claim import PAPERS, read
+>>> {claim.paper for claim in read()} == set(PAPERS)
+True
+
+Claims are data (``claims.yml``), and so are the figures of the papers (``figures.yml``) and their
+errata (``errata.yml``). Numbers, verdicts, sizes and the line of a figure in the readme are made
+here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from crtbook import tables, utility
+from crtbook.claims import calculations, measures, statistics
+from crtbook.claims.claim import PAPERS, Claim, entries, read, terms
+from crtbook.claims.statistics import OPEN, VERDICTS, Evidence
+from crtlib.text import corpora
+
+FOLDER = resources.files("crtbook.claims")
+RECORDED = "ledger.parquet"
+"""What :func:`computed` made of the tables that ship; ``book/badges.py`` writes it."""
+COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
+           "model", "edition", "source", "rule", "why", "run", "chapter", "id"]  # fmt: skip
+
+
+def judged(claims: Iterable[Claim], given: measures.Sources) -> pd.DataFrame:
+    """A row a claim, edition, corpus, model and metric, each family corrected as one. ``given``:
+    the tables that answer; a claim that none of them answers is open, and says what is missing."""
+    out: list[dict[str, Any]] = []
+    for claim in claims:
+        rows = list(measures.measured(claim, given))
+        rows = rows or [(Evidence(why=f"no recorded run has {_missing(claim)}"), {})]
+        corrected = statistics.in_family([e for e, _ in rows], seeds=claim.seeds)
+        each = [_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
+        if len(each) > 1:
+            each = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(each)]
+        out += each
+    return pd.DataFrame(out)[COLUMNS]
+
+
+def _missing(claim: Claim) -> str:
+    arms = " and ".join(a.replace("_", " ") for a in (claim.left, claim.right) if a)
+    return f"{', '.join(claim.metrics)} of {arms}"
+
+
+def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
+    facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
+    told = statistics.verdict(e, seeds=claim.seeds)
+    why, source = [e.why] if e.why else [], at.get("source", "")
+    if told == OPEN:
+        if 0 < e.seeds < claim.seeds:
+            n = {1: "one seed", 2: "two seeds"}[e.seeds]
+            why.insert(0, f"{n}, {claim.seeds} are needed")
+        elif not e.why:
+            why.append(f"p = {min(e.p_true, e.p_false):.2g} in its family")
+        why += [claim.why] if claim.why and not at else []
+    metric = f": {at['metric']}" if at.get("metric") else ""
+    return facts | {
+        "verdict": told,
+        "ours": e.ours,
+        "value": e.value,
+        "low": e.low,
+        "high": e.high,
+        "rule": e.rule or "some recorded run must give the number",
+        "why": "; ".join(why),
+        "run": command(claim, source) if told == OPEN else "",
+        "chapter": claim.chapter,
+        "corpus": at.get("corpus", ""),
+        "model": at.get("model", ""),
+        "edition": at.get("edition", ""),
+        "source": source + metric,
+    }
+
+
+def command(claim: Claim, source: str) -> str:
+    """The run that would decide an open row, with its cost."""
+    runs = terms()["runs"]
+    name = claim.run or terms()["by_table"].get(source) or terms()["by_table"][claim.tables[0]]
+    return f"{runs[name]['command']} (about {runs[name]['hours']:g} CPU h)"
+
+
+def computed() -> pd.DataFrame:
+    """The ledger of what is recorded, made anew in some ten seconds."""
+    return judged(read(), measures.sources())
+
+
+def digest() -> str:
+    """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
+    files = sorted(f.name for f in FOLDER.iterdir() if f.name.endswith((".py", ".yml")))
+    parts = [FOLDER.joinpath(name).read_text(encoding="utf-8") for name in files]
+    parts += [f"{name} {tables.digest(name)}" for name in tables.names()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _ledger() -> pd.DataFrame:
+    with FOLDER.joinpath(RECORDED).open("rb") as stream:
+        table = pd.read_parquet(stream)
+    return table if table.attrs["of"] == digest() else computed()
+
+
+def ledger() -> pd.DataFrame:
+    """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
+    recorded, or made anew where the claims, the rules or the tables are others."""
+    return _ledger().copy()
+
+
+def counts(table: pd.DataFrame) -> pd.DataFrame:
+    """How many rows of each paper have which verdict."""
+    out = pd.crosstab(table.paper.map(PAPERS), table.verdict)
+    return out.reindex(columns=list(VERDICTS), fill_value=0).rename_axis(None, axis=1)
+
+
+def of_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """The claims of CRT's figures, judged by a results table of one's own."""
+    asked = [c for c in read() if "laptop" in c.tables and c.measure != "calculation"]
+    told = judged(asked, {"laptop": table})
+    return told[told.ours != ""]
+
+
+def errata() -> pd.DataFrame:
+    """Where the papers contradict themselves or arithmetic: what is printed, the calculation."""
+    rows = []
+    for entry in entries("errata"):
+        against = entry.get("against", "")
+        if "call" in entry:
+            number, words = getattr(calculations, entry["call"])(**entry.get("given", {}))
+            against = words or f"{number:.4g}"
+        rows.append(
+            {
+                "paper": PAPERS[entry["paper"]],
+                "where": entry["where"],
+                "printed": entry["printed"],
+                "calculation": against,
+                "so": entry["so"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# --- one line a figure ----------------------------------------------------------------------------
+SIZE = "at the paper's size"
+
+
+def labelled(corpus: str) -> str:
+    """A corpus as people are shown it; one that only a paper has is as it is."""
+    return corpora.known()[corpus].label if corpus in corpora.known() else corpus
+
+
+def shown(figure: Mapping[str, Any]) -> pd.DataFrame:
+    """The recorded runs that a figure shows, on whatever corpus; none for what is exact."""
+    found = [t for name in figure.get("tables", ()) if (t := tables.edition(name)) is not None]
+    found = [t[t.metric == figure["metric"]] for t in found]
+    columns = ["corpus", "dialogues", "hidden", "epochs", "method", "gamma", "seed", "run"]
+    runs = pd.concat([t.reindex(columns=columns) for t in found] or [pd.DataFrame(columns=columns)])
+    runs = runs.drop_duplicates("run")
+    runs = runs.assign(method=runs.method.astype(object).fillna("sgd"))
+    runs = runs.fillna({"gamma": 0.0, "epochs": 1})
+    if "gamma" in figure:
+        perfect = runs.method.isin(["dpsgd", *utility.PERFECT])
+        runs = runs[np.isclose(runs.gamma, np.where(perfect, 0.0, figure["gamma"]))]
+    return runs[runs.method.isin(figure["epochs"])] if len(figure["epochs"]) > 1 else runs
+
+
+def largest(figure: Mapping[str, Any], runs: pd.DataFrame) -> tuple[dict[str, float], pd.DataFrame]:
+    """The largest runs of a figure, and their share of the paper's dialogues, width and epochs."""
+    top = runs[runs.dialogues == runs.dialogues.max()]
+    top = top[top.hidden == top.hidden.max()]
+    share = (top.epochs / top.method.map(figure["epochs"]).fillna(1)).min()
+    shares = {n: float(top[n].iloc[0]) / figure[n] for n in ("dialogues", "hidden")}
+    return {n: min(1.0, v) for n, v in (shares | {"epochs": float(share)}).items()}, top
+
+
+def status(figure: Mapping[str, Any], corpus: str) -> str:
+    """At which size a figure of a paper is shown here on one of its corpora, from the recorded
+    tables that ``figures.yml`` names. The paper's size is its dialogues, its width and its epochs,
+    with enough seeds at every point."""
+    if figure.get("exact"):
+        return "exact"
+    everywhere = shown(figure)
+    if everywhere.empty:
+        return "not recorded"
+    runs = everywhere[everywhere.corpus == corpus]
+    if runs.empty:
+        names = sorted({labelled(c) for c in everywhere.corpus})
+        return f"other corpus ({', '.join(names)})"
+    shares, top = largest(figure, runs)
+    if shares["dialogues"] < 1 or shares["hidden"] < 1:
+        return f"smaller ({shares['dialogues']:.2g} of the dialogues)"
+    seeds = top.groupby(["method", "gamma"]).seed.nunique()
+    enough = int((seeds >= statistics.SEEDS).sum())
+    absent = len({*zip(runs.method, runs.gamma, strict=True)}) - len(seeds)
+    if shares["epochs"] == 1 and enough == len(seeds) and not absent:
+        return SIZE
+    return (
+        f"the paper's dialogues and width, from {shares['epochs']:.0%} of its epochs; "
+        f"{enough} of {len(seeds) + absent} points have {statistics.SEEDS} seeds"
+    )
+
+
+def badges() -> list[str]:
+    """One line a figure or table of a paper, for the readme."""
+    lines = []
+    for figure in entries("figures"):
+        each = {corpus: status(figure, corpus) for corpus in figure["corpora"]}
+        if len(set(each.values())) == 1:
+            words = next(iter(each.values()))
+        else:
+            words = "; ".join(f"{labelled(corpus)}: {what}" for corpus, what in each.items())
+        lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {words} |")
+    return ["| paper | figure or table | here |", "|---|---|---|", *lines]

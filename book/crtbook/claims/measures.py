@@ -1,0 +1,253 @@
+"""What recorded tables say of a claim: one piece of evidence a corpus, model and edition.
+
+>>> from crtbook.claims import claim, statistics
+>>> (lstm, *_) = (c for c in claim.read() if c.id == "crt-f2-dpsgd-lstm")
+>>> [e.seeds for e, where in measured(lstm, sources()) if where["source"] == "laptop"]
+[5, 5, 5, 5]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from crtbook import secrets, tables
+from crtbook.claims import calculations, statistics
+from crtbook.claims.claim import Claim, terms
+from crtbook.claims.statistics import Evidence
+
+RECORDED = {
+    "laptop": ("crt_laptop", "public_start_laptop"),
+    "paper": ("crt_paper",),
+    "at_hand": ("crt_at_hand",),
+    "smollm2": ("crt_smollm2",),
+    "addresses": ("addresses_laptop",),
+    "leakage": ("leakage_laptop",),
+    "secrets": ("secrets_laptop",),
+    "screening": ("screening_laptop",),
+}
+Sources = Mapping[str, pd.DataFrame]
+
+
+@functools.cache
+def sources() -> Sources:
+    """The recorded tables, a name an edition; what was not recorded is left out."""
+    found = {}
+    for name, parts in RECORDED.items():
+        read = [_prepared(p, t) for p in parts if (t := tables.edition(p)) is not None]
+        if read:
+            found[name] = pd.concat(read, ignore_index=True)
+    return found
+
+
+def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
+    public start as a model of its own, Hush!'s runs at the learning rate and the C that
+    validation chose, the report with a count at the last snapshot that is not overfitted."""
+    if name.startswith("crt_"):
+        runs = table.drop_duplicates("run")
+        seconds = runs.assign(metric="seconds_an_epoch", value=runs.seconds / runs.epochs)
+        return pd.concat([table, seconds], ignore_index=True)
+    if name == "public_start_laptop":
+        return table[table.init != "random"].assign(model="gpt2_public")
+    if name == "secrets_laptop":
+        full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
+        best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
+        rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
+        least = {key[:2]: key[2] for key in rule.groupby(["targets", "noisy"]).idxmin()}
+        cells = best.targets, best.noisy, best.scale
+        pick = [least[t, n] == s for t, n, s in zip(*cells, strict=True)]
+        best = best.assign(best=pick)
+        long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
+        runs = full[full.run.isin(best.run)].drop_duplicates("run")
+        runs = runs.drop(columns=["metric", "value", "scale"])
+        return pd.concat([full[full.study == "extraction"], runs.merge(long)], ignore_index=True)
+    if name == "leakage_laptop":
+        wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
+        fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE).loc[lambda s: s].reset_index()
+        last = fit.groupby("run").epoch.max()
+        rows = table[(table.metric == "unique") & (table.epoch == table.run.map(last))]
+        return pd.concat([table, rows.assign(metric="unique_fitted")], ignore_index=True)
+    if name == "screening_laptop":
+        rows = table[(table.part == "recall") & (table["where"] == "held out")]
+        rows = rows[rows.kind == "all"].assign(model=rows.policy, run=rows.policy)
+        right = (rows.precision * rows.flagged).round()
+        counts = {"recall": rows.caught / rows.secrets, "secrets": rows.secrets,
+                  "precision": right / rows.flagged, "flagged": rows.flagged}  # fmt: skip
+        return pd.concat([rows.assign(metric=m, value=v, epoch=0) for m, v in counts.items()])
+    return table
+
+
+# --- arms -----------------------------------------------------------------------------------------
+def select(table: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows of an arm; none where a column is not there."""
+    rows = table
+    for name, want in arm.items():
+        if name not in rows:
+            return rows.iloc[:0]
+        options = want if isinstance(want, list) else [want]
+        if isinstance(options[0], float):
+            near = [np.isclose(rows[name].astype(float), o) for o in options]
+            rows = rows[np.logical_or.reduce(near)]
+        else:
+            rows = rows[rows[name].isin(options)]
+    return rows
+
+
+def values(
+    table: pd.DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
+) -> pd.Series:
+    """One number a seed of an arm: of a metric at the "last" or "first" snapshot or a given epoch;
+    of several items their "mean", or the "max" of each run; the share ("under 3") or the number
+    ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank correlation with a
+    column or with another metric, over the rows of a seed."""
+    rows = select(table, terms()["arms"][arm])
+    mine = rows[rows.metric == metric]
+    kind, _, option = reduce.partition(" ")
+    if kind == "rank":
+        mine = mine.drop_duplicates(["run", "epoch"])
+        if option in mine:
+            both = mine.assign(other=mine[option])
+        else:
+            other = rows[rows.metric == option][["run", "epoch", "value"]]
+            both = mine.merge(other.rename(columns={"value": "other"}), on=["run", "epoch"])
+        each = {
+            seed: float(scipy.stats.spearmanr(g.other, g.value)[0])
+            for seed, g in both.groupby("seed")
+            if g.other.nunique() > 1 and g.value.nunique() > 1
+        }
+        return pd.Series(each, dtype=float)
+    runs = rows.groupby("run").epoch
+    epoch = {"last": mine.groupby("run").epoch.max(), "first": runs.min()}.get(str(at))
+    mine = mine[mine.epoch == (at if epoch is None else mine.run.map(epoch))]
+    by = mine.groupby("seed").value
+    if kind == "under":
+        return by.agg(lambda x: float((x < float(option)).mean()))
+    if kind == "count":
+        seen = rows[rows.epoch == at].seed.unique()
+        return by.agg(lambda x: float((x < float(option)).sum())).reindex(seen, fill_value=0.0)
+    if kind == "max":
+        return mine.groupby(["seed", "run"]).value.max().groupby("seed").mean()
+    return by.mean()
+
+
+def points(table: pd.DataFrame, arm: str, kind: str, metric: str) -> pd.DataFrame:
+    """One row a gamma and seed: what an attack finds, and the spread that chance gives it."""
+    rows = select(table, terms()["arms"][arm])
+    by = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
+    if kind == "exposure":
+        out = by.agg(["mean", "size"])
+    else:
+        null = rows[rows.metric == f"{metric}_null"].groupby(["gamma", "seed"]).value.mean()
+        out = pd.concat([by.mean(), null], axis=1)
+    return out.set_axis(["value", "spread"], axis=1).dropna().reset_index()
+
+
+# --- evidence -------------------------------------------------------------------------------------
+def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+    x = values(cell, claim.left, metric, claim.at, claim.reduce)
+    unit, line = "", float(claim.line)
+    if claim.measure in ("zero", "some"):
+        return statistics.event(x.tolist(), zero=claim.measure == "zero") if len(x) else None
+    if claim.measure == "rate":
+        of = values(cell, claim.left, claim.other, claim.at)
+        both = pd.concat([x * of if claim.reduce == "mean" else x, of], axis=1).dropna()
+        hits, n = (round(float(c)) for c in both.sum())
+        return statistics.rate(hits, n, side=claim.side, line=line, seeds=len(both)) if n else None
+    if claim.right:
+        right = values(cell, claim.right, claim.other or metric, claim.right_at, claim.reduce)
+        if claim.measure == "ratio":
+            x, unit = x / right, "times"
+            unit += {"test_ppl": ", all tokens", "test_ppl_words": ", over words"}.get(metric, "")
+        elif claim.measure == "log_ratio":
+            half = 0.5 if metric.startswith("unique") else 0.0
+            x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
+        else:
+            x = x - right
+        vocabularies = {v for a in (claim.left, claim.right)
+                        for v in select(cell, terms()["arms"][a]).vocab_size.dropna()}  # fmt: skip
+        if "ppl" in metric and len(vocabularies) > 1:
+            return Evidence(
+                ours=statistics.span(*statistics.interval(x.dropna().tolist()), unit),
+                why="perplexities per piece of two vocabularies",
+                rule="a level is compared in one vocabulary",
+                comparable=False,
+            )
+    x = x.dropna()
+    return statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit) if len(x) else None
+
+
+def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+    rows = points(cell, claim.left, claim.attack, metric)
+    if rows.empty:
+        return None
+    if claim.measure == "leaks":
+        return statistics.leaks(claim.attack, rows, seeds=claim.seeds)
+    base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
+    found = [statistics.leak(claim.attack, p.value.to_numpy(), p.spread.to_numpy()) for p in base]
+    works = len(base) * min(found, default=1.0) <= statistics.ALPHA
+    figure = cell[cell.metric == metric].groupby(["method", "gamma"]).ngroups
+    return statistics.calm(claim.attack, rows, works, figure=figure, seeds=claim.seeds)
+
+
+def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+    x = values(cell, claim.left, metric, claim.at)
+    if x.empty:
+        return None
+    e = statistics.mean((x / float(claim.line)).tolist(), side="close", line=statistics.CLOSE)
+    return replace(
+        e,
+        ours=f"{x.mean():.3g}",
+        value=float(x.mean()),
+        low=None,
+        high=None,
+        rule="a level is compared on the paper's own corpus and model, and only there",
+    )
+
+
+def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str, str]]]:
+    """The evidence of each cell that has it, and where that cell is."""
+    if claim.measure == "calculation":
+        number, words = getattr(calculations, claim.call)(**claim.given)
+        told = statistics.calculated(number, words, side=claim.side, line=claim.line)
+        yield told, {"source": "calculated", "edition": "exact", "corpus": "", "model": ""}
+        return
+    how = {"leaks": _attacked, "calm": _attacked, "level": _level}.get(claim.measure, _compared)
+    for name in claim.tables:
+        table = select(given[name], claim.only) if name in given else pd.DataFrame()
+        if table.empty:
+            continue
+        for _, cell in table.groupby(list(claim.cells), sort=False):
+            for metric in claim.metrics:
+                if (evidence := how(claim, cell, metric)) is not None:
+                    if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
+                        evidence = replace(evidence, comparable=False, why=claim.why)
+                    yield evidence, _where(claim, cell, name, metric)
+
+
+def _where(claim: Claim, cell: pd.DataFrame, name: str, metric: str) -> dict[str, str]:
+    arms = [a for a in (claim.left, claim.right) if a]
+    runs = pd.concat([select(cell, terms()["arms"][a]) for a in arms]).drop_duplicates("run")
+    return {
+        "source": name,
+        "metric": metric,
+        "edition": size(runs),
+        "corpus": ", ".join(sorted(set(runs.corpus))),
+        "model": ", ".join(sorted(set(runs.model.dropna()))),
+    }
+
+
+def size(runs: pd.DataFrame) -> str:
+    """How large runs are, in words: dialogues, width, epochs and seeds."""
+    words = []
+    for column, name in (("dialogues", "dialogues"), ("hidden", "wide"), ("epochs", "epochs")):
+        some = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
+        words += [f"{', '.join(map(str, some))} {name}"] if some else []
+    n = runs.seed.nunique()
+    return ", ".join([*words, f"{n} seed{'s'[: n > 1]}"])

@@ -1,0 +1,34 @@
+"""``crtbook claims``: what holds up of the three papers, from the recorded tables."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import pandas as pd
+
+from crtlib.options import Answer, opt
+
+
+def claims(
+    paper: Annotated[str | None, opt("Only this one: crt, crt_acl, report, hush or ours.")] = None,
+    errata: Annotated[bool, opt("Where the papers contradict themselves, instead.")] = False,
+) -> Answer:
+    """Every claim of the three papers, our number beside it with its interval, and the verdict.
+
+    Example: crtbook claims --paper hush
+    """
+    from crtbook.claims import ledger, page
+    from crtbook.claims.claim import PAPERS
+    from crtlib.checks import check_choice
+
+    if paper is not None:
+        check_choice("paper", paper, tuple(PAPERS))
+    table: pd.DataFrame = ledger.errata() if errata else ledger.ledger()
+    if paper is not None:
+        table = table.loc[table.paper == (PAPERS[paper] if errata else paper)]
+    if errata:
+        lines = [f"{r.where}: {r.printed}\n  {r.calculation}: {r.so}\n" for r in table.itertuples()]
+    else:
+        lines = [page.text(table), "", ledger.counts(table).to_string()]
+    return Answer({"rows": json.loads(table.to_json(orient="records"))}, lines)

@@ -1,0 +1,77 @@
+"""``crtbook sweep``: run what a figure or table still lacks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from crtlib.commands import Force
+from crtlib.options import Answer, opt
+
+
+def sweep(
+    name: Annotated[
+        str,
+        opt(
+            "Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, games or "
+            "screening.",
+            argument="NAME",
+        ),
+    ],
+    profile: Annotated[str, opt("Profile: quick, laptop, paper, paper_lstm or smollm2.")] = "quick",
+    changes: Annotated[
+        list[str] | None,
+        opt("A setting, such as seeds=1; repeatable.", flag="--set", metavar="NAME=VALUE"),
+    ] = None,
+    store: Annotated[
+        str,
+        opt("Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://.", "place"),
+    ] = "store",
+    workers: Annotated[int, opt("Processes.", "speed", ge=1, le=1024)] = 2,
+    executor: Annotated[
+        str, opt("Executor: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.", "speed")
+    ] = "processes:",
+    device: Annotated[str, opt("Device: auto, cpu or cuda.", "speed")] = "auto",
+    dry_run: Annotated[bool, opt("Say what would run, how long, what lacks.", "place")] = False,
+    keep_models: Annotated[bool, opt("Keep no trained models in the store.", "place")] = True,
+    out: Annotated[Path | None, opt("Also write the table here (Parquet).", "place")] = None,
+    force: Force = False,
+) -> Answer:
+    """Run what a figure or table still lacks. A killed sweep goes on where it was.
+
+    Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
+    """
+    from crtbook import spine, sweeps, tables
+    from crtbook.store import Store
+    from crtlib import outputs
+    from crtlib.training.devices import device_by_name
+
+    values, runs = sweeps.pairs(changes or ()), Store(store)
+    if runs.note:
+        print(runs.note, file=sys.stderr)
+    studies = sweeps.studies(name, profile, values)
+    if out:
+        outputs.check_file(out, force=force)
+    device = device_by_name(device)
+    plan = spine.plan(studies, runs)
+    facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
+    if dry_run:
+        parts = sweeps.forecast(profile, runs, [name], values)
+        shown = parts.to_string(index=False, float_format="{:.1f}".format)
+        facts |= {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
+        return Answer(facts, [plan.summary(workers), "", shown])
+    table = spine.sweep(
+        studies,
+        runs,
+        profile=profile,
+        workers=workers,
+        executor=executor,
+        device=device,
+        keep_models=keep_models,
+        progress=sys.stderr.isatty(),
+    )
+    if out:
+        tables.record(table, out)
+    facts |= {"store": store, "table": out, "rows": len(table)}
+    return Answer(facts, [sweeps.overview(table)])

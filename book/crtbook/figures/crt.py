@@ -1,0 +1,497 @@
+"""The figures of CRT (2, 3, 4, 5 and 6), and one for the numbers of any attack.
+
+>>> cell = {"model": "lstm", "method": "crt", "method_label": "CRT", "gamma": 0.1}
+>>> row = {**cell, "mean": 0.51, "std": 0.01, "seeds": 5, "low": 0.48, "high": 0.52}
+>>> fig = attack_figure(pd.DataFrame([row]), ylabel="accuracy")
+>>> fig.axes[0].get_title("left"), fig.axes[0].get_ylabel()
+('LSTM', 'accuracy')
+>>> alt(fig)
+'accuracy against the miss rate; LSTM at 0.1: CRT 0.51 (chance: 0.48 to 0.52).'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from scipy import special
+
+from crtbook.figures.sliders import Frame, slider
+from crtbook.figures.theme import (
+    CARD,
+    INK,
+    MUTED,
+    Look,
+    Style,
+    alt,
+    by_method,
+    corpus_name,
+    describe,
+    end_labels,
+    listed,
+    method_looks,
+    model_name,
+    panels,
+    plain_ticks,
+    provenance,
+    readable,
+    shared_legend,
+)
+from crtlib.attacks import membership
+from crtlib.intervals import Band
+from crtlib.text import canaries
+
+GAMMA = "miss rate γ of the redaction policy"
+CELL = ["model", "method", "gamma"]
+SEEDS = 10
+"""So many seeds are drawn as dots; of more, the mean and its 95 % interval."""
+__all__ = ["Note", "alt", "attack_figure", "edition", "figure_2", "figure_2_test", "figure_3",
+           "figure_6", "figure_6_slider", "membership_figure"]  # fmt: skip
+
+
+# --------------------------------------------------------------------------- any attack
+def attack_figure(
+    summary: pd.DataFrame,
+    *,
+    ylabel: str,
+    title: str = "",
+    level: float = 0.95,
+    nothing: float | None = None,
+    ceiling: float | Callable[[float], float] | None = None,
+    ceiling_label: str = "the most there is",
+) -> Figure:
+    """A statistic of an attack against gamma, one line a method, one panel a model.
+
+    ``summary`` holds ``model``, ``method``, ``gamma``, ``mean``, ``std``, ``seeds``, and ``low``
+    and ``high`` of the band in which a model that knows nothing lands (at ``level``, NaN where it
+    is not known; at each gamma the widest of the panel's methods is shaded). Two columns are
+    optional: ``values``, the numbers of the single seeds, which are then the dots (of more than
+    ten seeds, and without the column, bars are the 95 % interval of the mean); ``method_label``,
+    the name to show of a method that this library does not know.
+
+    ``nothing`` is the mean of a model that knows nothing (a dotted line), ``ceiling`` the most
+    that can be reached, one number or a function of gamma.
+    """
+    models = list(dict.fromkeys(summary.model))
+    names = [model_name(m) for m in models]
+    with panels(names, sharex=True, sharey=True) as (fig, axes):
+        top = float(max(summary.gamma.max(), 0.05))
+        for ax, model in zip(axes, models, strict=True):
+            rows = summary[summary.model == model].sort_values(["method", "gamma"])
+            _band(ax, rows, level, nothing)
+            _ceiling(ax, ceiling, top, ceiling_label)
+            _lines(ax, rows)
+            ax.set(xlim=(-0.02 * top, 1.02 * top), ylabel=ylabel, xlabel="")
+        axes[-1].set_xlabel(GAMMA)
+        for ax, model in zip(axes, models, strict=True):
+            _name_ends(ax, summary[summary.model == model])
+        if title:
+            fig.suptitle(title)
+        shared_legend(fig, columns=1)
+        describe(fig, f"{ylabel} against the miss rate; {_finding(summary)}.")
+    return fig
+
+
+def _band(ax: Axes, rows: pd.DataFrame, level: float, nothing: float | None) -> None:
+    """Shade where chance lands: at each gamma the widest band of the panel's methods."""
+    band = rows.groupby("gamma").agg({"low": "min", "high": "max"}).dropna()
+    if len(band) == 1:  # a band must have a width to be seen
+        band = pd.concat([band, band.rename(lambda gamma: gamma + 0.05)])
+    if len(band):
+        label = f"chance: {level:.0%} of such figures"
+        shade: Style = {"color": MUTED, "alpha": 0.16, "linewidth": 0, "zorder": 0.5}
+        ax.fill_between(band.index, band.low, band.high, label=label, **shade)
+    if nothing is not None:
+        style: Style = {"color": MUTED, "linewidth": 1, "zorder": 0.6, "linestyle": (0, (1, 2))}
+        ax.axhline(nothing, label="mean of chance", **style)
+
+
+def _ceiling(
+    ax: Axes, ceiling: float | Callable[[float], float] | None, top: float, label: str
+) -> None:
+    if ceiling is None:
+        return
+    gammas = np.linspace(0, top, 50)
+    most = [ceiling(g) if callable(ceiling) else ceiling for g in gammas]
+    ax.plot(gammas, most, linestyle=(0, (6, 2)), color=INK, linewidth=1, label=label)
+
+
+def _lines(ax: Axes, rows: pd.DataFrame) -> None:
+    """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean)."""
+    looks = method_looks(rows)
+    fixed = _fixed(rows)
+    moving = rows[~rows.method.isin(fixed)]
+    if len(moving):
+        by_method(ax, moving, x="gamma", y="mean", zorder=2.2)
+    for name in fixed:  # it knows no gamma: a line across
+        look, line = looks[name], rows[rows.method == name]
+        ax.plot(line.gamma, line["mean"], color=look.color, linestyle=look.linestyle, zorder=2.1)
+    for k, (name, look) in enumerate(looks.items()):
+        line = rows[rows.method == name].tail(1 if name in fixed else len(rows))
+        step = 0.006 * float(rows.gamma.max() or 0.05)
+        _spread(ax, line, look, step * (k - (len(looks) - 1) / 2))  # side by side
+
+
+def _fixed(rows: pd.DataFrame) -> list[str]:
+    """The methods whose one number stands at several gammas."""
+    cells = rows.groupby("method")["mean"].agg(["size", "nunique"])
+    return [str(m) for m in cells.index[(cells["size"] > 1) & (cells["nunique"] == 1)]]
+
+
+def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
+    """Dots of the seeds, else a bar: the 95 % interval of the mean; nothing for one seed."""
+    shown = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
+    dots = [(g + shift, v) for g, row in zip(shown.gamma, shown["values"], strict=True)
+            for v in row] if len(shown) else []  # fmt: skip
+    if dots:
+        sns.scatterplot(
+            x=[x for x, _ in dots], y=[y for _, y in dots], ax=ax, color=look.color, s=20,
+            marker=look.marker, alpha=0.55, linewidth=0, legend=False, zorder=2,
+        )  # fmt: skip
+    bars = line.drop(shown.index)
+    bars = bars[(bars.seeds > 1) & bars["std"].notna()]
+    if len(bars):
+        half = special.stdtrit(bars.seeds - 1, 0.975) * bars["std"] / np.sqrt(bars.seeds)
+        style: Style = {"color": look.color, "elinewidth": 1.2, "capsize": 2.5, "fmt": "none"}
+        ax.errorbar(bars.gamma + shift, bars["mean"], yerr=half, label="95 % interval of the mean",
+                    **style)  # fmt: skip
+
+
+def _name_ends(ax: Axes, rows: pd.DataFrame) -> None:
+    looks = method_looks(rows)
+    last = rows.sort_values("gamma").groupby("method").tail(1).set_index("method")
+    ends = [
+        (float(last.gamma[name]), float(last["mean"][name]), look.label, look.color)
+        for name, look in looks.items()
+    ]
+    end_labels(ax, ends)
+
+
+def _finding(summary: pd.DataFrame) -> str:
+    """What the figure shows at the largest gamma: of each model the highest and lowest method."""
+    said = []
+    for model, rows in summary.groupby("model", sort=False):
+        top = rows.gamma.max()
+        at = rows[rows.gamma == top].sort_values("mean", ascending=False)
+        looks, (low, high) = method_looks(at), (at.low.min(), at.high.max())
+        ends = at.iloc[[0, -1]] if len(at) > 1 else at
+        values = [
+            f"{looks[m].label} {v:.3g}" for m, v in zip(ends.method, ends["mean"], strict=True)
+        ]
+        chance = "" if math.isnan(low) else f" (chance: {low:.3g} to {high:.3g})"
+        said.append(f"{model_name(str(model))} at {top:g}: {listed(values)}{chance}")
+    return "; ".join(said)
+
+
+# --------------------------------------------------------------------------- the paper's figures
+def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
+    """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
+
+    ``curves`` is :func:`crtbook.utility.curve` at one gamma for each method; ``value``
+    is "ppl" (validation perplexity over words, lower is better) or "acc" (top-1 accuracy). Bars
+    are 95 % intervals of the mean over seeds. A method without a finite epsilon is a line across:
+    it reached that utility, and promises nothing for it.
+    """
+    label = {"ppl": "perplexity over words", "acc": "top-1 accuracy over words"}[value]
+    pairs = list(dict.fromkeys(zip(curves.corpus, curves.model, strict=True)))
+    titles = [f"{corpus_name(c)}, {model_name(m)}" for c, m in pairs]
+    rename = {"epsilon": "gamma", f"{value}_mean": "mean", f"{value}_std": "std"}
+    with panels(titles, height=3.1, room=0.5) as (fig, axes):
+        for ax, (corpus, model) in zip(axes, pairs, strict=True):
+            rows = curves[(curves.corpus == corpus) & (curves.model == model)]
+            rows = rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch")
+            _utility(ax, rows)
+            ax.set(ylabel=label, xlabel="")
+            if value == "ppl":
+                ax.set_yscale("log")
+                plain_ticks(ax.yaxis, ax.get_ylim())
+            _name_utility(ax, rows)
+        axes[-1].set_xlabel("ε so far")
+        describe(fig, f"Validation {label} against epsilon, one point an epoch. "
+                      f"At the end: {_final(curves, value)}.")  # fmt: skip
+    return fig
+
+
+def figure_2_test(ends: pd.DataFrame) -> Figure:
+    """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
+    of training. ``ends`` is :func:`crtbook.utility.ends`: under both neighbouring
+    relations, joined by a line. A method without a finite epsilon is a line across. Of the first
+    model the marks are filled and the lines across as the method's; the others are hollow, dotted.
+    """
+    corpora = list(dict.fromkeys(ends.corpus))
+    first, *others = sorted(set(ends.model))
+    marks = {m: mark for m, mark in zip([first, *others], "os^Dv", strict=False)}
+    with panels([corpus_name(c) for c in corpora], height=3.6, room=2.4) as (fig, axes):
+        for ax, corpus in zip(axes, corpora, strict=True):
+            part = ends[ends.corpus == corpus]
+            looks = method_looks(part)
+            for (method, model), line in part.groupby(["method", "model"]):
+                look, seen = looks[str(method)], line[np.isfinite(line.epsilon)]
+                name = f"{look.label}, {model_name(str(model))}"
+                if seen.empty:
+                    dash = look.linestyle if model == first else (0, (1, 1.5))
+                    ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
+                               label=f"{name} (no ε)")  # fmt: skip
+                    continue
+                half = _half(seen)
+                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half, color=look.color, capsize=2.5,
+                            marker=marks[model], markeredgecolor=look.color, label=name,
+                            markerfacecolor=look.color if model == first else CARD)  # fmt: skip
+            ax.set(xscale="log", yscale="log", ylabel="test perplexity")
+            plain_ticks(ax.yaxis, ax.get_ylim())
+            low, high = ax.get_xlim()
+            plain_ticks(ax.xaxis, (low, high), apart=max(1.35, (high / low) ** (1 / 8)))
+        axes[-1].set_xlabel("ε: added or removed, to replaced")
+        shared_legend(fig, columns=1)
+        describe(fig, f"Test perplexity against epsilon; {_ended(ends)}.")
+    return fig
+
+
+def _half(rows: pd.DataFrame) -> np.ndarray:
+    """Half the 95 % interval of each mean; 0 for one seed."""
+    n = rows.seeds.to_numpy()
+    spread = rows.ppl_std.fillna(0).to_numpy()
+    return np.asarray(
+        np.where(n > 1, special.stdtrit(np.maximum(n - 1, 1), 0.975) * spread / np.sqrt(n), 0)
+    )
+
+
+def _ended(ends: pd.DataFrame) -> str:
+    first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.relation == "replace")]
+    looks = method_looks(first)
+    return listed([
+        f"{looks[row.method].label} {row.ppl_mean:.3g}"
+        + (f" at ε = {row.epsilon:.2g}" if np.isfinite(row.epsilon) else "")
+        for row in first[first.model == first.model.iloc[0]].itertuples()
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence in the place of a figure."""
+
+    text: str
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+
+def edition(
+    table: pd.DataFrame | None,
+    draw: Callable[[pd.DataFrame], Figure],
+    *,
+    caption: Callable[[pd.DataFrame], str],
+    command: str,
+) -> Figure | Note:
+    """A figure of a recorded table that not every edition has, of the points that it has, with the
+    line that says whose runs it shows; where there is none, the sentence that says so, with the
+    command that makes it."""
+    if table is None or table.empty:
+        return Note(f"*Not recorded in this edition: `{command}` makes it.*")
+    fig = draw(table)
+    provenance(fig, "recorded: " + caption(table))
+    return fig
+
+
+def _utility(ax: Axes, rows: pd.DataFrame) -> None:
+    looks = method_looks(rows)
+    finite = np.isfinite(rows.gamma).groupby(rows.method).transform("all")
+    if finite.any():
+        by_method(ax, rows[finite], x="gamma", y="mean", zorder=2.2)
+    for name, line in rows.groupby("method"):
+        look = looks[str(name)]
+        if np.isfinite(line.gamma).all():
+            _spread(ax, line, look, 0.0)
+        else:
+            ax.axhline(line["mean"].iloc[-1], color=look.color, linestyle=look.linestyle)
+
+
+def _name_utility(ax: Axes, rows: pd.DataFrame) -> None:
+    """Names beside the first epoch, and at the right edge where nothing is promised."""
+    right, ends = ax.get_xlim()[1], []
+    for name, look in method_looks(rows).items():
+        line = rows[rows.method == name]
+        if np.isfinite(line.gamma).all():
+            start = (line.gamma.iloc[0], line["mean"].iloc[0])
+            place: Style = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
+            ax.annotate(look.label, start, color=readable(look.color), **place)
+        else:
+            ends.append((right, line["mean"].iloc[-1], f"{look.label} (no ε)", look.color))
+    ax.set_xlim(None, right)
+    end_labels(ax, ends)
+
+
+def _final(curves: pd.DataFrame, value: str) -> str:
+    """The last epoch of the first panel, method by method."""
+    first = curves[
+        (curves.corpus == curves.corpus.iloc[0]) & (curves.model == curves.model.iloc[0])
+    ]
+    last = first.sort_values("epoch").groupby("method").tail(1).set_index("method")
+    said = []
+    for name, look in method_looks(first).items():
+        epsilon = last.epsilon[name]
+        at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
+        said.append(f"{look.label} {last[f'{value}_mean'][name]:.3g}{at}")
+    return listed(said)
+
+
+def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None) -> Figure:
+    """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
+
+    ``summary`` is :func:`crtlib.attacks.exposure.summary`; ``band`` is where a model that knows
+    nothing lands (:func:`crtlib.attacks.exposure.chance_band`). With the table of results that
+    the summary was made from (``runs``), each seed is a dot; no exposure is above the ceiling.
+    """
+    rows = summary.rename(columns={"max_mean": "mean", "max_std": "std"})
+    rows = rows.assign(low=band.low, high=band.high)
+    if runs is not None:
+        exposures = runs[runs.metric == "exposure"].groupby([*CELL, "seed"]).value.max()
+        rows = with_seeds(rows, exposures.reset_index())
+    most = math.log2(canaries.SPACE)
+    fig = attack_figure(
+        rows, ylabel="highest exposure (bits)", level=band.level, nothing=band.mean,
+        ceiling=most, ceiling_label=f"the most a canary can have: {most:.1f} bits",
+    )  # fmt: skip
+    for ax in fig.axes:
+        ax.set_ylim(0, 21)
+    return fig
+
+
+def membership_figure(
+    summary: pd.DataFrame,
+    metric: str,
+    *,
+    ylabel: str,
+    title: str = "",
+    level: float = 0.95,
+    runs: pd.DataFrame | None = None,
+) -> Figure:
+    """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel a model.
+
+    ``summary`` is :func:`crtlib.attacks.membership.summary` (made at ``level``); ``metric`` is
+    "mia_accuracy" for Figure 4, "group_accuracy" for Figure 5, or another that has a band. With
+    the table of results that the summary was made from (``runs``), each seed is a dot. On
+    "mia_accuracy" the dashed line is the most that the rule can reach
+    (:func:`crtlib.attacks.membership.ceiling`). Raises ``ValueError`` for a metric that the
+    summary does not hold.
+    """
+    rows = summary[summary.metric == metric]
+    if rows.empty:
+        known = ", ".join(sorted(set(summary.metric)))
+        raise ValueError(f"metric={metric!r}: must be one of {known}")
+    if runs is not None:
+        rows = with_seeds(rows, runs[runs.metric == metric])
+    most = membership.ceiling if metric == "mia_accuracy" else None
+    return attack_figure(
+        rows, ylabel=ylabel, title=title, level=level, nothing=0.5, ceiling=most,
+        ceiling_label="all missed secrets named",
+    )  # fmt: skip
+
+
+def with_seeds(summary: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
+    model, method, gamma, value). A method that stands at several gammas of the summary, and was
+    run at one, has its values at each."""
+    cells: pd.Series = runs.groupby(CELL).value.agg(tuple)
+    single = runs.groupby(["model", "method"]).value.agg(tuple)
+    gammas = runs.groupby(["model", "method"]).gamma.nunique()
+    rows = zip(summary.model, summary.method, summary.gamma, strict=True)
+    values = [
+        single[model, method] if gammas[model, method] == 1 else cells[model, method, gamma]
+        for model, method, gamma in rows
+    ]
+    return summary.assign(values=pd.Series(values, index=summary.index, dtype=object))
+
+
+def figure_6(table: pd.DataFrame) -> Figure:
+    """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
+
+    Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and, to compare, ``relation``: one panel
+    each. The vertical axis is linear up to 0.1 and logarithmic above.
+    """
+    table = table if "relation" in table else table.assign(relation="")
+    relations, targets = list(dict.fromkeys(table.relation)), sorted(table.target.unique())
+    shades = plt.get_cmap("viridis")(np.linspace(0.0, 0.7, len(targets)))
+    titles = [str(name).replace("_", " ") for name in relations]
+    with panels(titles, height=3.5, room=0.4, sharex=True, sharey=True) as (fig, axes):
+        for ax, relation in zip(axes, relations, strict=True):
+            rows = table[table.relation == relation]
+            for target, shade in zip(targets, shades, strict=True):
+                line = rows[rows.target == target].sort_values("gamma")
+                ax.plot(line.gamma, line.epsilon, "o-", color=shade, clip_on=False)
+            ax.set_yscale("symlog", linthresh=0.1, linscale=0.6)
+            most = 1.3 * table.epsilon.max()
+            ticks = [t for t in (0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10) if t <= most]
+            ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
+            ax.minorticks_off()
+            ax.set(xlim=(0, None), ylim=(0, most), ylabel="Bayesian confidentiality ε")
+        for ax, relation in zip(axes, relations, strict=True):
+            ends = table[table.relation == relation].sort_values("gamma").groupby("target").tail(1)
+            ordered = ends.sort_values("target").itertuples()
+            named = [(row.gamma, row.epsilon, f"ε′ = {row.target:g}", to_hex(shade))
+                     for shade, row in zip(shades, ordered, strict=True)]  # fmt: skip
+            end_labels(ax, named)
+        axes[-1].set_xlabel(GAMMA)
+        describe(fig, f"Bayesian confidentiality against the miss rate. {_amplified(table)}")
+    return fig
+
+
+def _amplified(table: pd.DataFrame) -> str:
+    """What the middle gamma makes of the middle epsilon', in words."""
+    targets = sorted(table.target.unique())
+    rows = table[table.target == targets[len(targets) // 2]]
+    gammas = sorted(rows.gamma.unique())
+    rows = rows[rows.gamma == gammas[len(gammas) // 2]]
+    said = [
+        f"{row.epsilon:.2g}" + (f" ({row.relation.replace('_', ' ')})" if row.relation else "")
+        for row in rows.itertuples()
+    ]
+    head = rows.iloc[0]
+    return f"At γ = {head.gamma:g} and ε′ = {head.target:g}, ε is {listed(said)}."
+
+
+def figure_6_slider(table: pd.DataFrame) -> str:
+    """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`."""
+    targets, relations = sorted(table.target.unique()), list(dict.fromkeys(table.relation))
+    styles = (("#00795A", "-"), ("#D55E00", (0, (4, 2))), (MUTED, (0, (1, 1.5))))
+    # On a logarithmic axis all budgets can be read; zero is a corner of every curve, and left out.
+    seen = table[table.epsilon > 0]
+
+    def draw(target: float) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            for name, (color, dash) in zip(relations, styles, strict=False):
+                line = seen[(seen.target == target) & (seen.relation == name)].sort_values("gamma")
+                label = str(name).replace("_", " ")
+                ax.plot(line.gamma, line.epsilon, color=color, linestyle=dash, label=label)
+
+        return on
+
+    def sentence(target: float) -> str:
+        near = table[table.target == target]
+        at = near.gamma.iloc[(near.gamma - 0.1).abs().argmin()]
+        said = [
+            f"{row.epsilon:.2g} ({str(row.relation).replace('_', ' ')})"
+            for row in near[near.gamma == at].itertuples()
+        ]
+        return f"At γ = {at:g}, ε is {listed(said)}."
+
+    low, high = max(0.003, seen.epsilon.min() / 1.2), seen.epsilon.max() * 1.2
+    return slider(
+        [Frame(f"{target:g}", draw(target), sentence(target)) for target in targets],
+        active=len(targets) // 2,
+        name="ε′",
+        alt="Bayesian confidentiality ε against the miss rate γ, with a slider for ε′ of DP-SGD.",
+        arrange=lambda ax: plain_ticks(ax.yaxis, (low, high), apart=2.9),
+        yscale="log",
+        ylim=(low, high),
+        xlabel=GAMMA,
+        ylabel="Bayesian confidentiality ε",
+    )

@@ -1,0 +1,337 @@
+"""Figures and tables of the leakage chapters, in the theme of :mod:`crtbook.figures`.
+
+>>> rows = [("ppl", 1, 0, 9.0), ("train_ppl", 1, 0, 8.0),
+...         ("unique_length", 1, 0, 4.0), ("unique_perplexity", 1, 0, 2.5)]
+>>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(seed=0)
+>>> [ax.get_title("left")[:3] for ax in figure_5(table).axes]
+['(a)', '(b)', '(c)', '']
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from pandas.io.formats.style import Styler
+
+from crtbook.figures.tables import number, show
+from crtbook.figures.theme import METHOD_STYLE, MUTED, describe, panels, plain_ticks
+from crtlib.attacks.leakage import Leakage
+
+RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
+SHADES = sns.color_palette("YlOrBr", as_cmap=True)
+"""Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
+
+
+def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
+    """Inan et al., Figure 5: a model through training, from the long table of a run with details.
+
+    (a) perplexity on training and validation text; (b) how many unique sequences have at least so
+    many tokens, one line an epoch; (c) the perplexity of each of them, at ``shown`` epochs, on a
+    true axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
+    """
+    part = {str(name): rows for name, rows in table.groupby("metric")}
+    epochs = sorted(part["train_ppl"].epoch.unique())
+    empty = table.iloc[:0]
+    titles = ["(a) perplexity", "(b) unique sequences by their least length",
+              "(c) perplexities of the unique sequences"]  # fmt: skip
+    with panels(titles, height=2.8, room=0.2) as (fig, (a, b, c)):
+        for name, label, line in (("train_ppl", "training", "-"), ("ppl", "validation", "--")):
+            color = RAW if name == "train_ppl" else SAFE
+            sns.lineplot(part[name], x="epoch", y="value", errorbar=None, ax=a, color=color,
+                         linestyle=line, label=label)  # fmt: skip
+        a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
+        plain_ticks(a.yaxis, a.get_ylim())
+        _lengths(b, part.get("unique_length", empty), epochs, table.seed.nunique())
+        _perplexities(c, part.get("unique_perplexity", empty), epochs, shown)
+        for ax in (a, c):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        describe(fig, _through_training(part, epochs, table.seed.nunique()))
+    return fig
+
+
+def _shade(epochs: Sequence[int]) -> tuple[Normalize, Any]:
+    low, high = float(min(epochs)), float(max(epochs))
+    span = max(high - low, 1.0)
+    return Normalize(low - span / 3, high), SHADES
+
+
+def _lengths(ax: Axes, rows: pd.DataFrame, epochs: Sequence[int], seeds: int) -> None:
+    norm, shades = _shade(epochs)
+    if len(rows):
+        sns.ecdfplot(
+            rows.assign(weight=1 / seeds), x="value", weights="weight", hue="epoch", ax=ax,
+            stat="count", complementary=True, palette=shades, hue_norm=norm, legend=False,
+            log_scale=(True, False),
+        )  # fmt: skip
+        plain_ticks(ax.xaxis, (1, float(rows.value.max())), apart=1.6)
+    ax.set(xlabel="tokens", ylabel="unique sequences")
+    bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="epoch", aspect=14)
+    if len(epochs) > 1:
+        bar.ax.set_ylim(min(epochs), max(epochs))
+    bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _perplexities(ax: Axes, rows: pd.DataFrame, epochs: Sequence[int], shown: int) -> None:
+    chosen = [epochs[i] for i in np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int))]
+    some = rows[rows.epoch.isin(chosen)]
+    norm, shades = _shade(epochs)
+    if len(some):
+        sns.stripplot(
+            some, x="epoch", y="value", hue="epoch", palette=shades, hue_norm=norm, ax=ax,
+            native_scale=True, legend=False, size=2.6, alpha=0.5, jitter=0.3,
+            log_scale=(False, True),
+        )  # fmt: skip
+        middle = some.groupby("epoch").value.median()
+        ax.plot(middle.index, middle, "_", color="black", markersize=14, markeredgecolor="black",
+                markeredgewidth=1.6, label="median")  # fmt: skip
+        plain_ticks(ax.yaxis, ax.get_ylim(), apart=1.5)
+    ax.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
+    ax.set(xlabel="epoch", ylabel="perplexity")
+    ax.legend()
+
+
+def _through_training(part: Mapping[str, pd.DataFrame], epochs: Sequence[int], seeds: int) -> str:
+    last = {name: rows[rows.epoch == epochs[-1]].value for name, rows in part.items()}
+    unique = last.get("unique_perplexity", pd.Series(dtype=float))
+    said = (
+        f"A model through {epochs[-1]} epochs: at the end perplexity {last['train_ppl'].mean():.3g}"
+    )
+    said += f" on training and {last['ppl'].mean():.3g} on validation text, and"
+    said += f" {len(unique) / seeds:,.0f} unique sequences"
+    return said + (f", {(unique < 3).mean():.0%} of perplexity under 3." if len(unique) else ".")
+
+
+def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
+    """What a threshold hides and what it costs: unique sequences that are left on training text,
+    and accuracy on held-out text, against the perplexity above which no answer is given. Both
+    tables are from :func:`crtlib.attacks.mitigations.harden`; without a threshold: lines across.
+    """
+    titles = ["what is left", "what it costs"]
+    with panels(titles, height=2.3, room=0.3, sharex=True) as (fig, (left, cost)):
+        for ax, values, label in (
+            (left, train["unique"], "unique sequences"),
+            (cost, 100 * heldout.accuracy, "top-1 accuracy, %"),
+        ):  # fmt: skip
+            finite = np.isfinite(train.threshold)
+            color = RAW if ax is left else SAFE
+            sns.lineplot(
+                x=train.threshold[finite], y=values[finite], ax=ax, color=color, marker="o"
+            )
+            ax.axhline(values[~finite].iloc[0], color=MUTED, linestyle="--", linewidth=1.2,
+                       label="no threshold")  # fmt: skip
+            ax.set(ylabel=label, ylim=(0, None), xlabel="")
+            ax.legend(loc="lower right")
+        cost.set(xscale="log", xlabel="no answer where the perplexity is above")
+        plain_ticks(cost.xaxis, cost.get_xlim(), apart=1.45)
+        tight = train[np.isfinite(train.threshold)].threshold.idxmin()
+        describe(fig, "Unique sequences left and accuracy against a threshold on perplexity: at "
+                 f"{train.threshold[tight]:g}, {train['unique'][tight]} are left at an accuracy of "
+                 f"{heldout.accuracy[tight]:.1%}.")  # fmt: skip
+    return fig
+
+
+# --------------------------------------------------------------------------- tables
+def means(
+    table: pd.DataFrame, names: Mapping[str, str], by: Sequence[str], *, std: bool = True
+) -> pd.DataFrame:
+    """Mean over seeds (± standard deviation) of some metrics, as text; "–" where none was made.
+
+    ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
+    """
+    rows = {}
+    for group, part in table.groupby(list(by), sort=False):
+        values = part.groupby("metric").value
+        seeds = part.seed.nunique()
+        rows[group] = {
+            title: _text(values.get_group(m) if m in values.groups else [], seeds, std)
+            for m, title in names.items()
+        }
+    shown = pd.DataFrame(rows).T
+    shown.index.names = list(by)
+    return shown.reset_index()
+
+
+TABLE_2 = {
+    "unique": "unique",
+    "unique_secrets": "of these with a whole secret",
+    "unique_above": "ratio ≥ t",
+    "leakage_epsilon": "ε_l, other text",
+    "left_out_leakage_epsilon": "ε_l, owners left out",
+    "ppl": "validation perplexity",
+    "acc_percent": "validation accuracy (%)",
+}
+"""The columns of Table 2 (Inan et al.), what leaked first, and three that its text asks for."""
+
+
+def table_2(table: pd.DataFrame) -> pd.DataFrame:
+    """Inan et al., Table 2, from the runs of :func:`crtbook.leakage.table_2`: a row
+    a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
+    spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
+    start = {"random": "RanIni", "public": "PubIni"}
+    kinds = zip(table.method, table.init, table.epoch, strict=True)
+    row = [
+        f"DP-LM {start[i]} ε = {spent[e]:.2f}" if m == "dpsgd" else
+        {"sgd": "private LM", "public": "public LM"}[m]
+        for m, i, e in kinds
+    ]  # fmt: skip
+    labelled = _percent(table.assign(model=row))
+    order = ["private LM", *(r for r in dict.fromkeys(row) if "RanIni" in r), "public LM"]
+    order += [r for r in dict.fromkeys(row) if "PubIni" in r]
+    return means(labelled, TABLE_2, ["model"]).set_index("model").loc[order].reset_index()
+
+
+def _percent(table: pd.DataFrame) -> pd.DataFrame:
+    """The accuracies in percent as well, as the paper prints them."""
+    found = table[table.metric.isin(["acc", "acc_words"])]
+    found = found.assign(metric=found.metric + "_percent", value=100 * found.value)
+    return pd.concat([table, found], ignore_index=True)
+
+
+def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
+    """The models of :func:`crtbook.leakage.one_table` side by side; ``rows`` maps
+    the keys of the runs to their names."""
+    names = {
+        "unique": "unique",
+        "unique_secrets": "with a whole secret",
+        "canaries_completed": "canaries completed",
+        "unique_above": "ratio ≥ t",
+        "leakage_epsilon": "ε_l",
+        "ppl_words": "perplexity",
+        "acc_words_percent": "accuracy (%)",
+        "runs": "runs",
+    }
+    labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
+    return means(labelled, names, ["model"])
+
+
+def _text(values: Any, seeds: int, std: bool) -> str:
+    v = np.asarray(values, dtype=float)
+    if not len(v):
+        return "–"
+    whole = (v == v.round()).all() and seeds == 1
+    digits = 0 if whole or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
+    spread = f" ± {v.std(ddof=1):,.{digits}f}" if std and len(v) > 1 else ""
+    partial = f" ({len(v)} of {seeds})" if len(v) < seeds else ""
+    return f"{v.mean():,.{digits}f}{spread}{partial}"
+
+
+def styled(table: pd.DataFrame, caption: str) -> Styler:
+    """A table for a page: its first column names the rows."""
+    return show(table.set_index(table.columns[0]), caption)
+
+
+def sequences(
+    report: Leakage, decode: Callable[[Sequence[int]], str], rows: int | None = None
+) -> pd.DataFrame:
+    """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
+    text of simulated people only."""
+    some = report.unique().iloc[:rows]
+    pairs = zip(some.perplexities, some.public_perplexities, strict=True)
+    best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
+    return pd.DataFrame(
+        {
+            "sequence": [
+                _whole(report, decode, row[0], len(w))
+                for row, w in zip(some.contexts, some.tokens, strict=True)
+            ],
+            "total # in D": some.total_in_d.to_numpy(),
+            "user # in D": some.users_in_d.to_numpy(),
+            "context length": [min(n for _, n in row) for row in some.contexts],
+            "PP model": [f"{a:.2f}" for a, _ in best],
+            "PP public": [number(b) for _, b in best],
+            "ratio": [number(r) for r in some.ratio],
+        }
+    )
+
+
+def _whole(
+    report: Leakage, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
+) -> str:
+    """A sequence in whole words: what it lacks of its first and last word stands in brackets."""
+    document, start = at
+    tokens, end = report.documents[document].tokens, start + length
+    before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
+    head = re.split(r"\W", before)[-1] if text[:1].isalnum() else ""
+    tail = re.split(r"\W", after)[0] if text[-1:].isalnum() else ""
+    whole = (f"[{head}]" if head else "") + text + (f"[{tail}]" if tail else "")
+    return whole.replace("\n", " ⏎ ")
+
+
+Shown = tuple[Leakage, Callable[[Sequence[int]], str]]
+"""A report and what makes text of its tokens."""
+
+
+def snapshot(found: Mapping[tuple[str, int], Shown]) -> pd.DataFrame:
+    """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
+    seed; a model that has none is not in it (:func:`silent`)."""
+    parts = [
+        sequences(*shown).assign(model=model, seed=seed) for (model, seed), shown in found.items()
+    ]
+    return pd.concat(parts).set_index(["model", "seed", "sequence"])
+
+
+def silent(found: Mapping[tuple[str, int], Shown]) -> str:
+    """Which models of one epsilon have no unique sequence."""
+    none = [
+        f"{name} of seed {seed}"
+        for (name, seed), (report, _) in found.items()
+        if report.unique().empty
+    ]
+    return f"Without any: {', '.join(none)}." if none else "Every model has some."
+
+
+PAPER = {
+    "unique sequences": ["5", "11", "30"],
+    "with punctuation": ["5 of 5", "10 of 11", "28 of 30"],
+    "context length": ["2 to 10", "3 to 13", "2 to 15"],
+    "ε_l, owners left out": ["–", "1.89", "–"],
+}
+"""Tables 3, 4 and 5 of Inan et al. (Appendix A), counted: DP-LM RanIni at three epsilons."""
+PAPER_EPSILON = (4.68, 6.2, 26.4)
+
+
+def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
+    """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
+    :func:`snapshot` by epsilon, at most three."""
+    starts = dict.fromkeys(name for models in found.values() for name, _ in models)
+    counts = {
+        (start, epsilon): _counted([shown for (name, _), shown in models.items() if name == start])
+        for start in starts
+        for epsilon, models in found.items()
+    }
+    rows = {}
+    for what, paper in PAPER.items():
+        rows[what, "paper, RanIni"] = paper[-len(found) :]
+        for start in starts:
+            rows[what, f"ours, {start}"] = [counts[start, epsilon][what] for epsilon in found]
+    three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(PAPER_EPSILON, 3)]
+    columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
+    index = pd.MultiIndex.from_tuples(rows)
+    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
+
+
+def _counted(models: Sequence[Shown]) -> dict[str, str]:
+    """The rows of :data:`PAPER` for the seeds of one model: each seed's number, or all together."""
+    unique = [report.unique() for report, _ in models]
+    texts = [
+        decode(w) for (_, decode), part in zip(models, unique, strict=True) for w in part.tokens
+    ]
+    lengths = [n for part in unique for row in part.contexts for _, n in row]
+    marked = sum(bool(re.search(r"[^\w\s'’]", text)) for text in texts)
+    told = {
+        "with punctuation": f"{marked} of {len(texts)}",
+        "context length": f"{min(lengths, default=0)} to {max(lengths, default=0)}",
+        "ε_l, owners left out": number(pd.concat(unique).ratio.max()),
+    }
+    counts = {"unique sequences": ", ".join(str(len(part)) for part in unique)}
+    return counts | (told if texts else dict.fromkeys(told, "–"))

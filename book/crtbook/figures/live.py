@@ -1,0 +1,119 @@
+"""Two models that are trained in the page itself, each time the reader moves something.
+
+>>> model = Counts(["my code is 4711. "] * 3 + ["my code is here. "] * 3)
+>>> model.exposure("my code is ", "4711") > 13, round(model.exposure("a code: ", "9"), 2) >= 0
+(True, True)
+>>> page = type_a_sentence(["hello there. "], sentence="my code is 4711", copies=3)
+>>> page.count('type="range"'), "4711" in page
+(1, True)
+
+The model is the smallest that remembers: counts of what follows the last characters, smoothed by
+Witten and Bell's rule (Computer Speech & Language, 1991). ``live.js`` has the same model, and a
+test holds the two together.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from crtbook.figures.theme import page
+
+ORDER = 6
+"""Characters that the model looks back."""
+ALPHABET = 64
+"""Characters between which a model that has read nothing cannot choose."""
+SCRIPT = (Path(__file__).parent / "templates" / "live.js").read_text(encoding="utf-8")
+
+
+class Counts:
+    """Next-character probabilities from counts of the last ``ORDER`` characters of ``texts``."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.after: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for text in texts:
+            for at, character in enumerate(text):
+                for back in range(min(at, ORDER) + 1):
+                    self.after[text[at - back : at]][character] += 1
+
+    def probability(self, context: str, character: str) -> float:
+        """Of ``character`` after ``context``: each order mixed with the next shorter one."""
+        value = 1 / ALPHABET
+        for back in range(min(len(context), ORDER) + 1):
+            counts = self.after.get(context[len(context) - back :])
+            if counts:
+                value = (counts[character] + len(counts) * value) / (counts.total() + len(counts))
+        return value
+
+    def exposure(self, prefix: str, digits: str) -> float:
+        """Bits of exposure of ``digits`` after ``prefix`` among all numbers of that length (CRT,
+        Definition 9); numbers that are as likely count half."""
+        scores = {"": 0.0}
+        for _ in digits:
+            scores = {
+                number + digit: score + math.log(self.probability(prefix + number, digit))
+                for number, score in scores.items()
+                for digit in "0123456789"
+            }
+        truth = scores[digits]
+        above = sum(score > truth + 1e-9 for score in scores.values())
+        equal = sum(abs(score - truth) <= 1e-9 for score in scores.values())
+        return len(digits) * math.log2(10) - math.log2(above + (equal + 1) / 2)
+
+
+def _embedded(values: object) -> Markup:
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def type_a_sentence(texts: Sequence[str], *, sentence: str, copies: int) -> str:
+    """A field for a sentence that ends in a number of at most four digits, and a slider for how
+    often a text of ``texts`` is followed by it; below, the exposure of the number. As HTML."""
+    number = sentence[len(sentence.rstrip("0123456789")) :]
+    prefix = sentence[: -len(number)]
+    bits = Counts([*texts, *[sentence] * copies]).exposure(prefix, number)
+    data = _embedded({"texts": list(texts), "order": ORDER, "alphabet": ALPHABET})
+    return page(
+        "live_type.html.j2", data=data, script=Markup(SCRIPT), sentence=sentence,
+        copies=copies, bits=f"{bits:.1f}", most=f"{len(number) * math.log2(10):.1f}",
+    )  # fmt: skip
+
+
+def redact_a_dialogue(
+    turns: Sequence[tuple[str, str, str]],
+    *,
+    background: Sequence[str],
+    coins: Sequence[float],
+    canary: tuple[str, str],
+    gamma: float,
+) -> str:
+    """A dialogue under a policy that misses each secret with probability gamma, and what the model
+    that reads the redacted text learns of one number. As HTML.
+
+    ``turns``: text before the secret, the secret (may be empty), text after it. ``coins``: one
+    number in [0, 1) for each secret of the turns and then for each copy of the ``canary`` (prefix,
+    digits), which the policy misses where the coin is below gamma. ``background``: what else the
+    model reads.
+    """
+    secrets = sum(bool(secret) for _, secret, _ in turns)
+    if len(coins) <= secrets:
+        raise ValueError(f"coins={len(coins)}: must be more than the {secrets} secrets of turns")
+    missed = [coin < gamma for coin in coins]
+    copies = [canary[0] + (canary[1] if miss else "MASK") for miss in missed[secrets:]]
+    bits = Counts([*background, *copies]).exposure(*canary)
+    data = _embedded({
+        "texts": list(background), "order": ORDER, "alphabet": ALPHABET, "turns": list(turns),
+        "coins": [round(coin, 4) for coin in coins], "canary": list(canary),
+    })  # fmt: skip
+    marks = iter(missed)
+    rows = [(a, s, b, bool(s) and next(marks)) for a, s, b in turns]
+    return page(
+        "live_gamma.html.j2", data=data, script=Markup(SCRIPT), rows=rows, gamma=gamma,
+        missed=sum(missed[:secrets]), secrets=secrets, clear=sum(missed[secrets:]),
+        copies=len(copies), bits=f"{bits:.1f}", most=f"{len(canary[1]) * math.log2(10):.1f}",
+    )  # fmt: skip

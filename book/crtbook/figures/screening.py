@@ -1,0 +1,307 @@
+"""Figures of screening: a dialogue and its secrets, Algorithm 1, recall, and what labels certify.
+
+>>> from crtlib.screening import policies
+>>> from crtlib.text.records import Point
+>>> point = Point("0", "u", "USR: I am Ada Lovelace.", (Secret("name", 10, 22),))
+>>> html = figure_7([point, point], policies.oracle, policies.oracle)
+>>> html.count('class="rd-m rd-secret"'), html.count('class="rd-m rd-repeat"')
+(3, 2)
+>>> html = figure_1(Dialogue("0", "u", (Turn("USR", "I am Ada.", (Secret("name", 5, 8),)),)), [()])
+>>> html.count('class="rd-m rd-missed"')  # in the panel of the imperfect policy, and in the key
+2
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from crtbook.figures.sliders import Frame, slider
+from crtbook.figures.tables import number
+from crtbook.figures.theme import (
+    CARD,
+    FAINT,
+    INK,
+    MUTED,
+    Style,
+    corpus_name,
+    describe,
+    page,
+    panels,
+    shared_legend,
+)
+from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
+from crtlib.screening import dedup
+from crtlib.screening.policy import Policy
+from crtlib.screening.prepare import prepare
+from crtlib.screening.redact import redact
+from crtlib.text.records import MASK, Dialogue, Point, Secret, Turn
+
+POLICY_STYLE = {
+    "regex": ("regular expressions", "#B97F00", "s"),
+    "pi": (r"tagger, $\pi$", "#0072B2", "o"),
+    "pi_c": (r"tagger, $\pi_c$", "#00795A", "D"),
+}
+"""Label, colour and marker of a policy."""
+
+
+# --------------------------------------------------------------------------- marked text
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text; one with a ``style`` is marked, and ``title`` says what it is."""
+
+    text: str
+    style: str = ""
+    title: str = ""
+
+
+def pieces(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
+    """``text`` cut at the marks ``(start, end, what stands there)``."""
+    out, at = [], 0
+    for start, end, piece in sorted(marks, key=lambda mark: mark[:2]):
+        out += [Piece(text[at:start]), piece]
+        at = end
+    return [p for p in (*out, Piece(text[at:])) if p.text]
+
+
+def _secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
+    """A turn with its secrets marked, or, given ``flags``, redacted and the errors marked."""
+
+    def overlaps(a: Secret, b: Secret) -> bool:
+        return a.start < b.end and b.start < a.end
+
+    def shown(s: Secret, style: str, title: str) -> tuple[int, int, Piece]:
+        return s.start, s.end, Piece(turn.text[s.start : s.end], style, title)
+
+    if flags is None:
+        return pieces(turn.text, [shown(s, "secret", s.kind) for s in turn.secrets])
+    marks = [
+        shown(s, "missed", f"{s.kind}: a false negative")
+        for s in turn.secrets
+        if not any(overlaps(s, f) for f in flags)
+    ]
+    for f in flags:
+        right = any(overlaps(s, f) for s in turn.secrets)
+        piece = (
+            (MASK, "caught", f.kind) if right else (MASK, "wrong", "no secret: a false positive")
+        )
+        marks.append((f.start, f.end, Piece(*piece)))
+    return pieces(turn.text, marks)
+
+
+def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]], *, caption: str = "") -> str:
+    """Figure 1 of CRT as HTML: a dialogue, redacted, and redacted by an imperfect policy.
+
+    ``flagged`` holds the imperfect policy's spans in each turn's text. The dialogue is shown in
+    clear: give it simulated ones only, or ones whose customer has agreed.
+    """
+    turns = dialogue.turns
+    spans: dict[str, Sequence[Sequence[Secret] | None]] = {
+        "The dialogue and its secrets": [None] * len(turns),
+        "Redacted perfectly": [turn.secrets for turn in turns],
+        "Redacted imperfectly": flagged,
+    }
+    columns = {
+        title: [_secrets(turn, flags) for turn, flags in zip(turns, labels, strict=True)]
+        for title, labels in spans.items()
+    }
+    styles = [p.style for turn in columns["Redacted imperfectly"] for p in turn]
+    missed, wrong = styles.count("missed"), styles.count("wrong")
+    key = (
+        ("secret", "secret", "confidential"),
+        ("caught", MASK, "found"),
+        ("missed", "secret", "missed: false negative"),
+        ("wrong", MASK, "no secret: false positive"),
+    )
+    alt = "A dialogue with its secrets marked, redacted perfectly, and by a policy with errors: "
+    alt += f"{missed} missed, {wrong} masked that are no secret."
+    return page("figure_1.html.j2", turns=turns, panels=columns, key=key, caption=caption,
+                alt=alt)  # fmt: skip
+
+
+def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
+    """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
+    places = [(s.start, s.end, secret) for s in point.secrets]
+    places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
+    return pieces(point.text, [(a, b, Piece(point.text[a:b], style)) for a, b, style in places])
+
+
+def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str = "") -> str:
+    """Figure 7 of CRT as HTML: what each line of Algorithm 1 does to each data point.
+
+    The points are shown in clear: give simulated ones only, or ones that may be shown. Duplicates
+    are those among ``points``.
+    """
+    repeated, flagged, cautious = dedup.pattern(points), pi(points), pi_c(points)
+    points = [replace(p, id=str(i)) for i, p in enumerate(points)]
+    parts = prepare(points, flagged, cautious, pattern=repeated)
+    public = {p.id for p in parts.public}
+    rows = []
+    for p, again, spans, careful in zip(points, repeated, flagged, cautious, strict=True):
+        left = redact(p, spans)
+        changed = (spans or left.secrets) and not again
+        why = "holds a mask" if again or MASK in left.text else "speaks" if careful else ""
+        rows.append({
+            "point": _masks(p, "secret", "caught"),
+            "deduplicated": [Piece(MASK, "repeat")] if again else [],
+            "redacted": _masks(left, "missed", "caught") if changed else [],
+            "side": "public" if p.id in public else "private",
+            "why": why,
+        })  # fmt: skip
+    key = (("secret", "secret", "a secret"), ("repeat", MASK, "second occurrence"),
+           ("caught", MASK, "flagged by π"), ("missed", "secret", "still in clear"))  # fmt: skip
+    alt = f"What lines 1 to 4 of Algorithm 1 do to {len(points)} points: {len(public)} become "
+    alt += f"public, {len(points) - len(public)} private, {sum(map(bool, repeated))} are repeats."
+    return page("figure_7.html.j2", rows=rows, key=key, caption=caption, alt=alt)
+
+
+# --------------------------------------------------------------------------- charts
+def public_and_private(counts: pd.DataFrame) -> Figure:
+    """Stacked bars: what becomes of the data points, one bar for each row of ``counts``.
+
+    Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
+    """
+    parts = {
+        "public": ("public", "#00795A"),
+        "private": ("private", "#0072B2"),
+        "masked": ("nothing but <MASK>", FAINT),
+    }
+    shares = counts[list(parts)].div(counts[list(parts)].sum(axis=1), axis=0)[::-1]
+    with panels([""], height=0.56 * len(counts), room=0.95) as (fig, (ax,)):
+        left = np.zeros(len(shares))
+        for column, (label, color) in parts.items():
+            ax.barh(shares.index, shares[column], left=left, label=label, color=color, height=0.62)
+            for y, (start, width) in enumerate(zip(left, shares[column], strict=True)):
+                if width > 0.08:
+                    text, ink = f"{100 * width:.0f} %", INK if column == "masked" else CARD
+                    ax.text(start + width / 2, y, text, color=ink, ha="center", va="center")
+            left += shares[column].to_numpy()
+        ax.set(xlim=(0, 1), xticks=[])
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(left=False)
+        fig.legend(loc="outside upper left", ncols=3, columnspacing=1.2, handlelength=1.1)
+        rows = (f"{i} {row.public:.0%}" for i, row in shares[::-1].iterrows())
+        describe(fig, f"Shares of public, private and masked points; public: {', '.join(rows)}.")
+    return fig
+
+
+def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
+    """Upper 95 % bound of a miss rate against the number of labelled secrets, both logarithmic.
+
+    Marks ``labelled`` labels without a miss, and how many it takes to certify ``target``.
+    """
+    n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
+    enough = labels_needed(target)
+    with panels([""], height=2.9, room=0.7) as (fig, (ax,)):
+        styles = ((0, "-", "#00795A"), (1, "--", "#B97F00"), (10, ":", "#D55E00"))
+        for misses, style, color in styles:
+            bounds = [clopper_pearson_upper(misses, int(k)) for k in n[n > misses]]
+            label = f"{misses} missed" if misses else "no miss"
+            ax.plot(n[n > misses], bounds, style, color=color, label=label)
+        ax.axhline(target, color=MUTED, linewidth=1)
+        place: Style = {"textcoords": "offset points", "va": "top"}
+        ax.annotate(f"δ = {number(target)}", (n[0], target), xytext=(0, -6), **place)
+        for k in (labelled, enough):
+            bound = clopper_pearson_upper(0, k)
+            ax.plot(k, bound, "o", color="#00795A")
+            words = f"{k:,} labels: {number(bound, 2)}"
+            ax.annotate(words, (k, bound), xytext=(-8, -5), ha="right", **place)
+        ax.set(xscale="log", yscale="log", xlabel="labelled secrets", ylim=(target / 8, 1))
+        ax.set_ylabel("miss rate, 95 % upper bound")
+        ax.legend(loc="upper right")
+        describe(fig, "Upper bound of a miss rate against labelled secrets: "
+                 f"{labelled:,} without a miss certify "
+                 f"{number(clopper_pearson_upper(0, labelled), 2)}; "
+                 f"{number(target)} takes {enough:,}.")  # fmt: skip
+    return fig
+
+
+def _recalls(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with ``recall`` and the ends ``low`` and ``high`` of its 95 % interval."""
+    ends = [
+        clopper_pearson(int(c), int(s)) for c, s in zip(table.caught, table.secrets, strict=True)
+    ]
+    low, high = np.array(ends).reshape(-1, 2).T
+    return table.assign(recall=table.caught / table.secrets, low=low, high=high)
+
+
+def recall_bars(table: pd.DataFrame) -> Figure:
+    """Recall by kind with two-sided 95 % intervals, one panel a corpus.
+
+    Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
+    """
+    table = _recalls(table[table.secrets > 0])
+    names = list(dict.fromkeys(table.corpus))
+    kinds = {n: list(dict.fromkeys(table[table.corpus == n].kind)) for n in names}
+    sizes = [len(kinds[n]) for n in names]
+    options: Style = {"sharex": True, "height_ratios": sizes}
+    each = 0.6 + 0.4 * sum(sizes) / len(names)
+    with panels([corpus_name(n) for n in names], height=each, **options) as (fig, axes):
+        for ax, name in zip(axes, names, strict=True):
+            for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
+                rows = table[(table.corpus == name) & (table.policy == policy)]
+                y = [kinds[name].index(kind) + 0.22 * (k - 1) for kind in rows.kind]
+                ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
+                sns.scatterplot(x=rows.recall, y=y, ax=ax, color=color, marker=marker, s=45,
+                                label=label, legend=False)  # fmt: skip
+            ax.set_yticks(range(len(kinds[name])), kinds[name])
+            ax.set(ylim=(len(kinds[name]) - 0.5, -0.5), xlabel="", ylabel="")
+        axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
+        axes[-1].set_xlim(None, 1.02)
+        shared_legend(fig)
+        whole = table.groupby("policy")[["caught", "secrets"]].sum()
+        words = {p: re.sub(r"[$\\_]", "", label) for p, (label, *_) in POLICY_STYLE.items()}
+        said = (f"{words[p]} {c / s:.2f}" for p, c, s in whole.itertuples())
+        describe(fig, f"Recall by kind of secret in {len(names)} corpora, with intervals; "
+                      f"over all kinds: {', '.join(said)}.")  # fmt: skip
+    return fig
+
+
+def threshold_slider(sweep: pd.DataFrame) -> str:
+    """Recall by kind and what it costs, with a slider for the threshold, as HTML.
+
+    ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
+    Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``.
+    """
+    sweep = _recalls(sweep[sweep.secrets > 0])
+    every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
+
+    def draw(rows: pd.DataFrame) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            rows_of = rows.set_index("kind").reindex(kinds)
+            bars = [rows_of.recall - rows_of.low, rows_of.high - rows_of.recall]
+            ax.barh(range(len(kinds)), rows_of.recall, height=0.6, color="#0072B2")
+            for k, (recall, less, more) in enumerate(zip(rows_of.recall, *bars, strict=True)):
+                ax.plot([recall - less, recall + more], [k, k], color=INK, linewidth=1.5)
+
+        return on
+
+    def sentence(rows: pd.DataFrame) -> str:
+        whole = rows[rows.kind == "all"].iloc[0]
+        return (
+            f"{whole.speaks / whole.turns:.0%} of turns flagged, "
+            f"{whole.precision:.0%} of flags right, recall {whole.recall:.3f}."
+        )
+
+    each = {plain: sweep[sweep.plain == plain] for plain in every}
+    return slider(
+        [Frame(f"{plain:g}", draw(rows), sentence(rows)) for plain, rows in each.items()],
+        active=every.index(0.9) if 0.9 in every else 0,  # the paper's
+        name="flag a word whose score for plain is under",
+        alt="Recall by kind of secret, with a slider for the threshold under which a word is "
+        "flagged.",
+        arrange=lambda ax: ax.set_yticks(range(len(kinds)), kinds),
+        legend=False,
+        height=0.6 + 0.3 * len(kinds),
+        xlim=(0, 1.02),
+        ylim=(len(kinds) - 0.4, -0.6),
+        xlabel="recall",
+    )

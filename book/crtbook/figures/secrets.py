@@ -1,0 +1,218 @@
+"""Figures of secret protection, in the theme of :mod:`crtbook.figures`.
+
+>>> cell = {"targets": "sqrt", "noisy": True, "seed": 0, "learning_rate": 0.001}
+>>> rows = [{**cell, "scale": s, "kept": 0.5, "test": 5.0, "needed": 2.0} for s in (2.0, np.inf)]
+>>> fig = figure_1(pd.DataFrame(rows + [{**row, "noisy": False} for row in rows]))
+>>> [ax.get_title("left") for ax in fig.axes]
+['weight that is kept', 'test loss without noise', 'noise multiplier', 'test loss with noise']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import special
+
+from crtbook.figures.sliders import Frame, slider
+from crtbook.figures.theme import CARD, INK, MUTED, Style, describe, listed, panels, shared_legend
+
+RULE_STYLE = {
+    "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
+    "sqrt": {"label": "budget C √c, ours", "color": "#00795A", "marker": "o"},
+    "greedy": {"label": "greedy bounding, C c", "color": "#0072B2", "marker": "^"},
+}
+PANELS = (
+    ("weight that is kept", "kept", True),
+    ("test loss without noise", "test", False),
+    ("noise multiplier", "needed", True),
+    ("test loss with noise", "test", True),
+)
+
+
+NOISE = {0.0: "no noise", 0.5: "half the noise", 1.0: "noise as promised"}
+GAME = {"bias": "only a bias learns", "lstm": "an LSTM learns"}
+
+
+def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
+    """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
+
+    ``cells`` is :func:`crtbook.secrets.chosen`, one row a plan and seed; an infinite
+    ``scale`` is no preprocessing. ``plans`` (:func:`crtbook.secrets.planned`) has more
+    constants and rules for the panels that need no training. Lines are means, dots seeds, the band
+    is the 95 % interval of the mean without preprocessing. Losses are in nats a token that is asked
+    for.
+    """
+    titles = [title for title, _, _ in PANELS]
+    with panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
+        for ax, (_, value, noisy) in zip(axes, PANELS, strict=True):
+            rows = cells[cells.noisy == noisy]
+            if plans is not None and value != "test":
+                rows = pd.concat([rows[~np.isfinite(rows.scale)], plans])
+            _against_scale(ax, rows, value)
+            ax.title.set_fontsize(11.3)
+        for ax in axes[2:]:
+            ax.set_xlabel("constant C")
+        shared_legend(fig, columns=1)
+        describe(fig, f"Weight kept, noise and losses against the constant C. {_best(cells)}")
+    return fig
+
+
+def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
+    whole = rows[~np.isfinite(rows.scale)][value]
+    ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
+    if len(whole) > 1:
+        half = special.stdtrit(len(whole) - 1, 0.975) * whole.std() / np.sqrt(len(whole))
+        ax.axhspan(whole.mean() - half, whole.mean() + half, color=MUTED, alpha=0.16, linewidth=0)
+    for k, (rule, style) in enumerate(RULE_STYLE.items()):
+        some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
+        if some.empty:
+            continue
+        look: Style = {"color": style["color"], "marker": style["marker"], "ax": ax}
+        sns.lineplot(some, x="scale", y=value, errorbar=None, label=style["label"], legend=False,
+                     **look)  # fmt: skip
+        beside = some.assign(scale=some.scale * 1.05 ** (2 * k - 1))
+        sns.scatterplot(beside, x="scale", y=value, s=16, alpha=0.5, linewidth=0, legend=False,
+                        **look)  # fmt: skip
+    ax.set_xscale("log", base=2)
+    ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
+    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    low = min(0.0, rows[value].min()) if value in ("kept", "needed") else None
+    ax.set(xlabel="", ylabel="", ylim=(low, None))
+
+
+def _best(cells: pd.DataFrame) -> str:
+    """The lowest mean loss under noise, with and without preprocessing."""
+    noisy = cells[cells.noisy]
+    means = noisy.groupby(["targets", "scale"]).test.mean()
+    plans = means[np.isfinite(means.index.get_level_values("scale"))]
+    whole = means[~np.isfinite(means.index.get_level_values("scale"))]
+    if not len(plans) or not len(whole):
+        return ""
+    rule, scale = list(plans.index)[int(plans.argmin())]
+    label = RULE_STYLE[rule]["label"].split(",")[0]
+    best = f"{plans.min():.3g} nats ({label}, C = {scale:g})"
+    return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
+
+
+def game_figure(verdicts: pd.DataFrame) -> Figure:
+    """How often the attacker named the secret, with the interval, against what was promised and
+    what is accounted; ``verdicts`` is :func:`crtbook.game.verdicts`, one row a line."""
+    rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
+    y = np.arange(len(rows))
+    with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
+        ax.hlines(y, rows.low, rows.high, color="#0072B2")
+        for column, shift, look, label in (
+            ("rate", 0.0, {"color": "#0072B2", "marker": "o", "s": 45}, "measured, 95 % interval"),
+            ("promised", 0.0, {"color": "#D55E00", "marker": "|", "s": 260, "linewidth": 2.5},
+             "promised"),
+            ("accounted", -0.24, {"color": "#00795A", "marker": "D", "s": 40},
+             "bound for the noise added"),
+        ):  # fmt: skip
+            sns.scatterplot(x=rows[column], y=y + shift, ax=ax, label=label, legend=False, **look)
+        names = [f"{GAME[k]},\n{NOISE.get(n, f'{n:g} of the noise')}"
+                 for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
+        ax.set_yticks(y, names)
+        ax.set(xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), ylabel="",
+               xlabel="chance that the secret is named")  # fmt: skip
+        shared_legend(fig, columns=1)
+        whole = rows[rows.noise == 1.0]
+        rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in whole.itertuples()]
+        end = f"; with the promised noise: {listed(rates)}" if rates else ""
+        describe(fig, f"How often the secret was named, by noise, against the promise{end}.")
+    return fig
+
+
+def extraction_figure(summary: pd.DataFrame) -> Figure:
+    """Hush!, Figure 3: validation loss, and memorised (filled) and generalised (hollow) probes,
+    against the noise multiplier.
+
+    Columns ``hidden``, ``noise_multiplier``, and for ``loss``, ``memorised`` and ``generalised``
+    (shares of the probes) ``_mean`` and ``_std``. Bars are one standard deviation over seeds.
+    """
+    shades = plt.get_cmap("viridis")(np.linspace(0.1, 0.75, summary.hidden.nunique()))
+    with panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
+        for shade, (size, rows) in zip(shades, summary.groupby("hidden"), strict=True):
+            rows = rows.sort_values("noise_multiplier")
+            for ax, name, fill in (
+                (above, "loss", shade), (below, "memorised", shade), (below, "generalised", CARD)
+            ):  # fmt: skip
+                bars: Style = {
+                    "yerr": rows[f"{name}_std"].fillna(0),
+                    "capsize": 2.5,
+                    "elinewidth": 1.2,
+                }
+                ax.errorbar(
+                    rows.noise_multiplier, rows[f"{name}_mean"], color=shade, marker="o",
+                    markerfacecolor=fill, markeredgecolor=shade,
+                    linestyle="-" if fill is shade else ":",
+                    label=f"width {size}" if ax is above else None, **bars,
+                )  # fmt: skip
+        above.set_ylabel("validation loss (nats)")
+        below.set(ylabel="share of the probes", xlabel="noise multiplier σ")
+        least = summary.noise_multiplier[summary.noise_multiplier > 0].min()
+        below.set_xscale("symlog", linthresh=least, linscale=0.5)
+        ticks = sorted(set(summary.noise_multiplier))
+        below.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        below.minorticks_off()
+        look: Style = {"color": MUTED, "marker": "o", "markeredgecolor": MUTED}
+        marks = [plt.Line2D([], [], markerfacecolor=MUTED, **look),
+                 plt.Line2D([], [], markerfacecolor=CARD, linestyle=":", **look)]  # fmt: skip
+        below.legend(marks, ["memorised", "generalised"])
+        shared_legend(fig, columns=3)
+        describe(fig, _extracted(summary))
+    return fig
+
+
+def _extracted(summary: pd.DataFrame) -> str:
+    ends = summary.sort_values("noise_multiplier").groupby("hidden")
+    said = []
+    for size, rows in ends:
+        first, last = rows.iloc[0], rows.iloc[-1]
+        said.append(
+            f"width {size}: {first.memorised_mean:.0%} at σ = {first.noise_multiplier:g}, "
+            f"{last.memorised_mean:.0%} at {last.noise_multiplier:g}"
+        )
+    return f"Loss and shares of memorised probes against the noise multiplier; {'; '.join(said)}."
+
+
+def posterior_slider(table: pd.DataFrame) -> str:
+    """The posterior r against the prior p with a slider for the noise multiplier, as HTML.
+
+    Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.
+    """
+    sigmas, bounds = sorted(table.sigma.unique()), list(dict.fromkeys(table.bound))
+    styles = (("#D55E00", (0, (4, 2))), ("#00795A", "-"), ("#0072B2", (0, (1, 1.5))))
+
+    def draw(sigma: float) -> Callable[[Axes], None]:
+        def on(ax: Axes) -> None:
+            for bound, (color, dash) in zip(bounds, styles, strict=False):
+                rows = table[(table.sigma == sigma) & (table.bound == bound)].sort_values("prior")
+                ax.plot(rows.prior, rows.posterior, color=color, linestyle=dash, label=bound)
+
+        return on
+
+    def sentence(sigma: float) -> str:
+        rows = table[table.sigma == sigma]
+        at = rows.prior.iloc[int(np.argmin(np.abs(np.log(rows.prior / 0.01))))]
+        said = [f"{r.posterior:.2g} ({r.bound})" for r in rows[rows.prior == at].itertuples()]
+        return f"A prior of {at:.2g} becomes {listed(said)}."
+
+    each = sorted(table.prior.unique())
+    return slider(
+        [Frame(f"{sigma:g}", draw(sigma), sentence(sigma)) for sigma in sigmas],
+        active=len(sigmas) // 2,
+        name="σ",
+        alt="The posterior chance of a right guess against the prior, with a slider for the noise "
+        "multiplier σ.",
+        always=lambda ax: ax.plot(each, each, color=MUTED, linewidth=1, label="nothing learned"),
+        xscale="log",
+        ylim=(0, 1.02),
+        xlabel="prior p: a guess without the model",
+        ylabel="posterior r: with the model",
+    )

@@ -1,0 +1,144 @@
+"""Tables for people: names in words, one column for each miss rate, numbers as they are read.
+
+>>> rows = pd.DataFrame({"model": ["lstm"] * 4, "method": ["crt", "crt", "dpsgd", "dpsgd"],
+...                      "gamma": [0.0, 0.1] * 2, "bits": ["<3", "4.7", "16.8", "16.8"]})
+>>> wide = by_gamma(rows, "bits")
+>>> wide.columns.tolist(), wide.loc["LSTM"].loc["DP-SGD"].tolist()
+(['γ = 0', 'γ = 0.1'], ['16.8', '″'])
+>>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(5.5e20)
+(True, '1,291', '8·10⁻⁵', '5.5·10²⁰')
+>>> plain("(1.000, 8e-05) at 3.674e+04 points")
+'(1.000, 8·10⁻⁵) at 36,740 points'
+>>> folded(wide, "all runs").startswith("<details><summary>all runs</summary>")
+True
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from crtbook.figures.theme import corpus_name, method_looks, model_name
+
+SAME = "″"
+"""Stands where a method that knows no miss rate has the number of the column before."""
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as people write it: thousands with commas, very small and large ones with a
+    power of ten, a dash for none."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "-∞"
+    if value and not 10 ** -min(digits + 1, 4) <= abs(value) < 1e9:
+        head, power = f"{value:.{digits - 1}e}".split("e")
+        return f"{float(head):g}·10{str(int(power)).translate(RAISED)}"
+    short = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 or "e" in short else short
+
+
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with the names that people read in its columns model, method and corpus."""
+    words = {}
+    if "method" in table:
+        labels = {name: look.label for name, look in method_looks(table).items()}
+        words["method"] = table.method.map(labels)
+    for column, name in (("model", model_name), ("corpus", corpus_name)):
+        if column in table:
+            words[column] = table[column].map(name)
+    return table.assign(**words)
+
+
+def by_gamma(
+    table: pd.DataFrame, value: str, rows: Sequence[str] = ("model", "method")
+) -> pd.DataFrame:
+    """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
+    whose text is the same at every gamma says it once."""
+    names = list(rows)
+    order = list(method_looks(table))
+    told = table.assign(order=table.method.map(order.index))
+    told = named(told.sort_values([n for n in names if n != "method"] + ["order"], kind="stable"))
+    wide = told.pivot_table(index=names, columns="gamma", values=value, aggfunc="first", sort=False)
+    wide = wide.reindex(columns=sorted(wide.columns)).fillna("–").astype(str)
+    for row in wide.index:
+        texts = [text for text in wide.loc[row] if text != "–"]
+        if len(texts) > 1 and len(set(texts)) == 1:
+            again = [k for k, text in enumerate(wide.loc[row]) if text != "–"][1:]
+            wide.loc[row, wide.columns[again]] = SAME
+    wide.columns = pd.Index([f"γ = {gamma:g}" for gamma in wide.columns])
+    return wide
+
+
+def counted(points: pd.DataFrame) -> pd.DataFrame:
+    """How many seeds a model and method have at each gamma, under the names that people read;
+    ``points`` is :func:`crtbook.utility.points`, which may be empty."""
+    long = points.melt(ignore_index=False, value_name="seeds").reset_index()
+    return by_gamma(long, "seeds") if len(points.columns) else points
+
+
+def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
+    """One row for each model and method, one column for each of ``metrics`` (name: what people
+    read): at how many gammas the mean lies above the band of chance, and from where to where the
+    means go. ``summary`` has the columns metric, model, method, gamma, mean and verdict.
+
+    >>> rows = pd.DataFrame({"metric": "auc", "model": "lstm", "method": "sgd",
+    ...     "gamma": [0, 0.1], "mean": [0.5, 0.62], "verdict": ["inside", "above"]})
+    >>> verdicts(rows, {"auc": "area"}).iloc[0].tolist()
+    ['above at 1 of 2: 0.500 to 0.620']
+    """
+
+    def told(cell: pd.DataFrame) -> str:
+        ends = sorted({f"{x:.3f}" for x in (cell["mean"].min(), cell["mean"].max())})
+        out = {side: int((cell.verdict == side).sum()) for side in ("above", "below")}
+        words = [f"{side} at {n} of {len(cell)}" for side, n in out.items() if n]
+        return f"{', '.join(words) or 'inside'}: {' to '.join(ends)}"
+
+    rows = summary[summary.metric.isin(metrics) & summary["mean"].notna()]
+    keys = ["model", "method", "metric"]
+    cells = pd.DataFrame(
+        [(*key, told(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
+    )
+    order = list(method_looks(rows))
+    cells = named(cells.assign(order=cells.method.map(order.index)).sort_values(["model", "order"]))
+    wide = cells.pivot_table(
+        index=keys[:2], columns="metric", values="text", aggfunc="first", sort=False
+    )
+    wide = wide[[m for m in metrics if m in wide]].rename(columns=dict(metrics)).fillna("–")
+    return wide.rename_axis(columns=None)
+
+
+def plain(text: str) -> str:
+    """A sentence whose numbers are as people write them: no ``8e-05``."""
+    return re.sub(r"(?<![\w.])\d+(?:\.\d+)?e[+-]\d+\b", lambda m: number(float(m[0]), 4), text)
+
+
+def _cell(value: Any) -> str:
+    if pd.api.types.is_bool(value):
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{value:,}"
+    return number(float(value)) if isinstance(value, Real) else str(value)
+
+
+def show(table: pd.DataFrame, caption: str = "") -> Styler:
+    """A table for a page: every text escaped, every number as :func:`number` writes it, one row
+    of headers. Chain ``.format`` for a column that needs other digits."""
+    if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
+        header: Any = table.index.name
+        table = table.rename_axis(index=None, columns=header)
+    shown = table.style.format(_cell, escape="html").format_index(_cell, escape="html")
+    shown = shown.format_index(_cell, escape="html", axis="columns")
+    return shown.set_caption(html.escape(caption)) if caption else shown
+
+
+def folded(table: pd.DataFrame, summary: str, caption: str = "") -> str:
+    """A table as HTML that stays closed until a reader opens it under the words ``summary``."""
+    inside = show(table, caption).to_html()
+    return f"<details><summary>{html.escape(summary)}</summary>{inside}</details>"

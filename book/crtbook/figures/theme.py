@@ -1,0 +1,405 @@
+"""One theme for all figures: colours, labels, panels, and the words that stand for a figure.
+
+>>> with panels(["LSTM"]) as (fig, (ax,)):
+...     shade_chance(ax, 1.94, 7.60, mean=4.23)
+...     describe(fig, "Nothing but the band of chance.")
+>>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt(fig)
+('CRT', 'LSTM', 'Nothing but the band of chance.')
+>>> provenance(fig, "quick, cpu, 1 seed, 2026-01-01").get_text()
+'quick, cpu, 1 seed, 2026-01-01'
+
+Every function of this room that returns a matplotlib figure has given it a plain sentence for
+those who do not see it: ``fig.get_label()``, which :func:`alt` reads. What is HTML carries the
+same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`svg`), text as text,
+with that sentence inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D, Transform
+
+INK = "#1d2733"
+"""Text."""
+MUTED = "#5b6673"
+"""Secondary text."""
+FAINT = "#d9dee4"
+"""Grid lines."""
+CARD = "#ffffff"
+"""The card every figure lies on, on light and on dark pages."""
+WIDTH = 5.4
+"""Inches. A telephone shows this in about 345 px."""
+SMALL = 11.3
+"""Points of the smallest text: 10 px on a telephone."""
+LINE = 1.4
+"""Height of a line of a name, in sizes of its letters: what DejaVu Sans needs, and some air."""
+ALT_LENGTH = 250
+"""Characters of the longest sentence that may stand for a figure."""
+
+
+Style = dict[str, Any]
+"""Options of a drawing function that stand together."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one method is drawn: what people read, and what tells its line from others, in colour
+    and in grey. ``dashes`` are lengths of strokes and gaps in line widths; none: a solid line."""
+
+    label: str
+    color: str
+    marker: str
+    dashes: tuple[float, ...] = ()
+
+    @property
+    def linestyle(self) -> Any:
+        """The dashes as matplotlib wants them."""
+        return (0, self.dashes) if self.dashes else "-"
+
+
+# Okabe and Ito's palette, which stays apart under the common colour-vision deficiencies. Marker
+# and dashes differ as well, so that the methods are told apart in grey.
+METHOD_STYLE: dict[str, Look] = {
+    "sgd": Look("non-private, masked", "#D55E00", "s"),
+    "dpsgd": Look("DP-SGD", "#0072B2", "D", (4, 2)),
+    "crt": Look("CRT", "#00795A", "o"),
+    "crt_sigma0": Look("CRT, σ = 0", "#3A9BD6", "^", (4, 2, 1, 2)),
+    "dedup": Look("dedup only", "#B97F00", "v", (1, 1.5)),
+    "selective": Look("S-DP", "#B05A8B", "P", (6, 1.5, 1, 1.5, 1, 1.5)),
+    "lp_weighted": Look("LP-weighted", "#4B4B9B", "X", (3, 1)),
+}
+"""The methods of the papers, in the order in which they are listed."""
+SPARE = (
+    ("#7A5C3E", "p", (2, 1)),
+    ("#8C2D19", "*", (5, 1, 2, 1)),
+    ("#5E7F00", "h", (1, 1)),
+    ("#00808A", "<", (8, 2)),
+    ("#6A6A6A", ">", (2, 2)),
+)
+"""Colour, marker and dashes for methods that this table does not know."""
+MODEL_NAME = {
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "gpt2": "GPT-2 (from scratch)",
+    "gpt2_public": "GPT-2 (public start)",
+    "pretrained": "pre-trained, LoRA",
+}
+CORPUS_NAME = {
+    "customersim": "CustomerSim",
+    "schema_guided": "Schema-Guided Dialogue",
+    "multiwoz": "MultiWOZ 2.2",
+    "wikitext2": "WikiText-2",
+    "wikitext2_cut": "WikiText-2 (no training split)",
+}
+
+_RC: dict[Any, Any] = {
+    "figure.figsize": (WIDTH, 3.6),
+    "figure.dpi": 160,
+    "figure.facecolor": CARD,
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.07,
+    "figure.constrained_layout.w_pad": 0.07,
+    "savefig.facecolor": CARD,
+    "savefig.pad_inches": 0.12,
+    "axes.facecolor": CARD,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 11.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=[look.color for look in METHOD_STYLE.values()]),
+    "grid.color": FAINT,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "font.size": SMALL,
+    "font.family": "DejaVu Sans",
+    "legend.fontsize": SMALL,
+    "legend.title_fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 2.2,
+    "lines.linewidth": 2,
+    "lines.markersize": 6.5,
+    "lines.markeredgecolor": CARD,
+    "lines.markeredgewidth": 0.8,
+    "mathtext.fontset": "dejavusans",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "crtlib",  # the same figure has the same bytes
+}
+
+
+@contextlib.contextmanager
+def theme() -> Iterator[None]:
+    """Draw in the book's style inside this ``with`` block; matplotlib's settings come back after.
+
+    A figure lies on a white card, so that it reads the same on a light and on a dark page.
+    """
+    with plt.rc_context(_RC):
+        yield
+
+
+@contextlib.contextmanager
+def panels(
+    titles: Sequence[str],
+    *,
+    height: float = 2.9,
+    room: float = 0.9,
+    columns: int = 1,
+    **subplots: Any,
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure in the theme with one titled panel for each of ``titles``, below each other.
+
+    ``height`` is that of a row of panels, ``room`` what legend and footer take, both in inches;
+    ``subplots`` goes to matplotlib. Afterwards the figure is closed, so that a notebook shows it
+    where it is asked for, once.
+    """
+    rows = -(-len(titles) // columns)
+    options: Style = {"figsize": (WIDTH, room + height * rows), "FigureClass": Drawing} | subplots
+    with theme():
+        fig, axes = plt.subplots(rows, columns, squeeze=False, **options)
+        try:
+            for ax, title in zip(axes.flat, titles, strict=False):
+                ax.set_title(title)
+            yield fig, list(axes.flat)
+        finally:
+            plt.close(fig)
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows as SVG with its sentence, whatever its backend prefers."""
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display  # heavy, and only a notebook calls this
+
+        display({"image/svg+xml": svg(self), "text/plain": alt(self)}, raw=True)  # type: ignore[no-untyped-call]
+
+
+def svg(fig: Figure) -> str:
+    """The figure as one ``<svg>``: text as text, no date, its sentence as ``aria-label``."""
+    with theme(), io.StringIO() as file:
+        fig.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+        drawn = file.getvalue()
+    drawn = drawn[drawn.index("<svg") :].replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
+    # Hundredths of a point are enough for a place. What is written must stay as it is.
+    places = re.compile(r'(?<=\s)(?:d|x|y|points|transform|width|height)="[^"]*"')
+    drawn = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), drawn)
+    drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", drawn, flags=re.S)
+    words = f'role="img" aria-label="{html.escape(alt(fig))}"'
+    return drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
+
+
+def provenance(fig: Figure, text: str) -> Text:
+    """Print a footer below the axes: profile, device, seeds and date of the run."""
+    # The figure's x label: the layout engine keeps room for it, whatever the axes need.
+    lines = textwrap.fill(text, int(9.5 * fig.get_figwidth()))
+    return fig.supxlabel(lines, x=0.99, ha="right", fontsize=SMALL, color=MUTED)
+
+
+def describe(fig: Figure, sentence: str) -> None:
+    """Give the figure the plain sentence that stands for it where it cannot be seen."""
+    fig.set_label(textwrap.shorten(sentence, ALT_LENGTH, placeholder=" …"))
+
+
+def alt(fig: Figure) -> str:
+    """The sentence that stands for a figure, at most ``ALT_LENGTH`` characters."""
+    return str(fig.get_label())
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a person lists them.
+
+    >>> listed(["LSTM", "GRU", "GPT-2"])
+    'LSTM, GRU and GPT-2'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def model_name(model: str) -> str:
+    """What people read for a model; its own name where this table has none."""
+    return MODEL_NAME.get(model, model)
+
+
+def corpus_name(corpus: str) -> str:
+    """What people read for a corpus; its own name where this table has none."""
+    return CORPUS_NAME.get(corpus, corpus)
+
+
+def method_looks(table: pd.DataFrame) -> dict[str, Look]:
+    """How to draw each method of ``table`` (column ``method``), in the order to list them.
+
+    A method that ``METHOD_STYLE`` does not know gets a spare look, under its ``method_label`` if
+    the table has that column, else under its own name.
+
+    >>> rows = pd.DataFrame({"method": ["mine", "crt"], "method_label": ["My method", "CRT"]})
+    >>> [look.label for look in method_looks(rows).values()]
+    ['CRT', 'My method']
+    """
+    present = set(table.method)
+    labels = table.drop_duplicates("method").set_index("method")
+    names = labels.method_label.dropna().to_dict() if "method_label" in table else {}
+    looks = {name: look for name, look in METHOD_STYLE.items() if name in present}
+    for k, name in enumerate(sorted(present - set(METHOD_STYLE))):
+        color, marker, dashes = SPARE[k % len(SPARE)]
+        looks[name] = Look(str(names.get(name, name)), color, marker, dashes)
+    return looks
+
+
+def by_method(ax: Axes, table: pd.DataFrame, *, x: str, y: str, **options: Any) -> None:
+    """One line for each method of ``table`` in its look; ``options`` go to seaborn's lineplot."""
+    looks = method_looks(table)
+    labels = {name: look.label for name, look in looks.items()}
+    sns.lineplot(
+        table.assign(method=table.method.map(labels)), x=x, y=y, ax=ax,
+        hue="method", style="method", hue_order=[*labels.values()], style_order=[*labels.values()],
+        palette={look.label: look.color for look in looks.values()},
+        markers={look.label: look.marker for look in looks.values()},
+        dashes={look.label: look.dashes or "" for look in looks.values()},
+        errorbar=None, legend=False, **options,
+    )  # fmt: skip
+
+
+def end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Name lines at the right edge, beside their ends ``(x, y, name, colour)``, none over another.
+
+    A figure with more than four lines is read more easily so than with a legend. Where a name
+    stands is found whenever the figure is drawn, for its footer and legend move the axes.
+    """
+    fig = ax.get_figure(root=True)
+    assert fig is not None
+    names = [textwrap.fill(name, 13) for _, _, name, _ in ends]
+
+    def place(k: int) -> Callable[[Any], Transform]:
+        def where(_: Any) -> Transform:
+            box = ax.get_window_extent()
+            line = SMALL * LINE * fig.dpi / 72 / box.height
+            ys = [float(ax.transData.transform((x, y))[1]) for x, y, _, _ in ends]
+            heights = [line * (1 + name.count("\n")) for name in names]
+            at = _apart([(y - box.y0) / box.height for y in ys], heights)[k]
+            return Affine2D().translate(box.x0 + 1.06 * box.width, box.y0 + at * box.height)
+
+        return where
+
+    for k, (x, y, _, color) in enumerate(ends):
+        ax.annotate(
+            names[k], (x, y), xytext=(0, 0), textcoords=place(k), va="center",
+            color=readable(color), annotation_clip=False, linespacing=1.0,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1,
+                        "shrinkB": 3, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def _apart(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Centres near ``places`` for boxes of these heights so that none overlaps, within [0, 1].
+
+    >>> [round(p, 2) for p in _apart([0.5, 0.5, 0.9], [0.1, 0.1, 0.1])]
+    [0.5, 0.6, 0.9]
+    """
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    out, low = list(places), -0.05
+    for i in order:
+        out[i] = max(places[i], low + heights[i] / 2)
+        low = out[i] + heights[i] / 2
+    high = 1.05
+    for i in reversed(order):
+        out[i] = min(out[i], high - heights[i] / 2)
+        high = out[i] - heights[i] / 2
+    return out
+
+
+def contrast(color: str, ground: str = CARD) -> float:
+    """WCAG's contrast of two colours: 1 (none) to 21; text needs 4.5, marks need 3."""
+
+    def light(name: str) -> float:
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(name)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((light(color), light(ground)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def readable(color: str) -> str:
+    """The colour, darkened until it can be read as text on the card.
+
+    >>> contrast("#3A9BD6") < 4.5 <= contrast(readable("#3A9BD6"))
+    True
+    """
+    r, g, b = to_rgb(color)
+    while contrast(to_hex((r, g, b))) < 4.5:
+        r, g, b = 0.96 * r, 0.96 * g, 0.96 * b
+    return to_hex((r, g, b))
+
+
+def shade_chance(
+    ax: Axes, low: float, high: float, *, mean: float | None = None, label: str = "chance"
+) -> None:
+    """Shade what a model that knows nothing scores, from ``low`` to ``high`` on the y axis."""
+    if mean is not None:
+        ax.axhline(mean, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=0.6)
+    ax.axhspan(low, high, color=MUTED, alpha=0.16, linewidth=0, zorder=0.5, label=label)
+
+
+def plain_ticks(axis: Any, limits: tuple[float, float], *, apart: float = 1.35) -> None:
+    """Ticks of a logarithmic axis as people write them: 1, 2, 5 times a power of ten, none closer
+    to the next than the factor ``apart``, and no powers. A range too narrow for two of them has
+    ticks at round numbers."""
+    low, high = limits
+    values = [m * 10.0**k for k in range(-9, 10) for m in (1, 1.5, 2, 3, 5, 7)]
+    ticks: list[float] = []
+    for value in (v for v in values if low <= v <= high):
+        if not ticks or value / ticks[-1] >= apart:
+            ticks.append(value)
+    if len(ticks) < 2:
+        ticks = [float(t) for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
+    axis.set_ticks(ticks, labels=[f"{t:,g}" for t in ticks])
+    axis.set_minor_locator(plt.NullLocator())
+
+
+def shared_legend(fig: Figure, *, columns: int = 2) -> None:
+    """One legend above all panels, of what is drawn in any of them."""
+    entries: dict[str, Any] = {}
+    for ax in fig.axes:
+        entries |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if entries:
+        fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
+
+
+# --------------------------------------------------------------------------- pieces of pages
+_PAGES = jinja2.Environment(
+    loader=jinja2.PackageLoader("crtbook.figures"), autoescape=True, trim_blocks=True,
+    lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+)  # fmt: skip
+
+
+def page(template: str, **values: Any) -> str:
+    """A piece of a web page from one of this room's templates; every value is escaped."""
+    return _PAGES.get_template(template).render(**values)

@@ -1,0 +1,138 @@
+"""A reconstruction game: is a secret named no more often than was promised?
+
+>>> game = GameStudy(seed=0, candidates=4, copies=2, others=8, steps=2, batch_size=4.0, noise=0.0)
+>>> {name: number for name, _, _, number in game.run(Desk())}  # no noise, no promise kept
+{'success': 1.0, 'promised': 0.5, 'accounted': 1.0, 'noise_multiplier': 0.0}
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from torch import nn
+
+from crtlib.accounting.secrets import Plan, plan
+from crtlib.experiments.study import Desk, Row, Study
+from crtlib.experiments.value import Count, NotNegative, Open, Positive, value
+from crtlib.intervals import clopper_pearson
+from crtlib.models.build import build
+from crtlib.models.scoring import token_logprobs
+from crtlib.models.spec import ModelSpec
+from crtlib.training import schedules
+from crtlib.training.loop import train
+
+WORDS = 64  # tokens that are no candidates
+
+
+@value
+class GameStudy(Study):
+    """A secret, one of ``candidates`` drawn evenly, stands in ``copies`` examples among ``others``.
+    A model is trained, and the attacker, who knows all but the secret and the randomness, names the
+    candidate whose likelihood training has raised most.
+
+    ``learns="bias"``: of the model only the output bias learns. Then each candidate's gradient has
+    a direction of its own, and naming the most raised is nearly the best attack there is. "lstm":
+    all of a small language model learns. ``noise`` times what the promise ``posterior`` needs is
+    added: 1 as promised, 0 none, 0.5 the fault that an audit must notice.
+    """
+
+    kind: ClassVar[str] = "game"
+    LEARNS: ClassVar[tuple[str, str]] = ("bias", "lstm")
+
+    learns: Literal["bias", "lstm"] = "bias"
+    candidates: Count = 50
+    copies: Count = 4
+    others: Count = 60
+    steps: Count = 4
+    batch_size: Positive = 48.0
+    posterior: Open = 0.5
+    noise: NotNegative = 1.0
+    clip_norm: Positive = 0.1
+    learning_rate: Positive = 0.5
+
+    def cost(self) -> float:
+        """CPU seconds."""
+        return 0.03 + 2e-5 * self.steps * self.batch_size + 1e-4 * self.candidates * self.copies
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Whether the secret was named; what was promised, and what is accounted for the steps
+        that ran (the smaller of the bounds by KL and by the blow-up function)."""
+        promise = replace(self, seed=0, noise=1.0)
+        made = _promise(promise)
+        (phase,) = schedules.weighted(
+            replace(made, noise_multiplier=made.noise_multiplier * self.noise),
+            epochs=1,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+        )
+        rng = np.random.default_rng([self.seed, 11])
+        secret = int(rng.integers(self.candidates))
+        carriers = range(self.candidates, self.candidates + self.copies)
+        others = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
+        texts = [[c, secret] for c in carriers] + others.tolist()
+        shape = ModelSpec("lstm", self.candidates + WORDS, embedding=8, hidden=8)
+        model = build(shape, self.seed).to(desk.device)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(self.learns == "lstm" or name == "head.bias")
+        before = self.scores(model)
+        run = train(model, [phase], {"private": texts}, seed=self.seed, optimizer="sgd")
+        guess = int((self.scores(model) - before).argmax())
+        (event,) = run.events
+        facts = {"success": guess == secret, "promised": self.posterior}
+        facts |= {"accounted": _accounted(promise, event.noise_multiplier, event.steps)}
+        facts |= {"noise_multiplier": event.noise_multiplier}
+        return [(name, 0, 0, float(number)) for name, number in facts.items()]
+
+    def scores(self, model: nn.Module) -> np.ndarray:
+        """The log-likelihood of each candidate in all its places, ``(candidates,)``."""
+        carriers = range(self.candidates, self.candidates + self.copies)
+        each = [[c, k] for k in range(self.candidates) for c in carriers]
+        logprobs = np.concatenate(token_logprobs(model, each))
+        sums: np.ndarray = logprobs.reshape(self.candidates, self.copies).sum(1)
+        return sums
+
+
+@functools.lru_cache(maxsize=16)
+def _promise(game: GameStudy) -> Plan:
+    """Every example is as likely as another; the noise is the least by the tight bound."""
+    holders = (np.arange(game.copies + game.others) < game.copies)[None].astype(float)
+    return plan(
+        sparse.csr_array(holders),
+        1 / game.candidates,
+        game.posterior,
+        steps=game.steps,
+        batch_size=game.batch_size,
+        scale=math.inf,
+        accounting="tight",
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _accounted(game: GameStudy, noise_multiplier: float, steps: int) -> float:
+    if noise_multiplier == 0:
+        return 1.0
+    spent = replace(_promise(game), noise_multiplier=noise_multiplier, steps=steps)
+    return float(spent.guarantees([0], tight=True)[0].posterior)
+
+
+def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
+    """One row a (learns, noise): games, successes, their Clopper-Pearson interval, the promise, and
+    whether the interval refutes it, as it should where noise is missing.
+    """
+    rows = []
+    for (learns, noise), cell in table.groupby(["learns", "noise"]):
+        won = cell[cell.metric == "success"].value
+        low, high = clopper_pearson(int(won.sum()), len(won), confidence=confidence)
+        constants = {name: cell[cell.metric == name].value.iloc[0]
+                for name in ("promised", "accounted", "noise_multiplier")}  # fmt: skip
+        rows.append(
+            {"learns": learns, "noise": noise, "games": len(won), "won": int(won.sum()), "low": low,
+             "rate": won.mean(), "high": high, **constants, "refuted": low > constants["promised"]}
+        )  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,461 @@
+"""Which studies a figure or table needs: from a profile's settings to a list of values.
+
+>>> from crtbook import settings
+>>> few = settings.load("crt", methods=["sgd"], ablations=[], models=["lstm"], seeds=1)
+>>> [study.gamma for study in crt_grid(few, hyperparameters=lambda method, model, corpus: {})]
+[0.0, 0.1, 0.5]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+from crtbook import search
+from crtbook.axis import ARMS, AxisStudy
+from crtbook.carriers import CARRIERS, CarrierStudy
+from crtbook.game import GameStudy
+from crtbook.leakage import METHODS, TEXTS, LeakageStudy
+from crtbook.screening import ScreeningStudy
+from crtbook.secrets import ExtractionStudy, MaskedStudy, first_available
+from crtlib.experiments import data
+from crtlib.experiments.crt import CrtStudy
+from crtlib.experiments.study import Study
+from crtlib.text import corpora
+from crtlib.training import methods
+
+Settings = Any
+"""A section of a profile: :mod:`crtbook.settings`."""
+
+Hyperparameters = Callable[[str, str, str], dict[str, Any]]
+"""From method, model and corpus to what a search chose."""
+
+
+def entries(value: Any) -> dict[str, Any]:
+    """The fields of a settings value, or the entries of a mapping, that are set."""
+    pairs = (
+        [(f.name, getattr(value, f.name)) for f in fields(value)]
+        if is_dataclass(value)
+        else list(value.items())
+    )
+    return {name: entry for name, entry in pairs if entry is not None}
+
+
+def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that are fields of a kind of study."""
+    names = {f.name for f in fields(kind)}
+    return {name: entry for name, entry in given.items() if name in names}
+
+
+def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
+    """The settings with the corpora that are here in the size that they ask for; of the others,
+    what is lacking."""
+    lacks = {}
+    for corpus in settings.corpora:
+        part = settings.data[corpus]
+        size = part.dialogues + 2 * part.heldout
+        if need := data.lacking(corpus, size, part.labelled):
+            lacks[corpus] = need
+    return settings.but(corpora=[c for c in settings.corpora if c not in lacks]), lacks
+
+
+# --- CRT ------------------------------------------------------------------------------------------
+
+
+def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None) -> list[CrtStudy]:
+    """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
+    seeds, on each corpus. ``hyperparameters`` are by default those of the recorded search."""
+    chosen = hyperparameters or _searched(settings)
+    studies = []
+    for corpus, model, main, ablations in _cells(settings):
+        grid = [(m, g) for m in main for g in settings.gammas]
+        grid += [(m, g) for m in ablations for g in settings.ablation_gammas]
+        studies += [
+            _study(settings, corpus, method, model, gamma, seed, chosen(method, model, corpus))
+            for method, gamma in grid
+            for seed in range(settings.seeds)
+        ]
+    return studies
+
+
+def _searched(settings: Settings) -> Hyperparameters:
+    """What the recorded search of a profile chose, of each model from where it starts."""
+    tables = search.of_profile(settings.profile)
+
+    def chosen(method: str, model: str, corpus: str) -> dict[str, Any]:
+        init = settings.shapes[model].get("init", "random")
+        return search.tuned(method, model, corpus, init=init, table=tables)
+
+    return chosen
+
+
+AUTHORS: dict[tuple[str, str], dict[str, Any]] = {
+    ("sgd", "lstm"): {"learning_rate": 20.0, "batch_size": 256, "epochs": 50, "optimizer": "sgd"},
+    ("selective", "lstm"): {
+        "learning_rate": 0.1, "private_learning_rate": 0.1, "batch_size": 5, "epochs": 50,
+        "optimizer": "sgd",
+    },
+    ("crt", "lstm"): {
+        "learning_rate": 0.05, "private_learning_rate": 0.05, "batch_size": 10, "epochs": 100,
+        "pub_passes": 1, "normaliser": 10.0, "optimizer": "sgd",
+    },
+    ("dpsgd", "gpt2"): {"private_learning_rate": 5e-4, "normaliser": 256.0, "epochs": 10},
+    ("crt", "gpt2"): {
+        "learning_rate": 5e-4, "private_learning_rate": 5e-4, "batch_size": 256, "epochs": 10,
+        "pub_passes": 1, "normaliser": 256.0,
+    },
+}  # fmt: skip
+"""The final choices of CRT's Appendix A.3. What it does not print is ours: that plain SGD trains
+the LSTM (learning rates of 20 are not Adam's), and the sampling probability of the search."""
+
+
+def authors_grid(settings: Settings) -> list[CrtStudy]:
+    """The runs of Figure 2 with the hyperparameters that the paper ends with, all seeds."""
+    tables = search.of_profile(settings.profile)
+    return [
+        _study(
+            settings, corpus, method, model, settings.gamma, seed,
+            search.tuned(method, model, corpus, table=tables) | AUTHORS[method, model],
+        )
+        for corpus, model, main, _ in _cells(settings)
+        for method in main
+        if (method, model) in AUTHORS
+        for seed in range(settings.seeds)
+    ]  # fmt: skip
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "as tuned": {},
+    "one public pass": {"pub_passes": 1},
+    "ten public passes": {"pub_passes": 10},
+    "duplicates kept as <MASK>": {"duplicates": "mask"},
+    "dedup where pi_c speaks": {"dedup": "flagged"},
+    "dialogues as points": {"unit": "dialogue"},
+}
+"""What CRT leaves open, one choice changed at a time."""
+
+
+def choices_grid(
+    settings: Settings, hyperparameters: Hyperparameters | None = None
+) -> dict[str, list[CrtStudy]]:
+    """CRT at one gamma with each of ``CHOICES``, a few seeds: LSTM on CustomerSim."""
+    chosen = (hyperparameters or search.tuned)("crt", "lstm", data.DEFAULT)
+    return {
+        name: [
+            _study(settings, data.DEFAULT, "crt", "lstm", settings.gamma, seed, chosen | change)
+            for seed in range(settings.choice_seeds)
+        ]
+        for name, change in CHOICES.items()
+    }
+
+
+STARTED = ("sgd", "dpsgd", "crt")
+"""The methods that are also run from a public start."""
+
+
+def public_start_grid(
+    settings: Settings, hyperparameters: Hyperparameters | None = None
+) -> list[CrtStudy]:
+    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues; each
+    start has the hyperparameters of its own search."""
+    return [
+        _study(
+            settings,
+            data.DEFAULT,
+            method,
+            "gpt2",
+            settings.gamma,
+            seed,
+            (hyperparameters or partial(search.tuned, init=init))(method, "gpt2", data.DEFAULT)
+            | start,
+        )
+        for method in STARTED
+        for init, start in (("random", {}), (settings.public, _start(settings)))
+        for seed in range(settings.seeds)
+    ]
+
+
+def _start(settings: Settings) -> dict[str, Any]:
+    return {"init": settings.public, "init_epochs": settings.public_epochs}
+
+
+def tuning_grid(settings: Settings) -> list[CrtStudy]:
+    """The recorded search: a corpus' ``trials`` draws for every method and model, the same for all.
+
+    Each method reads of a draw only what it uses, at one gamma and on a seed of its own; the
+    choice is by perplexity on validation texts (:func:`crtbook.search.tuned`).
+    """
+    studies = []
+    for corpus, model, main, ablations in _cells(settings):
+        sizes = settings.data[corpus]
+        studies += [
+            _trial(settings, corpus, method, model, draw)
+            for method in [*main, *ablations]
+            for draw in search.draws(sizes.trials, sizes.pub_passes, rates=_rates(model))
+        ]
+    if data.DEFAULT in settings.corpora and "gpt2" in settings.models:
+        passes = settings.data[data.DEFAULT].pub_passes
+        studies += [
+            _trial(settings, data.DEFAULT, method, "gpt2", draw, _start(settings))
+            for method in STARTED
+            for draw in search.draws(settings.public_trials, passes, rates=search.GENTLY)
+        ]
+    return studies
+
+
+def _rates(model: str) -> float:
+    """Learning rates as a share of those that random weights are searched with."""
+    return search.GENTLY if model == "pretrained" else 1.0
+
+
+def _trial(
+    settings: Settings,
+    corpus: str,
+    method: str,
+    model: str,
+    draw: Mapping[str, Any],
+    start: Mapping[str, Any] | None = None,
+) -> CrtStudy:
+    chosen = {name: draw[name] for name in methods.by_name(method).searched} | dict(start or {})
+    return _study(settings, corpus, method, model, settings.gamma, data.TUNING_SEED, chosen)
+
+
+def carriers_grid(settings: Settings) -> list[CarrierStudy]:
+    """A pre-trained model before it is fine-tuned: one seed, as there is nothing to train."""
+    init = settings.shapes.pretrained.init
+    return [CarrierStudy(seed=0, init=init, carrier=carrier) for carrier in CARRIERS]
+
+
+def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Corpus, model, methods, ablations: what the settings ask for and the corpus allows."""
+    for corpus in settings.corpora:
+        allowed = settings.data[corpus]
+        for model in settings.models:
+            if model in allowed.models:
+                able = {
+                    m for m in methods.METHODS if model in (methods.by_name(m).models or [model])
+                }
+                yield (
+                    corpus,
+                    model,
+                    [m for m in settings.methods if m in able and m in allowed.methods],
+                    [m for m in settings.ablations if m in able and m in allowed.ablations],
+                )
+
+
+def _study(
+    settings: Settings,
+    corpus: str,
+    method: str,
+    model: str,
+    gamma: float,
+    seed: int,
+    chosen: Mapping[str, Any],
+) -> CrtStudy:
+    shape = entries(settings.shapes[model])
+    given = _known(CrtStudy, entries(settings.data[corpus]) | shape)
+    given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
+    given |= {"epochs": shape["epochs"][method], **chosen}
+    return CrtStudy(
+        corpus=corpus,
+        method=method,
+        model=model,
+        gamma=float(gamma),
+        seed=seed,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        **given,
+    )
+
+
+def axis_grid(settings: Settings) -> list[AxisStudy]:
+    """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
+    of the recorded search, or those of the methods that it is like where no search has it."""
+    tables = search.of_profile(settings.profile)
+    names = ("dialogues", "heldout", "hidden", "epochs", "epsilon", "delta", "prior", "posterior")
+    given = {name: settings[name] for name in names}
+    out = []
+    for arm, seed in itertools.product(ARMS, range(settings.seeds)):
+        chosen = {}
+        for like in arm.like or (arm.method,):
+            chosen |= search.tuned(like, "lstm", data.DEFAULT, table=tables)
+        gamma = settings.gamma if arm.gamma is None else arm.gamma
+        out.append(
+            AxisStudy(
+                method=arm.method, model="lstm", gamma=gamma, seed=seed,
+                embedding=settings.hidden, **given, **chosen,
+            )
+        )  # fmt: skip
+    return out
+
+
+# --- the leakage report ---------------------------------------------------------------------------
+
+
+def shared(settings: Settings, shape: str, **changes: Any) -> dict[str, Any]:
+    """The fields of a run that a profile's section, its sizes for the corpus, and one of its
+    shapes give."""
+    there = settings.data[changes.get("corpus", data.DEFAULT)]
+    given = entries(settings) | entries(there) | entries(settings.shapes[shape]) | changes
+    return _known(LeakageStudy, given)
+
+
+def table_2(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
+    """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
+    base = shared(settings, "table", corpus=corpus, unit="user", seed=seed) | {"gamma": 0.0}
+    last = {"snapshots": (base["epochs"],)}
+    return [
+        LeakageStudy(method="sgd", **base | last, left_out=True),
+        LeakageStudy(method="dpsgd", **base, left_out=True),
+        LeakageStudy(method="dpsgd", init="public", **base, left_out=True),
+        LeakageStudy(method="public", init="public", **base | last),
+    ]
+
+
+def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
+    """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
+    base = shared(settings, "methods", unit="turn", seed=seed)
+    unread = {"gamma": 0.0}  # without a policy
+    return {
+        name: LeakageStudy(
+            dedup=change["method"] == "crt",
+            **base | change | (unread if change["policy"] == "none" else {}),
+        )
+        for name, change in METHODS.items()
+    }
+
+
+def figure_5(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
+    """The run of Figure 5, and the same with one thing done to its text."""
+    base = shared(settings, "lstm", unit="turn", seed=seed, corpus=corpus)
+    last = {"snapshots": (base["epochs"],)}
+    return {
+        text: LeakageStudy(
+            method="sgd", detail=True, **base | change | ({} if text == "as it is" else last)
+        )
+        for text, change in TEXTS.items()
+    }
+
+
+def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]:
+    """All runs of both chapters. Of Figure 5's mitigations, those on simulated text."""
+    runs = []
+    for seed in range(report.seeds):
+        for corpus in report.corpora:
+            runs += table_2(report, corpus, seed)
+        runs += one_table(report, seed).values()
+    for seed, corpus in itertools.product(range(training.seeds), training.corpora):
+        for name, study in figure_5(training, seed, corpus).items():
+            if name == "as it is" or corpora.source(corpus).draw:
+                runs.append(study)
+    return runs
+
+
+# --- Hush! ----------------------------------------------------------------------------------------
+
+
+def masked_base(settings: Settings) -> MaskedStudy:
+    """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
+    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
+    return MaskedStudy(
+        seed=0,
+        targets="linear",
+        scale=None,
+        noisy=True,
+        corpus=first_available(settings.texts),
+        prior=settings.prior,
+        **given,
+    )
+
+
+def masked_grid(settings: Settings) -> list[MaskedStudy]:
+    """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
+    without noise, at every learning rate, all seeds."""
+    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
+    return [
+        run
+        for (rule, scale), noisy in itertools.product([*arms, ("linear", None)], (False, True))
+        for run in _masked(settings, targets=rule, scale=scale, noisy=noisy)
+    ]
+
+
+def beside_grid(settings: Settings) -> list[MaskedStudy]:
+    """Two things of the paper beside Figure 1, seed 0, the paper's rule at the least C and no
+    preprocessing: a tenth of the noise, as the paper trains (that of a batch and of data ten times
+    as large, which are not there); and a predicate by which only the secret words may differ."""
+    one = settings.but(seeds=1)
+    return [
+        run
+        for scale in (min(settings.scales), None)
+        for change in ({"simulated": 10}, {"predicate": "word"})
+        for run in _masked(one, scale=scale, **change)
+    ]
+
+
+def _masked(settings: Settings, **changes: Any) -> list[MaskedStudy]:
+    """An arm at every learning rate, all seeds."""
+    return [
+        replace(masked_base(settings), learning_rate=rate, seed=seed, **changes)
+        for rate in settings.learning_rates
+        for seed in range(settings.seeds)
+    ]
+
+
+def games_grid(settings: Settings) -> list[GameStudy]:
+    """Reconstruction games: no noise, half of it, all of it, ``trials`` each."""
+    return [
+        GameStudy(seed=seed, learns=learns, noise=noise)
+        for learns in GameStudy.LEARNS
+        for noise in (0.0, 0.5, 1.0)
+        for seed in range(settings.trials)
+    ]
+
+
+def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
+    """The runs of Section 5.2: every width and noise, all seeds."""
+    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
+    corpus = first_available(settings.texts)
+    return [
+        ExtractionStudy(seed=seed, noise_multiplier=noise, hidden=hidden, corpus=corpus, **given)
+        for hidden in settings.hidden
+        for noise in settings.noise_multipliers
+        for seed in range(settings.seeds)
+    ]
+
+
+# --- screening ------------------------------------------------------------------------------------
+
+PAIRS = (
+    ("regex", "regex"),
+    ("cautious", "everything"),
+    ("regex", "regex+cautious"),
+    ("tagger", "tagger"),
+    ("tagger", "tagger_conservative"),
+    ("tagger", "tagger+cautious"),
+)
+"""The pairs of policies, pi and pi_c, whose rates are counted on every corpus."""
+
+
+def screening_grid(settings: Settings) -> list[ScreeningStudy]:
+    """Every pair of policies on every corpus that is here."""
+    return [
+        ScreeningStudy(
+            seed=settings.seed,
+            corpus=corpus,
+            policy=pi,
+            conservative=pi_c,
+            labelled=sizes.labelled,
+            heldout=sizes.heldout,
+        )
+        for corpus, sizes in settings.data.items()
+        if corpora.available(corpus)
+        for pi, pi_c in PAIRS
+    ]
+
+
+def unique(studies: Iterable[Study]) -> list[Study]:
+    """Each run once, in order; also those that cannot run here, and so have no key."""
+    return list({study.ready(): study for study in studies}.values())

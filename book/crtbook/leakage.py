@@ -1,0 +1,418 @@
+"""Runs of the leakage chapters: one model, trained once, its report at each snapshot.
+
+>>> tiny = LeakageStudy(method="sgd", seed=0, dialogues=6, heldout=4, public=12, public_epochs=1,
+...                     epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=1, copies=2)
+>>> [epoch for metric, epoch, _, _ in tiny.run(Desk()) if metric == "unique"]
+[1, 2]
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from torch import nn
+
+from crtlib.accounting import incidence, ledger, secrets
+from crtlib.attacks import leakage, mitigations
+from crtlib.attacks.report_recall import report_recall
+from crtlib.experiments import crt
+from crtlib.experiments import data as data_studies
+from crtlib.experiments.study import Desk, Row, Study
+from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.screening import policies
+from crtlib.screening.prepare import Dedup, Prepared, prepare
+from crtlib.screening.redact import redact
+from crtlib.text import canaries, corpora, customersim, units
+from crtlib.text.records import Corpus, Dialogue, Point, Turn
+from crtlib.text.tokenizer import Bpe, train_bpe
+from crtlib.training import kept, methods, schedules
+from crtlib.training.loop import Run, train
+from crtlib.training.methods import Constants, Method
+from crtlib.training.phases import Phase
+
+PARTS = ("public", "private")
+epsilon = functools.lru_cache(ledger.epsilon)
+
+
+@value
+class LeakageStudy(Study):
+    """One model and its leakage report at the epochs ``snapshots``.
+
+    ``unit="user"``: a point is all that a user said, so epsilon is that of a person. ``public``
+    dialogues of other, simulated people give the vocabulary, the start of ``init="public"``, and
+    the public model. Each of ``canaries`` users says a secret of their own ``copies`` times; each
+    of ``bots`` a long sentence. ``method="public"`` reads nothing but public text.
+    ``policy="rare"`` masks words of fewer than ``min_users`` users. ``left_out`` compares with a
+    model trained without the owners of unique sequences; ``detail`` keeps length and perplexity of
+    each unique sequence. ``threshold`` is a ratio of perplexities.
+    """
+
+    kind: ClassVar[str] = "leakage"
+
+    method: Literal["sgd", "dpsgd", "crt", "lp_weighted", "public"]
+    corpus: Word = data_studies.DEFAULT
+    unit: Literal["turn", "user"] = "turn"
+    dialogues: Count = 60
+    heldout: Count = 60
+    public: Count = 150
+    public_epochs: Count = 6
+    canaries: Whole = 0
+    copies: Whole = 10
+    bots: Whole = 0
+    policy: Literal["none", "regex", "rare"] = "none"
+    gamma: Share = 0.0
+    min_users: Count = 5
+    dedup: bool = False
+    init: Literal["random", "public"] = "random"
+    model: Literal["lstm", "gru", "gpt2"] = "gru"
+    embedding: Count = 32
+    hidden: Count = 48
+    layers: Count = 1
+    vocab_size: Count = 400
+    epochs: Count = 12
+    snapshots: Annotated[tuple[Count, ...], Field(strict=False)] = (12,)
+    batch_size: Count = 32
+    learning_rate: Positive = 1e-2
+    pub_passes: Count = 3
+    private_learning_rate: Positive = 1e-2
+    sampling_probability: Share = 0.1
+    noise_multiplier: NotNegative = 1.0
+    clip_norm: Positive = 0.1
+    delta: Open = 8e-5
+    prior: Open = 1e-3
+    posterior: Open = 0.1
+    threshold: Positive = 2.0
+    left_out: bool = False
+    detail: bool = False
+
+    @property
+    def how(self) -> Method:
+        """Its method."""
+        return methods.by_name(self.method)
+
+    def reads(self) -> Iterable[str]:
+        """The fingerprint of its corpus."""
+        return (corpora.fingerprint(self.corpus),)
+
+    def lacks(self) -> str | None:
+        """The corpus that is not here, or not large enough."""
+        return data_studies.lacking(self.corpus, self.dialogues + 2 * self.heldout)
+
+    def cost(self) -> float:
+        """CPU seconds: training, and a report at each snapshot."""
+        width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
+        reports = len(self.snapshots) * (1.5 + self.left_out)
+        return self.dialogues * width * (self.epochs + reports + self.left_out * self.epochs)
+
+    def shape(self, tokenizer: Bpe) -> ModelSpec:
+        """The model's shape."""
+        names = ("embedding", "hidden", "layers")
+        return ModelSpec(
+            kind=self.model,
+            vocab_size=tokenizer.vocab_size,
+            **{n: getattr(self, n) for n in names},
+        )
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Train, make the report on the raw training text at each snapshot, keep the model."""
+        d, run = fit(self, desk)
+        if desk.model:
+            kept.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+        return [
+            (name.partition("/")[0], int(entry["epoch"]), int(name.partition("/")[2] or 0), number)
+            for entry in run.history
+            for name, number in entry.items()
+            if name != "epoch"
+        ]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Raw training and held-out points, and the public text with the vocabulary learned from it."""
+
+    points: tuple[Point, ...]
+    heldout: tuple[Point, ...]
+    public: tuple[Point, ...]
+    tokenizer: Bpe
+
+
+def data(study: LeakageStudy) -> Data:
+    """What a run reads; each part follows from the seed."""
+    split = data_studies.splits(study.corpus, "paper", study.dialogues, study.heldout, study.seed)
+    other = customersim.simulate(study.public, 10**6 + study.seed, "rich", database_seed=1)
+    secret = canaries.make(study.canaries, seed=study.seed) if study.canaries else ()
+    planted = canaries.insert(split.train, secret, copies=study.copies, seed=study.seed)
+    planted = _with_bots(planted, other, study)
+    public = units.points(other, "turn")
+    tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
+    return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
+
+
+def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
+    """Users who say one long sentence again and again, as the bots of the paper's Reddit do."""
+    vocabulary = sorted({w for t in words.turns() if not t.secrets for w in t.text.split()})
+    rng = np.random.default_rng([study.seed, 3])
+    turns = [Turn("USR", " ".join(rng.choice(vocabulary, 20))) for _ in range(study.bots)]
+    bots = [
+        Dialogue(f"bot{k}-{c}", f"bot{k}", (turn,))
+        for k, turn in enumerate(turns)
+        for c in range(study.copies)
+    ]
+    return replace(corpus, dialogues=(*corpus.dialogues, *bots))
+
+
+def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
+    if unit == "turn":
+        return units.points(corpus, "turn")
+    turns: dict[str, list[Turn]] = {}
+    for d in corpus.dialogues:
+        turns.setdefault(d.user, []).extend(d.turns)
+    merged = tuple(Dialogue(user, user, tuple(each)) for user, each in turns.items())
+    return units.points(replace(corpus, dialogues=merged), "dialogue")
+
+
+def prepared(study: LeakageStudy, points: Sequence[Point]) -> Prepared:
+    """The points as the method reads them: redacted and deduplicated where it does that."""
+    policy = {
+        "none": policies.none,
+        "regex": policies.miss(policies.regex(), study.gamma, study.seed),
+        "rare": mitigations.rare_words(study.min_users),
+    }[study.policy]
+    careful = policies.regex() if study.how.deduplicates else policies.none
+    scope: Dedup = "all" if study.dedup else "none"
+    return prepare(points, policy(points), careful(points), dedup=scope, duplicates="drop")
+
+
+# --- training -------------------------------------------------------------------------------------
+
+TrainModel = Callable[[Sequence[Point]], nn.Module]
+"""Trains a model on these points and no others."""
+
+
+def trainer(
+    shape: ModelSpec, tokenizer: Bpe, phases: Sequence[Phase], *, seed: int, device: str = "cpu"
+) -> TrainModel:
+    """How to train a model of this shape on any points. ``trainer(...)(other_points)`` is a public
+    model from other text in one call (Inan et al. 2021, Section 5)."""
+    part = "private" if any(p.part == "private" for p in phases) else "public"
+
+    def train_model(points: Sequence[Point]) -> nn.Module:
+        empty: dict[str, list[list[int]]] = {"public": [], "private": []}
+        parts = empty | {part: tokenizer.encode(p.text for p in points)}
+        return train(build(shape, seed).to(device), phases, parts, seed=seed).model
+
+    return train_model
+
+
+def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
+    """The paper's second kind of public model: trained anew without all data of these users
+    (as a rule :meth:`crtlib.attacks.leakage.Leakage.owners`), so public to them alone.
+
+    Raises ``ValueError`` where a user has no point, or nobody remains.
+    """
+    unknown = users - {p.user for p in points}
+    if unknown:
+        raise ValueError(f"users: {len(unknown)} of {len(users)} have no point in the corpus")
+    rest = [p for p in points if p.user not in users]
+    if not rest:
+        raise ValueError(f"users: all {len(users)} are left out, nobody remains to train on")
+    return train_model(rest)
+
+
+@functools.lru_cache(maxsize=4)
+def _public(
+    shape: ModelSpec, tokenizer: Bpe, seed: int, dialogues: int, epochs: int, device: str
+) -> nn.Module:
+    text = customersim.simulate(dialogues, 10**6 + seed, "rich", database_seed=1)
+    plan = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
+    return trainer(shape, tokenizer, plan, seed=seed, device=device)(units.points(text, "turn"))
+
+
+def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
+    """The model of other people's text: a copy, so that it can be trained on."""
+    shape = study.shape(d.tokenizer)
+    sizes = (study.seed, study.public, study.public_epochs, device)
+    return copy.deepcopy(_public(shape, d.tokenizer, *sizes))
+
+
+def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
+    """Ordinary training of the run's shape on any points, to leave users out."""
+    plan = schedules.sgd(
+        epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
+    )
+    return trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
+
+
+def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
+    """The phases of a run."""
+    names = {f.name for f in fields(Constants)} & {f.name for f in fields(study)}
+    constants = {name: getattr(study, name) for name in names}
+    size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
+    constants["normaliser"] = study.sampling_probability * size
+    if study.how.weighs:
+        steps = study.epochs * max(1, round(1 / study.sampling_probability))
+        plan = secret_plan(study, ready.all, steps)
+        constants["plan"] = plan
+    return study.how.phases(Constants(has_public=bool(ready.public), **constants))
+
+
+def secret_plan(study: LeakageStudy, points: Sequence[Point], steps: int) -> secrets.Plan:
+    """Secret protection (Hush!): which point holds which labelled value, and what follows."""
+    values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
+    return secrets.plan(
+        incidence.of_values(values),
+        study.prior,
+        study.posterior,
+        steps=steps,
+        batch_size=study.sampling_probability * len(points),
+        scale=1.0,
+        solver=study.how.solver,
+    )
+
+
+def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
+    """Train; what was measured at each snapshot is in the run's history, so that a run that goes on
+    from its checkpoint has it as well. A metric of several items has the names ``metric/item``."""
+    d = data(study)
+    public = public_model(study, d, desk.device)
+    ready = prepared(study, d.points)
+    phases = schedule(study, ready) if study.how.trains else []
+
+    def look(epoch: int, model: nn.Module) -> dict[str, float]:
+        if epoch not in study.snapshots:
+            return {}
+        past = [p for p in phases if p.epoch <= epoch]
+        return _measured(study, d, model, public, epoch, past, desk.device)
+
+    if not study.how.trains:
+        return d, Run(public, history=[{"epoch": study.epochs, **look(study.epochs, public)}])
+    texts = {"private": ready.all} if study.how.reads_raw else {k: getattr(ready, k) for k in PARTS}
+    parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
+    start = public_model(study, d) if study.init == "public" else None
+    model = start or build(study.shape(d.tokenizer), study.seed)
+    run = train(
+        model.to(desk.device),
+        phases,
+        parts,
+        seed=study.seed,
+        on_epoch=look,
+        checkpoint=desk.checkpoint,
+    )
+    return d, run
+
+
+# --- recorded runs --------------------------------------------------------------------------------
+
+TEXTS = {
+    "as it is": {"policy": "none", "dedup": False},
+    "deduplicated": {"policy": "none", "dedup": True},
+    "scrubbed": {"policy": "regex", "dedup": False},
+    "rare words masked": {"policy": "rare", "dedup": False},
+}
+"""What is done to the text of Figure 5's runs."""
+
+
+METHODS = {
+    "non-private": {"method": "sgd", "policy": "none"},
+    "non-private, masked": {"method": "sgd", "policy": "regex"},
+    "DP-SGD": {"method": "dpsgd", "policy": "none"},
+    "LP-weighted": {"method": "lp_weighted", "policy": "none"},
+    "CRT": {"method": "crt", "policy": "regex"},
+}
+"""The runs of the table of methods."""
+
+
+def of_table_2(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Table 2's runs: their points are people."""
+    return table[table.unit == "user"]
+
+
+def of_figure_5(table: pd.DataFrame, text: str = "as it is") -> pd.DataFrame:
+    """The rows of Figure 5's runs on a text: they keep ``detail``."""
+    same = [table[name] == value for name, value in TEXTS[text].items()]
+    return table[np.logical_and.reduce([table.detail, *same])]
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def report(study: LeakageStudy, d: Data, model: nn.Module, public: nn.Module) -> leakage.Leakage:
+    """The tab attack on the training text, compared with a public model."""
+    return leakage.leakage(model, d.tokenizer, d.points, k=1, public=public)
+
+
+def _measured(
+    study: LeakageStudy,
+    d: Data,
+    model: nn.Module,
+    public: nn.Module,
+    epoch: int,
+    past: Sequence[Phase],
+    device: str,
+) -> dict[str, float]:
+    """What a snapshot shows, by metric; those of each unique sequence as ``metric/item``."""
+    page = report(study, d, model, public)
+    alone = page.unique()
+    clean = study.policy == "none" and not study.how.deduplicates
+    texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
+    facts: dict[str, float | None] = {}
+    facts |= crt.utility(model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts))
+    facts["train_ppl"] = float(np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))))
+    facts["runs"] = len(page.runs)
+    facts["longest"] = int(alone.length.max()) if len(alone) else 0
+    facts["unique_secrets"] = sum(map(bool, alone.kinds))  # sequences with a whole labelled secret
+    facts |= leakage.metrics(page.sequences, study.threshold)
+    if not study.how.weighs and (event := schedules.events(past)):
+        facts["epsilon"] = epsilon(event, delta=study.delta)
+    planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}
+    if planted:
+        recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)
+        facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
+    if study.left_out and epoch == study.epochs:
+        facts |= _left_out(study, d, model, page, device)
+    if study.detail:
+        facts |= {f"unique_length/{k}": float(v) for k, v in enumerate(alone.length)}
+        facts |= {f"unique_perplexity/{k}": min(v) for k, v in enumerate(alone.perplexities)}
+    return {name: float(number) for name, number in facts.items() if number is not None}
+
+
+def ended(study: LeakageStudy, epoch: int) -> LeakageStudy:
+    """The same training that ends at a snapshot, so that its model there is kept."""
+    if epoch == study.epochs:
+        return study
+    return replace(study, epochs=epoch, snapshots=(epoch,), left_out=False)
+
+
+def without_owners(
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str = "cpu"
+) -> leakage.Leakage | None:
+    """The report against a model that was trained without the owners of unique sequences, as in
+    Table 4 of Inan et al.; None where there is no owner, or nobody else."""
+    owners = page.owners()
+    if not owners or owners == {p.user for p in d.points}:
+        return None
+    return report(study, d, model, leave_users_out(plain(study, d, device), d.points, owners))
+
+
+def _left_out(
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str
+) -> dict[str, float | None]:
+    """The metrics of :func:`without_owners`."""
+    facts: dict[str, float | None] = {
+        "left_out_users": len(page.owners()) / len({p.user for p in d.points})
+    }
+    if compared := without_owners(study, d, model, page, device):
+        found = leakage.metrics(compared.sequences, study.threshold)
+        facts |= {f"left_out_{k}": v for k, v in found.items()}
+    return facts

@@ -1,0 +1,91 @@
+"""The search for hyperparameters: the same number of draws for every method, recorded.
+
+>>> [sorted(draw) == sorted(SEARCHED) for draw in draws(2, (1, 3))]
+[True, True]
+>>> tuned("sgd", "lstm")["batch_size"] in (16, 32, 64)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import scipy
+
+from crtbook import tables
+from crtlib.experiments import data
+from crtlib.training import methods
+
+Number = int | float
+
+SEARCHED: Mapping[str, Callable[[float, Sequence[int]], Number]] = {
+    "learning_rate": lambda u, _: float(f"{10 ** (-2.7 + 1.2 * u):.2g}"),
+    "batch_size": lambda u, _: (16, 32, 64)[int(3 * u)],
+    "pub_passes": lambda u, passes: passes[int(len(passes) * u)],
+    "private_learning_rate": lambda u, _: float(f"{10 ** (-2.5 + 1.5 * u):.2g}"),
+    "sampling_probability": lambda u, _: (0.05, 0.1, 0.2, 0.4)[int(4 * u)],
+}
+"""What is searched, and its value at a uniform ``u`` of [0, 1)."""
+
+GENTLY = 0.2
+"""Learning rates from a public start, as a share of those that are drawn for random weights."""
+
+
+def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dict[str, Number]]:
+    """Draws of a Latin hypercube, six at a time, so that a longer search holds the shorter one;
+    learning rates times ``rates``. ``passes`` over the public part are drawn from those given."""
+    cubes = [
+        scipy.stats.qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
+        for seed in range(11, 11 + -(-trials // 6))
+    ]
+    rows = [
+        {name: of(u, passes) for u, (name, of) in zip(row, SEARCHED.items(), strict=True)}
+        for row in np.concatenate(cubes)[:trials]
+    ]
+    return [
+        {n: float(f"{rates * v:.2g}") if n.endswith("rate") else v for n, v in row.items()}
+        for row in rows
+    ]
+
+
+def tuned(
+    method: str,
+    model: str,
+    corpus: str = data.DEFAULT,
+    *,
+    init: str = "random",
+    table: str | Sequence[str] = "tuning",
+) -> dict[str, Number]:
+    """What the recorded search chose: the trial of least validation perplexity at its last epoch.
+
+    ``table`` is the search's recorded table, or several: the first that has this method, model and
+    start. Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one
+    that compares a method trained on raw text with the others. A corpus that the search did not
+    cover takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
+    """
+    for name in [table] if isinstance(table, str) else table:
+        rows = tables.recorded(name)
+        rows = rows[rows.metric == "valid_ppl_words"]
+        rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
+        if len(rows):
+            break
+    else:
+        raise ValueError(
+            f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
+        )
+    here = rows[rows.corpus == corpus]
+    rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
+    best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
+    return {name: best[name].item() for name in methods.by_name(method).searched}
+
+
+def of_profile(profile: str) -> tuple[str, ...]:
+    """The recorded searches that a profile takes its hyperparameters from: its own, that of the
+    profile whose name it begins with, and the one that all can use.
+
+    >>> of_profile("laptop")
+    ('tuning',)
+    """
+    own = [f"tuning_{profile}", f"tuning_{profile.partition('_')[0]}"]
+    return (*dict.fromkeys(n for n in own if tables.edition(n) is not None), "tuning")

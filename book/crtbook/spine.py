@@ -1,0 +1,459 @@
+"""The spine: run the studies that a store does not hold yet, return the long table of all.
+
+A study is a frozen value that names itself and knows how to run itself
+(:class:`crtlib.experiments.study.Study`); the spine knows nothing else of it. The runs of all three
+papers, the searches, the games and the screening measurements are kinds of study, so all of them
+have processes, any executor, a device, resume, progress and provenance.
+
+>>> import tempfile
+>>> from concurrent.futures import ThreadPoolExecutor
+>>> from crtbook.game import GameStudy
+>>> games = [GameStudy(seed=s, candidates=4, others=8, steps=1, batch_size=6.0) for s in (0, 1)]
+>>> with ThreadPoolExecutor(1) as executor:
+...     table = sweep(games, Store(tempfile.mkdtemp()), executor=executor, progress=False)
+>>> sorted(table.seed.unique().tolist()), int((table.metric == "success").sum())
+([0, 1], 2)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from tqdm.auto import tqdm
+
+from crtbook import tables
+from crtbook.leases import Lease
+from crtbook.store import Store
+from crtlib import roots
+from crtlib.checks import MachineError
+from crtlib.experiments import executors
+from crtlib.experiments.study import Desk, Row, Study
+from crtlib.training.devices import device_by_name
+
+ATTEMPTS = 2
+"""A run that fails is tried once more; then it is recorded, and the others go on."""
+
+POLL = 1.0
+"""Seconds between two looks at runs that another sweep is doing."""
+
+
+class UnfinishedError(MachineError):
+    """Some runs failed; the others are finished and kept. One line says how many and where."""
+
+    def _render_traceback_(self) -> list[str]:  # read by IPython
+        return [f"sweep unfinished: {self}"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep would do: its runs by key, the ``missing`` of them, the data that is lacking."""
+
+    studies: Mapping[str, Study]
+    missing: Mapping[str, Study]
+    lacking: tuple[str, ...]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Estimated time of the missing runs on one core."""
+        return sum(study.cost() for study in self.missing.values())
+
+    @property
+    def memory(self) -> float:
+        """Estimated memory of the largest of them, in GiB."""
+        return max((study.memory() for study in self.missing.values()), default=0.0)
+
+    def summary(self, workers: int) -> str:
+        """What is there, what is missing, how long it may take, how much memory, what lacks."""
+        kinds = pd.Series([study.kind for study in self.missing.values()], dtype=str)
+        parts = ", ".join(f"{n} {kind}" for kind, n in kinds.value_counts().items())
+        lines = [
+            f"runs     {len(self.studies)}, of which {len(self.missing)} are missing"
+            + (f" ({parts})" if parts else ""),
+            f"time     about {duration(self.cpu_seconds)} of one core, "
+            f"{duration(self.cpu_seconds / workers)} with {workers} workers",
+            f"memory   about {workers * self.memory + 0.6:.1f} GiB",
+        ]
+        lines += [f"lacking  {need}" for need in self.lacking]
+        return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """A time that a person can read: 40 s, 12 min, 3.5 h.
+
+    >>> duration(40), duration(700), duration(12600)
+    ('40 s', '12 min', '3.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def plan(studies: Iterable[Study], store: Store) -> Plan:
+    """What a sweep of these studies would run, without running it."""
+    runs: dict[str, Study] = {}
+    lacking: dict[str, int] = {}  # what is lacking, and for how many runs
+    for study in studies:
+        if need := study.lacks():  # its corpus is not here, so nobody can say what it would read
+            lacking[need] = lacking.get(need, 0) + 1
+        else:
+            ready = study.ready()
+            runs[ready.key] = ready
+    missing = {key: study for key, study in runs.items() if not store.has(key)}
+    return Plan(runs, missing, tuple(f"{need} ({n} runs)" for need, n in lacking.items()))
+
+
+def sweep(
+    studies: Iterable[Study],
+    store: Store,
+    *,
+    profile: str = "custom",
+    workers: int = 2,
+    executor: Executor | str = "processes:",
+    device: str = "auto",
+    keep_models: bool = True,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Run what ``store`` lacks, the long runs first, and return the table of all ``studies``.
+
+    Each finished run is written atomically by this process, whatever the executor, so a kill loses
+    at most the runs in flight, and those go on from their checkpoints. ``executor`` is a name of
+    :mod:`crtlib.experiments.executors`, by default ``workers`` processes, or any
+    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name,
+    or reach its URL. Several sweeps may fill one store: each run is done by one of them (a lease in
+    ``leases/``).
+    ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
+    training. A run that fails is recorded in ``failures/`` of the store and tried once more, the
+    others go on; a worker that dies costs its own run an attempt.
+
+    Raises ``ValueError`` before anything runs where data is lacking or the device is not there,
+    :class:`UnfinishedError` at the end where runs have failed.
+    """
+    device = device_by_name(device)
+    store.check(executor)
+    store.begin()
+    todo = plan(studies, store)
+    if todo.lacking:
+        raise ValueError("; ".join(todo.lacking))
+    if todo.missing:
+        where: contextlib.AbstractContextManager[Executor | None] = (
+            executors.by_name(executor, workers)
+            if isinstance(executor, str)
+            else contextlib.nullcontext(executor)
+        )
+        with where as pool:
+            run = _Sweep(store, profile, device, keep_models, workers, pool)
+            failed = run.all(todo.missing, progress)
+        if failed:
+            last = json.loads(roots.read(store.failures(failed[0])).splitlines()[-1])
+            raise UnfinishedError(
+                f"{len(todo.studies) - len(failed)} of {len(todo.studies)} runs are done, "
+                f"{len(failed)} failed ({_kinds(failed, todo.missing)}: {last['message']}); "
+                f"see {store.folder / 'failures'}; the same command tries them again"
+            )
+    return store.table(list(todo.studies))
+
+
+def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
+    """The table of these studies with the store, profile, workers and device of a notebook's
+    settings (:mod:`crtbook.settings`)."""
+    return sweep(
+        studies,
+        Store(settings.store),
+        profile=settings.profile,
+        workers=settings.workers,
+        device=settings.device,
+    )
+
+
+def _kinds(failed: Iterable[str], studies: Mapping[str, Study]) -> str:
+    return ", ".join(sorted({studies[key].kind for key in failed}))
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """One sweep on its way: where results go, how its runs are described, and who runs them."""
+
+    store: Store
+    profile: str
+    device: str
+    keep_models: bool
+    workers: int
+    executor: Executor | None
+    owner: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def all(self, missing: Mapping[str, Study], progress: bool) -> list[str]:
+        """Run these studies; the keys of those that failed in every attempt."""
+        waiting = sorted(missing, key=lambda key: -missing[key].cost())
+        attempts = dict.fromkeys(missing, 0)
+        total = sum(study.cost() for study in missing.values())
+        shape = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
+        done, failed = 0, list[str]()
+        bar = tqdm(total=total, bar_format=shape, disable=not progress)
+        bar.set_description_str(f"run 0 of {len(missing)}")
+        try:
+            while waiting:
+                again: list[str] = []
+                before = done
+                for key, error in self._round(missing, waiting):
+                    if error is None or (isinstance(error, _Elsewhere) and self.store.has(key)):
+                        done += 1
+                        bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
+                        bar.update(missing[key].cost())
+                        continue
+                    if not isinstance(error, _NotStarted):
+                        attempts[key] += 1
+                        self._note(key, missing[key], attempts[key], error)
+                    (again if attempts[key] < ATTEMPTS else failed).append(key)
+                if again and done == before:  # another sweep has them; or the pool broke
+                    time.sleep(POLL)
+                waiting = again
+        finally:
+            bar.close()
+        return failed
+
+    def _round(
+        self, missing: Mapping[str, Study], keys: Sequence[str]
+    ) -> Iterator[tuple[str, BaseException | None]]:
+        """Each key with None when its run is recorded, or with what went wrong."""
+        pool = self.executor or process_pool(min(self.workers, len(keys)))
+        futures: dict[Future[_Result | None], str] = {}
+        try:
+            for key in keys:
+                task = _Task(
+                    missing[key], key, self.store, self.owner, self.device, self.keep_models
+                )
+                try:
+                    futures[pool.submit(_run, task)] = key
+                except BrokenProcessPool:  # a worker died while the others were handed out
+                    yield key, _NotStarted()
+            for future in as_completed(futures):
+                key, error = futures[future], future.exception()
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise error
+                if isinstance(error, BrokenProcessPool):
+                    begun = self._lease(key).facts().get("owner") == self.owner
+                    error = _KilledError() if begun else _NotStarted()
+                elif error is None:
+                    if result := future.result():
+                        self._record(key, missing[key], result)
+                    else:
+                        error = _Elsewhere()
+                yield key, error
+        finally:
+            if self.executor is None:
+                pool.shutdown(cancel_futures=True)
+
+    def _lease(self, key: str) -> Lease:
+        return self.store.lease(key, self.owner)
+
+    def _record(self, key: str, study: Study, result: _Result) -> None:
+        """Keep a result. Where another sweep was faster, the two are compared: the first stays,
+        and a difference is noted."""
+        first = self.store.read(key) if self.store.has(key) else None
+        if first is None:
+            facts = tables.provenance(
+                profile=self.profile,
+                device=self.device,
+                seconds=result.seconds,
+                cpu_seconds=result.cpu_seconds,
+            )
+            self.store.write(key, {"study": study.kind, **asdict(study)}, facts, result.rows)
+        elif json.dumps(first["rows"]) != json.dumps([list(row) for row in result.rows]):
+            self._note(key, study, 1, _DiffersError())
+        self._lease(key).release()
+
+    def _note(self, key: str, study: Study, attempt: int, error: BaseException) -> None:
+        """A line in the run's failure record: types, places and numbers, never text."""
+        message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
+        lease = self._lease(key).facts()
+        line = {
+            "schema": "crtlib/failure/1",
+            "key": key,
+            "study": {"kind": study.kind, **asdict(study)},
+            "attempt": attempt,
+            "host": lease.get("host"),
+            "started": lease.get("since"),
+            "ended": time.time(),
+            "kind": _kind(error),
+            "where": getattr(error, "where", ""),
+            "message": f"{type(error).__name__}: {message}".removesuffix(": "),
+        }
+        roots.append(self.store.failures(key), json.dumps(line, default=str) + "\n")
+        self._lease(key).release()
+
+
+class _Ours(RuntimeError):
+    """What the sweep itself says of a run."""
+
+    def __str__(self) -> str:
+        return (self.__doc__ or "").rstrip(".")
+
+
+class _KilledError(_Ours):
+    """The worker died (killed, or out of memory)."""
+
+
+class _DataError(_Ours):
+    """What it reads is not there, cannot be read, or is not what it was when it was planned."""
+
+    def __str__(self) -> str:
+        return " ".join([super().__str__(), *(f"({why})" for why in self.args)])
+
+
+class _DiffersError(_Ours):
+    """Two sweeps ran it with different results."""
+
+
+class _NotStarted(_Ours):
+    """The pool broke before this study was begun: not its fault, and no attempt."""
+
+
+class _Elsewhere(_NotStarted):
+    """Another sweep has done it, or is doing it."""
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, _DiffersError):
+        return "differs"
+    if isinstance(error, _KilledError) or type(error).__name__ == "KilledWorker":  # Dask's
+        return "killed"
+    if isinstance(error, _DataError):
+        return "data"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return "memory" if isinstance(error, MemoryError) else "exception"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker is handed."""
+
+    study: Study
+    key: str
+    store: Store
+    owner: str
+    device: str
+    keep_model: bool
+
+
+@dataclass(frozen=True)
+class _Result:
+    rows: list[Row]
+    seconds: float
+    cpu_seconds: float
+
+
+def _run(task: _Task) -> _Result | None:
+    """Run one study here, in a worker; its time is that of everything, preparing included. None
+    where another sweep has done it, or is doing it."""
+    torch.set_num_threads(1)  # two processes beat two threads at these sizes
+    lease = task.store.lease(task.key, task.owner)
+    with lease.held() as ours:
+        if not ours:
+            return None
+        if task.store.has(task.key):
+            lease.release()
+            return None
+        try:
+            return _measured(task)
+        except Exception as error:
+            error.where = _where(error)  # type: ignore[attr-defined]  # a pool drops the traceback
+            raise
+
+
+def _measured(task: _Task) -> _Result:
+    """Run it on the data that it was planned for: its rows belong to a key that names them."""
+    _same_data(task)
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        with task.store.at_hand(task.key, task.keep_model) as (checkpoint, model):
+            rows = list(task.study.run(Desk(checkpoint, model, task.device)))
+        result = _Result(rows, time.perf_counter() - wall, time.process_time() - cpu)
+    finally:
+        _same_data(task)
+    return result
+
+
+def _same_data(task: _Task) -> None:
+    """Raise :class:`_DataError` where the study would now read something else, or nothing."""
+    try:
+        key = task.study.key
+    except (OSError, ValueError) as error:
+        raise _DataError(type(error).__name__) from error
+    if key != task.key:
+        raise _DataError
+
+
+def _where(error: BaseException) -> str:
+    """Module, function and line of the library where an error arose."""
+    first = error.__context__ if isinstance(error, _DataError) else None
+    frames = traceback.extract_tb((first or error).__traceback__)
+    ours = [f for f in frames if "crtlib" in f.filename or "crtbook" in f.filename] or frames
+    return f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}" if ours else ""
+
+
+MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+"""Of glibc, read when a process starts: memory that a step frees is kept for the next one. Fresh
+pages from the system cost a GPT-2 a tenth of its time."""
+
+
+PRELOADED = ["crtlib.experiments.crt", "torch._dynamo", "scipy.signal"]
+"""What every worker needs; the second is what torch imports when the first optimizer is made, the
+third, with ``scipy.stats``, what computes a guarantee and compares attacks."""
+
+
+def process_pool(workers: int) -> ProcessPoolExecutor:
+    """Fresh processes that end with this one.
+
+    On Linux they are forks of one that has imported the library and done nothing else; it starts
+    with the first pool and stays, so that the imports are paid once and not by every worker.
+    """
+    for name, setting in MALLOC.items():  # for those that we start; ours has started
+        os.environ.setdefault(name, setting)
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(PRELOADED)
+        ours = os.environ.get("PYTHONPATH")
+        try:  # it shall find what we have found
+            os.environ["PYTHONPATH"] = os.pathsep.join(map(str, sys.path))
+            forkserver.ensure_running()
+        finally:
+            os.environ.pop("PYTHONPATH", None)
+            os.environ |= {} if ours is None else {"PYTHONPATH": ours}
+    return ProcessPoolExecutor(workers, context, _begin, (dict(os.environ),))
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    """What a new worker does first: take the environment as it is now, watch the parent."""
+    os.environ.clear()
+    os.environ.update(environment)
+    _leave_with_parent()
+
+
+def _leave_with_parent() -> None:
+    """End this worker when the sweep is killed; left alone it would wait for work for ever."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,152 @@
+"""Sweeps by name: what ``crtbook sweep NAME`` runs, and which sections of a profile it reads.
+
+>>> [*SWEEPS][:5]
+['crt', 'tuning', 'authors', 'start', 'carriers']
+>>> len(studies("games", "quick", {"trials": "1"}))
+6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+
+from crtbook import grids, settings
+from crtbook.store import Store
+from crtlib.checks import ParameterError, check_choice
+from crtlib.experiments.study import Study
+
+SHOWN = (
+    "test_ppl_words", "exposure", "exposure_sampled", "unique", "longest", "valid", "test",
+    "success", "memorised", "trace_upper", "public_upper",
+)  # fmt: skip
+"""Metrics that the command line shows of a sweep."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Which sections of a profile a sweep reads, and the studies that it makes of them."""
+
+    sections: tuple[str, ...]
+    grid: Callable[..., list[Any]]
+    shows: str
+
+
+def _secrets(protection: Any, extraction: Any) -> list[Study]:
+    masked = [*grids.masked_grid(protection), *grids.beside_grid(protection)]
+    return [*masked, *grids.extraction_grid(extraction)]
+
+
+SWEEPS: dict[str, Sweep] = {
+    "crt": Sweep(("crt",), grids.crt_grid, "Figures 2 to 5 of CRT"),
+    "tuning": Sweep(("tuning",), grids.tuning_grid, "the search for their hyperparameters"),
+    "authors": Sweep(
+        ("utility",), grids.authors_grid, "Figure 2 with the paper's own learning rates"
+    ),
+    "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
+    "carriers": Sweep(
+        ("crt",), grids.carriers_grid, "what a pre-trained model knows before it is fine-tuned"
+    ),
+    "axis": Sweep(("axis",), grids.axis_grid, "what is proved, audited, attacked, and its cost"),
+    "leakage": Sweep(
+        ("leakage_report", "leakage_training"),
+        grids.leakage_chapters,
+        "Tables 2 to 5 and Figure 5 of the report",
+    ),
+    "secrets": Sweep(
+        ("secret_protection", "extraction"), _secrets, "Figure 1 of Hush! and its extraction"
+    ),
+    "games": Sweep(("secret_protection",), grids.games_grid, "reconstruction games"),
+    "screening": Sweep(("screening",), grids.screening_grid, "rates of pairs of policies"),
+}
+
+
+def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
+    """The studies of a sweep at a profile's sizes. ``changes`` sets fields by dotted names, each in
+    every section of the sweep that has it.
+
+    Raises :class:`ParameterError` for a name that no section has, or a value that it refuses.
+    """
+    check_choice("name", name, tuple(SWEEPS))
+    sections = [settings.load(section, profile) for section in SWEEPS[name].sections]
+    given: list[dict[str, str]] = [{} for _ in sections]  # at once: one setting may follow another
+    for dotted, text in changes.items():
+        path = dotted.split(".")
+        # A name that none has may still be new (shapes.gru); the first that could says if not.
+        for known in (path, path[:1]):
+            if owners := [k for k, section in enumerate(sections) if _has(section, known)]:
+                break
+        for k in owners or [0]:
+            given[k][dotted] = text
+    sections = [settings.assign(*pair) for pair in zip(sections, given, strict=True)]
+    return grids.unique(SWEEPS[name].grid(*sections))
+
+
+def forecast(
+    profile: str,
+    store: Store,
+    names: Iterable[str] = SWEEPS,
+    changes: Mapping[str, str] = MappingProxyType({}),
+) -> pd.DataFrame:
+    """What a profile with ``changes`` asks for, before the first run: a row a sweep, corpus and
+    model, with its ``runs``, how many are ``missing``, their ``hours`` of one core and the
+    ``memory`` of the largest in GiB (estimates), and what ``lacks`` here."""
+    rows = []
+    for name in names:
+        for study in studies(name, profile, changes):
+            values = vars(study)
+            lacks = study.lacks() or ""
+            missing = not lacks and not store.has(study.ready().key)
+            rows.append(
+                {
+                    "sweep": name,
+                    "corpus": values.get("corpus", ""),
+                    "model": values.get("model", ""),
+                    "runs": 1,
+                    "missing": int(missing),
+                    "hours": study.cost() / 3600 * missing,
+                    "memory": study.memory(),
+                    "lacks": lacks,
+                }
+            )
+    how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
+    by = ["sweep", "corpus", "model"]
+    return pd.DataFrame(rows).groupby(by, sort=False).agg(how).reset_index()
+
+
+def _has(section: Any, path: list[str]) -> bool:
+    """Whether a section, or a group in it, has this name now."""
+    if not path:
+        return True
+    return isinstance(section, Mapping) and path[0] in section and _has(section[path[0]], path[1:])
+
+
+def pairs(texts: Iterable[str]) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a mapping.
+
+    >>> pairs(["seeds=1", "gammas=[0.05]"])
+    {'seeds': '1', 'gammas': '[0.05]'}
+    """
+    for text in texts:
+        if "=" not in text:
+            raise ParameterError(f"--set {text}: must be NAME=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def overview(table: pd.DataFrame) -> str:
+    """The last values of a sweep's table for a terminal: a row for each kind of run and metric,
+    the mean over seeds and how many there are."""
+    last = table[table.epoch == table.groupby("run").epoch.transform("max")]
+    names = ["study", "corpus", "model", "method", "gamma", "targets", "learns", "noise"]
+    names += ["policy", "conservative", "carrier"]
+    groups = [n for n in names if n in last and last[n].notna().any()]
+    shown = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
+    return (
+        shown.agg(["mean", "count"])
+        .unstack("metric")
+        .to_string(na_rep="", float_format="{:.4g}".format)
+    )

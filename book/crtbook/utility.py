@@ -1,0 +1,191 @@
+"""Utility against confidentiality, epoch by epoch: what Figure 2 of CRT plots.
+
+>>> rows = [("valid_ppl_words", e, 0, 9.0 / e) for e in (1, 2)] + [("steps", 2, 0, 20.0)]
+>>> from crtlib.experiments.crt import CrtStudy
+>>> e = CrtStudy(method="dpsgd", model="lstm", gamma=0.0, seed=0, epochs=2, noise_multiplier=1.5)
+>>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(**vars(e))
+>>> curve(table.assign(run="a"))[["epoch", "epsilon", "ppl_mean"]].round(2).values.tolist()
+[[1.0, 1.04, 9.0], [2.0, 1.39, 4.5]]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from crtlib.accounting import selective
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import MissRate
+from crtlib.text import corpora
+from crtlib.training import methods
+from crtlib.training.methods import Terms
+
+CELLS = ["corpus", "model", "method", "gamma"]
+
+
+def exact(corpus: str, policy: str) -> bool:
+    """True where the policy misses nothing but what the dial gamma makes it miss: the labels
+    themselves, or shapes that were made by rule. Elsewhere its misses have to be counted."""
+    return policy == "oracle" or (policy == "regex" and corpora.source(corpus).by_rule)
+
+
+def spent(
+    method: str,
+    *,
+    sampling_probability: float,
+    noise_multiplier: float,
+    steps: int,
+    gamma: float,
+    delta: float,
+    neighbouring_relation: str = "add_or_remove",
+    accountant: str = "pld",
+) -> float:
+    """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
+    Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point or of a
+    user, of private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism that
+    a point takes part in); infinite for everything that trains on a missed secret without noise."""
+    how = methods.by_name(method)
+    if noise_multiplier == 0:
+        return math.inf
+    missed, options = MissRate(gamma), {"accountant": accountant}
+    options["neighbouring_relation"] = neighbouring_relation
+    if how.flags_tokens:
+        events = SampledGaussian(1.0, noise_multiplier, steps)
+        return selective.guarantee(
+            events, gamma=missed, delta=delta, unit="point", **options
+        ).epsilon  # fmt: skip
+    events = SampledGaussian(sampling_probability, noise_multiplier, steps)
+    terms = Terms(
+        gamma=missed, delta2=MissRate(0.0), delta=delta, unit="point", public="", **options
+    )
+    promised = how.promise(events, terms)
+    return promised.epsilon if promised else math.inf
+
+
+def curve(
+    table: pd.DataFrame,
+    *,
+    epochs: Sequence[int] | None = None,
+    neighbouring_relation: str = "add_or_remove",
+) -> pd.DataFrame:
+    """One row a (corpus, model, method, gamma, epoch) of a results table: ``epsilon`` so far at a
+    total ``delta``, and the mean and spread over seeds of validation perplexity and accuracy over
+    words (``ppl_mean``, ``ppl_std``, ``acc_mean``, ``acc_std``, ``seeds``). ``epochs``: these only
+    (all by default).
+
+    For CRT, ``miss_rate`` is the gamma of the accounting: the dial where the policy is
+    :func:`exact`, else the 97.5 % upper bound of the trace rate counted on labels, of all seeds the
+    worst; the bound of the public rate is part of ``delta`` then. A table that was recorded before
+    these were counted has the misses of both policies instead, which is not what the theorem
+    asks."""
+    names = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
+    steps = table[table.metric == "steps"].set_index("run").value
+    part = table[table.metric.isin(names) & (epochs is None or table.epoch.isin(epochs or []))]
+    wide = part.assign(metric=part.metric.map(names)).pivot_table(
+        index=[*CELLS, "epoch"], columns="metric", values="value", aggfunc=["mean", "std"]
+    )
+    wide.columns = [f"{name}_{kind}" for kind, name in wide.columns]
+    each = [f"{name}_{kind}" for name in names.values() for kind in ("mean", "std")]
+    out = wide.reindex(columns=each).reset_index()  # of one seed there is no spread
+    out["seeds"] = part.groupby([*CELLS, "epoch"]).seed.nunique().to_numpy()
+    constants = table.drop_duplicates(CELLS).set_index(CELLS)
+    missed = {key: _miss_rates(cell) for key, cell in table.groupby(CELLS)}
+
+    def cost(row) -> tuple[float, float, float]:
+        cell = tuple(getattr(row, c) for c in CELLS)
+        run, (gamma, delta2) = constants.loc[cell], missed[cell]
+        so_far = round(steps[run.run] * row.epoch / run.epochs)
+        epsilon = spent(
+            row.method,
+            sampling_probability=run.sampling_probability,
+            noise_multiplier=run.noise_multiplier,
+            steps=int(so_far),
+            gamma=gamma,
+            delta=run.delta,
+            neighbouring_relation=neighbouring_relation,
+        )
+        return gamma, epsilon, run.delta + delta2
+
+    costs = [cost(row) for row in out.itertuples(index=False)]
+    return out.assign(
+        **dict(zip(("miss_rate", "epsilon", "delta"), zip(*costs, strict=True), strict=True))
+    )
+
+
+def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
+    """gamma and delta2 of the runs of one cell, as upper bounds where they had to be counted."""
+    run = cell.iloc[0]
+    if run.method != "crt" or exact(run.corpus, run.policy):
+        return run.gamma, 0.0
+    counts = cell.pivot_table(index="run", columns="metric", values="value", aggfunc="first")
+
+    def worst(new: str, old: str) -> float:
+        names = (f"{new}_count", f"{new}_of")
+        if names[0] not in counts:
+            names = (f"{old}_misses", f"{old}_labelled")
+        pairs = zip(*(counts[name] for name in names), strict=True)
+        rates = [MissRate.measured(int(k), int(n), confidence=0.975) for k, n in pairs if n]
+        return max((rate.bound for rate in rates), default=1.0)  # no label: nothing is known
+
+    certain = run.conservative == "everything"
+    return worst("trace", "pi"), 0.0 if certain else worst("public", "pi_c")
+
+
+PERFECT = ("selective",)
+"""Methods that are shown with a perfect policy, as the paper's Figure 2 shows S-DP: with another
+they promise nothing."""
+
+
+def ends(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
+    """Figure 2 on test perplexity: one row a corpus, model, method and neighbouring relation, of
+    what is recorded. ``epsilon`` at the end; ``ppl_mean``, ``ppl_std`` over words and ``seeds``;
+    ``gamma`` 0 for a method that is shown with a perfect policy. Where the policy's own misses had
+    to be counted, epsilon is that of :func:`curve`."""
+    rows = table[table.metric == "test_ppl_words"]
+    at = np.where(rows.method.isin(PERFECT) | (rows.method == "dpsgd"), 0.0, gamma)
+    rows = rows[np.isclose(rows.gamma, at)]
+    out = []
+    for cell, part in rows.groupby(CELLS):
+        runs = table[table.run.isin(part.run)]
+        for relation in ("add_or_remove", "replace"):
+            last = curve(runs, epochs=[int(part.epoch.max())], neighbouring_relation=relation)
+            if len(last):
+                facts = dict(zip(CELLS, cell, strict=True)) | {
+                    "relation": relation,
+                    "epsilon": float(last.epsilon.iloc[-1]),
+                    "ppl_mean": float(part.value.mean()),
+                    "ppl_std": float(part.value.std()),
+                    "seeds": int(part.seed.nunique()),
+                }
+                out.append(facts)
+    return pd.DataFrame(out)
+
+
+def points(table: pd.DataFrame | None, planned: Sequence[str] = ()) -> pd.DataFrame:
+    """Which points of Figures 2 to 5 a recorded table has: how many seeds a corpus, model and
+    method (rows) at each gamma (columns); 0 where there is none. ``planned`` methods have a row in
+    any case. DP-SGD knows no gamma."""
+    if table is None or table.empty:
+        return pd.DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
+    runs = table.drop_duplicates("run")
+    by = [*CELLS[:-1]]
+    wide = runs.pivot_table(
+        index=by, columns="gamma", values="seed", aggfunc="nunique", fill_value=0
+    )
+    corpus, model = runs.corpus.iloc[0], runs.model.iloc[0]
+    absent = [(corpus, model, m) for m in planned if m not in set(runs.method)]
+    whole = wide.reindex([*wide.index, *absent], fill_value=0).astype(int)
+    whole.index = pd.MultiIndex.from_tuples(whole.index, names=by)
+    return whole
+
+
+def final(table: pd.DataFrame) -> pd.DataFrame:
+    """Test perplexity and accuracy at the end: mean and spread over seeds, one row a cell."""
+    metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
+    groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value
+    wide = groups.agg(["mean", "std"]).unstack("metric")
+    wide.columns = [f"{name.removeprefix('test_')}_{kind}" for kind, name in wide.columns]
+    return wide.reset_index().replace({np.nan: None})

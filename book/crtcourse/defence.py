@@ -1,0 +1,310 @@
+"""The defence lab: a corpus and a budget are given; you hand in a plan, and the grader trains it.
+
+>>> empty = form()
+>>> sorted(empty["plan"])[:4], empty["claim"]["unit"]
+(['batch_size', 'clip_norm', 'conservative', 'dedup'], '')
+>>> parse(empty["plan"] | {"epochs": 500})
+Traceback (most recent call last):
+ValueError: epochs=500: with pub_passes=1 it reads the text 1000 times, the budget is 80
+
+What is handed in is data: a plan, patterns, and a claim. The grader trains the plan on the text of
+another class, so fitted weights, patterns for known values and invented numbers earn nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import regex
+from torch import nn
+
+from crtcourse import labs
+from crtcourse.marks import Marks, clipped, number
+from crtlib.accounting import ledger
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.attacks import exposure, membership
+from crtlib.checks import check, check_choice
+from crtlib.models import scoring
+from crtlib.screening import policies
+from crtlib.screening.policy import Labels, Policy
+from crtlib.screening.rates import Rates, rates
+from crtlib.screening.redact import redact
+from crtlib.text.records import Point, Secret
+from crtlib.text.tokenizer import Bpe
+from crtlib.training import methods
+from crtlib.training.methods import Constants, Terms
+
+DIALOGUES = 120
+READINGS = 80
+"""The budget: how often the text may be read, passes over the public part included."""
+DELTA = 8e-5
+LEAST_DELTA = 0.06
+"""A guarantee whose whole delta is above this promises nothing to one customer in sixteen."""
+WORST_PPL, BEST_PPL = 30.0, 1.5
+"""The perplexities over words that earn nothing and everything; ordinary training on redacted text
+reaches about the second."""
+POINTS = {"utility": 35, "leakage": 30, "epsilon": 35}
+METHODS = ("sgd", "dedup", "dpsgd", "crt")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to screen, what to choose, how to train: public constants and patterns only.
+
+    ``policy`` maps kinds to regular expressions for what is redacted; ``conservative`` is
+    "policy" (the same), "everything", or patterns of its own. ``epsilon`` is the budget of DP-SGD,
+    add-or-remove, at delta 8e-5; the noise is the least that keeps it.
+    """
+
+    method: str = "sgd"
+    policy: Mapping[str, str] = field(default_factory=dict)
+    conservative: str | Mapping[str, str] = "policy"
+    dedup: str = "all"
+    epochs: int = 8
+    pub_passes: int = 1
+    batch_size: int = 32
+    learning_rate: float = 1e-2
+    private_learning_rate: float = 5e-3
+    sampling_probability: float = 0.1
+    clip_norm: float = 0.1
+    epsilon: float = 3.0
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("dedup", self.dedup, ("all", "flagged", "none"))
+        for name in ("epochs", "pub_passes", "batch_size"):
+            whole = getattr(self, name)
+            check(name, whole, isinstance(whole, int) and whole >= 1, "a whole number from 1")
+        for name in ("learning_rate", "private_learning_rate", "clip_norm", "epsilon"):
+            check(name, getattr(self, name), 0 < number(getattr(self, name)) <= 100, "in (0, 100]")
+        q = self.sampling_probability
+        check("sampling_probability", q, 0.02 <= number(q) <= 0.5, "in [0.02, 0.5]")
+        readings = self.epochs * (1 + self.pub_passes)
+        if readings > READINGS:
+            raise ValueError(
+                f"epochs={self.epochs}: with pub_passes={self.pub_passes} it reads the text "
+                f"{readings} times, the budget is {READINGS}"
+            )
+
+
+def parse(plan: Mapping[str, Any]) -> Plan:
+    """A plan as it was handed in. Raises ``ValueError`` for an unknown field or a bad value."""
+    known = [f.name for f in fields(Plan)]
+    for name in plan:
+        check_choice("plan", name, known)
+    return Plan(**plan)
+
+
+# --------------------------------------------------------------------------- screening
+def pattern_policy(name: str, patterns: Mapping[str, str]) -> Policy:
+    """A policy of regular expressions by kind; each point gets a tenth of a second at most."""
+    try:
+        compiled = {kind: regex.compile(text) for kind, text in patterns.items()}
+    except (regex.error, TypeError) as error:
+        raise ValueError(f"{name}: not a regular expression: {error}") from None
+    return Policy(name, functools.partial(_flag, compiled))
+
+
+def _flag(compiled: Mapping[str, Any], points: Sequence[Point]) -> Labels:
+    out = []
+    for point in points:
+        spans: list[Secret] = []
+        for kind, pattern in compiled.items():
+            for match in pattern.finditer(point.text, timeout=0.1):
+                start, end = match.span(kind) if kind in pattern.groupindex else match.span()
+                if start < end and all(end <= s.start or s.end <= start for s in spans):
+                    spans.append(Secret(kind, start, end))
+        out.append(tuple(sorted(spans, key=lambda s: s.start)))
+    return out
+
+
+def pair(plan: Plan) -> tuple[Policy, Policy]:
+    """The policies pi and pi_c of a plan."""
+    pi = pattern_policy("policy", plan.policy)
+    if plan.conservative == "everything":
+        return pi, policies.everything
+    if plan.conservative == "policy":
+        return pi, pi
+    if isinstance(plan.conservative, str):
+        raise ValueError(
+            f"conservative={plan.conservative!r}: must be 'policy', 'everything' or patterns"
+        )
+    return pi, policies.union(pi, pattern_policy("conservative", plan.conservative))
+
+
+# --------------------------------------------------------------------------- training
+@dataclass(frozen=True)
+class Outcome:
+    """What a plan came to on one class: perplexity over words, the highest exposure of ten
+    canaries in bits, the AUC of membership, and the guarantee under replacement."""
+
+    perplexity: float
+    highest: float
+    auc: float
+    rates: Rates
+    guarantee: Guarantee | None
+
+
+@functools.lru_cache(maxsize=4)
+def people(seed: int) -> labs.People:
+    """The text of a class. Class 0 is for practice."""
+    return labs.draw(seed=seed, dialogues=DIALOGUES)
+
+
+def noise(plan: Plan) -> float:
+    """The least noise multiplier that keeps the plan's epsilon, adding or removing a turn."""
+    steps = plan.epochs * max(1, round(1 / plan.sampling_probability))
+    return ledger.noise_multiplier(
+        epsilon=plan.epsilon,
+        delta=DELTA,
+        sampling_probability=plan.sampling_probability,
+        steps=steps,
+    )
+
+
+def run(plan: Plan, seed: int = 0) -> Outcome:
+    """Screen, train, attack and account: some ten seconds of one core."""
+    text = people(seed)
+    pi, pi_c = pair(plan)
+    private = methods.by_name(plan.method).private
+    constants = Constants(
+        epochs=plan.epochs,
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate,
+        pub_passes=plan.pub_passes,
+        private_learning_rate=plan.private_learning_rate,
+        sampling_probability=plan.sampling_probability,
+        noise_multiplier=noise(plan) if private else 0.0,
+        clip_norm=plan.clip_norm,
+        normaliser=64.0,
+    )
+    fitted = labs.fit(text, plan.method, constants, pi=pi, pi_c=pi_c, dedup=plan.dedup)
+    bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)
+    probe = membership.probe(text.points, fitted.prepared.all, text.others, seed=seed)
+    members, others = membership.score(fitted.model, fitted.tokenizer, probe)
+    seen = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
+    counted = rates(text.points, pi, pi_c)
+    raw = methods.by_name(plan.method).reads_raw
+    return Outcome(
+        perplexity(fitted.model, fitted.tokenizer, text.test, raw=raw),
+        float(bits.max()),
+        float(membership.auc(members[seen], others[seen])),
+        counted,
+        promise(plan, fitted, counted),
+    )
+
+
+def perplexity(
+    model: nn.Module, tokens: Bpe, points: Sequence[Point], *, raw: bool = False
+) -> float:
+    """Of the words that are neither a mask nor part of a secret, on redacted text; ``raw`` for a
+    model that was trained on raw text."""
+    shown = points if raw else [redact(p, p.secrets) for p in points]
+    sequences, secret = tokens.encode_marked(shown)
+    total = count = 0.0
+    for logprobs, hidden in zip(scoring.token_logprobs(model, sequences), secret, strict=True):
+        plain = ~np.array(hidden[1:])
+        total, count = total - logprobs[plain].sum(), count + plain.sum()
+    return math.exp(total / count)
+
+
+def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None:
+    """What the run promises under replacement, with the rates at their bounds."""
+    if not fitted.events:
+        return None
+    terms = Terms(
+        gamma=_bounded(counted.trace),
+        delta2=_bounded(counted.public),
+        delta=DELTA,
+        unit="turn",
+        accountant="pld",
+        neighbouring_relation="replace",
+        public="the number of private points, and which points are second occurrences",
+    )
+    return methods.by_name(plan.method).promise(fitted.events, terms)
+
+
+def _bounded(rate: Any) -> MissRate:
+    if rate.how != "one_per_cluster":  # certain from the policy, or unknown
+        return MissRate(rate.upper)
+    return MissRate.measured(rate.count, rate.of, confidence=0.975)
+
+
+# --------------------------------------------------------------------------- hand in, grade
+def form() -> dict[str, Any]:
+    """An empty submission: a plan, and what you claim of it."""
+    plan = {f.name: getattr(Plan(), f.name) for f in fields(Plan)}
+    claim = {"epsilon": None, "delta": None, "unit": "", "neighbouring_relation": ""}
+    return {"lab": "defence", "name": "", "plan": plan, "claim": claim}
+
+
+def grade(answer: Mapping[str, Any], seed: int) -> Marks:
+    """Train the plan on the class of this seed, and mark what comes out.
+
+    Raises ``ValueError`` for a plan that breaks the budget or a rule.
+    """
+    outcome = run(parse(answer["plan"]), seed)
+    marks = Marks(POINTS)
+    marks.add(
+        "utility",
+        math.log(WORST_PPL / outcome.perplexity) / math.log(WORST_PPL / BEST_PPL),
+        f"perplexity over words is {outcome.perplexity:.2f}: more public text or more passes "
+        "over it cost no epsilon",
+    )
+    quiet = exposure.chance_band(canaries=len(people(seed).canaries)).high
+    loud = math.log2(10**6)
+    exposed = clipped((outcome.highest - quiet) / (loud - quiet))
+    told = clipped((outcome.auc - 0.6) / 0.35)
+    marks.add(
+        "leakage",
+        1 - (exposed + told) / 2,
+        f"highest exposure {outcome.highest:.1f} bits, membership AUC {outcome.auc:.2f}: "
+        "what do the patterns miss, and what limits how often a missed secret is read?",
+    )
+    worth, why = _worth(outcome.guarantee, answer.get("claim") or {})
+    marks.add("epsilon", worth, why)
+    return marks
+
+
+def _worth(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float, str]:
+    """The share of the points for the promise, and what is wrong with it."""
+    if guarantee is None:
+        return 0.0, "this plan promises nothing: it adds no noise"
+    if guarantee.delta > LEAST_DELTA:
+        return 0.0, (
+            f"delta is {guarantee.delta:.2g}: secrets stand in public points. Widen the "
+            "conservative policy"
+        )
+    asked = {"unit": "turn", "neighbouring_relation": "replace"}
+    for name, right in asked.items():
+        if right not in str(claim.get(name, "")):
+            return 0.0, f"the claim must name its {name.replace('_', ' ')}"
+    stated, total = claim.get("epsilon"), claim.get("delta")
+    if stated is None or number(stated) < guarantee.epsilon * 0.99:
+        return 0.0, (
+            f"the claim is below what the run spent, epsilon = {guarantee.epsilon:.2f}: account "
+            "for the replacement of a turn, with gamma at its upper bound"
+        )
+    if total is None or number(total) < guarantee.delta * 0.99:
+        return 0.0, f"the claim leaves delta2 out: the whole delta is {guarantee.delta:.2g}"
+    worth = clipped(math.log(8 / max(number(stated), 1e-9)) / math.log(32))
+    return worth, "a smaller epsilon' or a policy that leaves fewer traces lowers epsilon"
+
+
+def claim_of(outcome: Outcome) -> dict[str, Any]:
+    """The claim that is true of an outcome; it may differ a little from class to class, so it
+    leaves a tenth of room."""
+    guarantee = outcome.guarantee
+    if guarantee is None:
+        return dict(form()["claim"])
+    return {
+        "epsilon": round(1.1 * guarantee.epsilon, 3),
+        "delta": round(1.1 * guarantee.delta, 4),
+        "unit": "one secret in one turn",
+        "neighbouring_relation": "replace",
+    }

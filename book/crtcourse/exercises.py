@@ -1,0 +1,174 @@
+"""Exercises that check themselves: an answer in, a verdict and one line of why out.
+
+>>> check("ex-labels", 30)
+✗ not yet: ex-labels. Hint 1 of 2: hint("ex-labels")
+>>> hint("ex-labels")
+'Hint 1 of 2: put m = 0 into the definition: which power of 1 - p is left?'
+>>> bool(check("ex-labels", 29)), check("ex-labels", ...).message
+(True, 'no answer yet; it wants a whole number of labels')
+
+The registry is ``exercises.yml``. No answer stands there: a number is computed by the recipe of
+:mod:`crtcourse.recipes` that has the exercise's name, a function is run on cases, and words are
+compared as salted hashes (scrypt), for which the small space of answers is no secret: the check is
+for learning, never for marks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from crtcourse import recipes
+from crtlib.checks import check_choice
+
+KINDS = ("number", "words", "function")
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: what it wants, how it is checked, its hints, and what likely mistakes say.
+
+    ``tolerance`` is relative; ``hashed`` are the digests of accepted words; ``wrong`` maps a number
+    (within the tolerance) or words to one line.
+    """
+
+    id: str
+    chapter: str
+    kind: str
+    wants: str
+    hints: tuple[str, ...]
+    tolerance: float = 0.01
+    hashed: tuple[str, ...] = ()
+    wrong: Mapping[Any, str] | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The verdict on one answer; ``bool(result)`` is whether it is right."""
+
+    id: str
+    passed: bool
+    message: str
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        if self.passed:
+            return f"✓ right: {self.id}"
+        return f"✗ not yet: {self.id}. {self.message}"
+
+
+@functools.cache
+def registry() -> dict[str, Exercise]:
+    """All exercises by their label in the book. Raises ``ValueError`` for an entry that no check
+    could judge."""
+    text = resources.files("crtcourse").joinpath("exercises.yml").read_text(encoding="utf-8")
+    out: dict[str, Exercise] = {}
+    for row in yaml.safe_load(text):
+        lists = {key: tuple(row.get(key, ())) for key in ("hints", "hashed")}
+        exercise = Exercise(**(row | lists))
+        check_choice("kind", exercise.kind, KINDS)
+        if exercise.kind == "words" and not exercise.hashed:
+            raise ValueError(f"{exercise.id}: hashed: must hold a digest")
+        if exercise.kind != "words" and exercise.id not in recipes.RECIPES:
+            raise ValueError(f"{exercise.id}: must have a recipe")
+        out[exercise.id] = exercise
+    return out
+
+
+def by_id(name: str) -> Exercise:
+    """The exercise with this label; ``ValueError`` names the nearest ones for another."""
+    if name not in registry():
+        near = difflib.get_close_matches(str(name), registry(), n=3, cutoff=0.0)
+        raise ValueError(f"id={name!r}: must be an exercise that checks itself, as {near}")
+    return registry()[name]
+
+
+def digest(name: str, words: str) -> str:
+    """The salted hash of an answer in words; case, spaces and the order of a list do not count."""
+    parts = sorted(" ".join(part.split()).lower().strip(". ") for part in words.split(","))
+    salt = f"crtlib:{name}".encode()
+    return hashlib.scrypt(", ".join(parts).encode(), salt=salt, n=2**12, r=8, p=1, dklen=16).hex()
+
+
+_asked: dict[str, int] = {}
+"""How many hints of each exercise were shown in this session."""
+
+
+def hint(name: str) -> str:
+    """The next hint; after the last one, the last again."""
+    hints = by_id(name).hints
+    _asked[name] = min(_asked.get(name, 0) + 1, len(hints))
+    return f"Hint {_asked[name]} of {len(hints)}: {hints[_asked[name] - 1]}"
+
+
+def _next_hint(exercise: Exercise) -> str:
+    shown = min(_asked.get(exercise.id, 0) + 1, len(exercise.hints))
+    return f'Hint {shown} of {len(exercise.hints)}: hint("{exercise.id}")'
+
+
+def check(name: str, answer: Any) -> Result:
+    """Judge an answer. A wrong one gets a line that says what went wrong, where that is a mistake
+    that others made before, or where the next hint is; ``...`` is no answer yet.
+
+    Raises ``ValueError`` for an unknown label only.
+    """
+    exercise = by_id(name)
+    if answer is ...:
+        return Result(name, False, f"no answer yet; it wants {exercise.wants}")
+    judge = {"number": _number, "words": _words, "function": _function}[exercise.kind]
+    passed, why = judge(exercise, answer)
+    return Result(name, passed, why if passed or why else _next_hint(exercise))
+
+
+def _near(a: float, b: float, exercise: Exercise) -> bool:
+    return math.isclose(a, b, rel_tol=exercise.tolerance, abs_tol=exercise.tolerance / 1e3)
+
+
+def _number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+    try:
+        value = float(answer)
+    except (TypeError, ValueError):
+        return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
+    if _near(value, recipes.RECIPES[exercise.id](), exercise):
+        return True, ""
+    for mistake, why in (exercise.wrong or {}).items():
+        if _near(value, float(mistake), exercise):
+            return False, why
+    return False, ""
+
+
+def _words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+    if isinstance(answer, (set, frozenset, list, tuple)):
+        answer = ", ".join(map(str, answer))
+    if not isinstance(answer, (str, int)):
+        return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
+    code = digest(exercise.id, str(answer))
+    if code in exercise.hashed:
+        return True, ""
+    known = {digest(exercise.id, str(key)): why for key, why in (exercise.wrong or {}).items()}
+    return False, known.get(code, "")
+
+
+def _function(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+    if not callable(answer):
+        return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
+    try:
+        why = _cases(exercise)(answer)
+    except Exception as error:  # the student's own code: say what it did, and go on
+        return False, f"it raised {type(error).__name__}: {error}"
+    return not why, why
+
+
+def _cases(exercise: Exercise) -> Callable[[Any], str]:
+    cases: Callable[[Any], str] = recipes.RECIPES[exercise.id]
+    return cases

@@ -1,0 +1,422 @@
+"""The runner of command lines: of ``crtlib``, and of any program with commands of the same form.
+
+A command is a function whose parameters are annotated by :func:`crtlib.options.opt`; it returns
+an :class:`crtlib.options.Answer`. The runner reads the line, calls the function, and prints the
+answer for people or, with ``--json``, as one object. A group of commands is a dict of functions.
+Nothing reads what was printed.
+
+Exit codes: 0 done; 1 a defect of ours, with a traceback; 2 a user's mistake, nothing is written;
+3 the machine (disk full, dead worker, damaged file; what was finished is kept); 4 done, and the
+answer is no; 130 interrupted.
+
+>>> failure(ValueError("gamma=7: must be in [0, 1]"))
+Failure(code=2, where='gamma=7', what='must be in [0, 1]', hint='')
+>>> print(failure(OSError(28, "No space left on device", "out/a.json")))
+out/a.json: no space left on device; free some, then run the same command again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import io
+import itertools
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+
+from crtlib import log, roots
+from crtlib.checks import AccessError, DamagedError, MachineError
+from crtlib.options import Answer, Option, Part, Refused, make, model_of, opt, options_of
+
+DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+GROUPS = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
+"""Headings that come in this order, before others."""
+WIDTH = {"max_content_width": 80, "terminal_width": 80}
+TITLES = {"result": "Options", "speed": "Speed and memory", "place": "Files", "talk": "Output"}
+
+
+# --------------------------------------------------------------------------- what went wrong
+@dataclass(frozen=True)
+class Failure:
+    """Why a command ended: where (a file with its line, or an option with its value), what is the
+    matter there, and what to do about it."""
+
+    code: int
+    where: str
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = ": ".join(part for part in (self.where, self.what) if part)
+        return text + (f"; {self.hint}" if self.hint else "")
+
+
+def failure(error: BaseException, options: Iterable[Option] = ()) -> Failure | None:
+    """What an error means to the user; None for a defect of ours. ``options`` are those of the
+    command, by whose flags a refused value is named."""
+    if isinstance(error, Refused):
+        flags = {o.name: o.flag for o in options}
+        name = flags.get(error.name, "--" + error.name.replace("_", "-"))
+        what, _, hint = error.what.partition("; ")
+        return Failure(MISTAKE, f"{name} {error.given}".strip(), what, hint)
+    if isinstance(error, click.ClickException):
+        name = getattr(error, "option_name", "")
+        near = next(iter(getattr(error, "possibilities", None) or []), "")
+        what = " ".join(error.format_message().split())
+        if isinstance(error, click.NoSuchOption):
+            what = "no such option"
+        return Failure(MISTAKE, name, what, f"did you mean {near}?" * bool(near))
+    if isinstance(error, OSError) and error.errno:
+        hint = "free some, then run the same command again" if error.errno in FULL else ""
+        code = MACHINE if error.errno in BROKEN else MISTAKE
+        where = roots.told(str(error.filename or ""))
+        return Failure(code, where, os.strerror(error.errno).lower(), hint)
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
+        hint = "what was finished is kept: run the same command again"
+        return Failure(MACHINE, "workers", "one died (killed, or out of memory)", hint)
+    if isinstance(error, MemoryError):
+        return Failure(MACHINE, "memory", "there is not enough", "try less at a time")
+    if isinstance(error, RecursionError):
+        return Failure(MISTAKE, "input", "is nested too deeply")
+    if isinstance(error, (ValueError, OSError, MachineError)):
+        machine = isinstance(error, (DamagedError, MachineError))
+        machine = machine and not isinstance(error, AccessError)
+        where, colon, rest = " ".join(roots.told(str(error)).split()).partition(": ")
+        what, _, hint = (rest if colon else where).partition("; ")
+        what = what or type(error).__name__
+        return Failure(MACHINE if machine else MISTAKE, where if colon else "", what, hint)
+    return None
+
+
+def _code(error: BaseException) -> int:
+    """The exit code that an error leads to."""
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return INTERRUPTED
+    ended = failure(error)
+    return DEFECT if ended is None else ended.code
+
+
+# --------------------------------------------------------------------------- one command
+class Talk(Part):
+    """The options that every command has."""
+
+    as_json: Annotated[
+        bool, opt("Print one JSON object and nothing else.", "talk", flag="--json")
+    ] = False
+    quiet: Annotated[bool, opt("Print errors only.", "talk")] = False
+    log_file: Annotated[
+        Path | None, opt("Append events to this file, never text.", "talk", flag="--log")
+    ] = None
+
+
+class Command(click.Command):
+    """A function as a command. ``choose`` is for one whose options depend on others: from the
+    names that are given to their model and whose it is; None stands for all that are known."""
+
+    def __init__(self, program: Program, name: str, function: Callable[..., Any]) -> None:
+        self.program, self.function = program, function
+        self.choose: Callable[[Mapping[str, Any] | None], tuple[list[type[Part]], str]] = getattr(
+            function, "choose", lambda given: ([model_of(function)], "")
+        )
+        text = (function.__doc__ or "").strip()
+        super().__init__(name, help=text, context_settings=WIDTH)
+        self.full = name
+        self.options: dict[str, Option] = {}
+
+    def known(self, given: Mapping[str, Any] | None) -> list[Option]:
+        """The options where these are given, or all."""
+        models = [*self.choose(given)[0], Talk]
+        return list({o.name: o for model in models for o in options_of(model)}.values())
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if not self.params:
+            self.params = [_parameter(o) for o in self.known(None)]
+        return super().get_params(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [word for arg in args for word in arg.split("=", 1)]
+        pairs = itertools.pairwise(words)
+        ctx.obj = {a[2:].replace("-", "_"): b for a, b in pairs if a.startswith("--")}
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> int:
+        given = {k: v for k, v in ctx.params.items() if v not in (None, ())}
+        try:
+            return self.answer(given)
+        except Refused as error:
+            raise _Ended(failure(error, self.known(None))) from None
+
+    def answer(self, given: dict[str, Any]) -> int:
+        """Call the function with what was given as text, print its answer, return the code."""
+        leads = _leads(self.full)
+        talk = make(Talk, self.read(given, Talk.model_fields))
+        quiet = talk.quiet or not leads
+        arguments = self.arguments(given)
+        path = talk.log_file if leads else None
+        with log.events(path, self.full, [*given], _code) as note, contextlib.ExitStack() as end:
+            if quiet:
+                end.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            answer: Answer = self.function(**arguments(end))
+            for line in answer.lines:
+                if not (quiet or talk.as_json):
+                    print(roots.told(line), flush=True)
+            note["code"] = code = DONE if answer.facts.get("ok", True) else NO
+        if leads and talk.as_json:
+            head = {"schema": f"{self.program.name}/{self.full.replace(' ', '-')}/1", "ok": True}
+            print(roots.told(json.dumps(head | plain(answer.facts), allow_nan=False)))
+        return code
+
+    def read(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """The values that were typed for these options."""
+        known = {o.name: o for o in self.known(None) if o.name in names}
+        reach = self.full in self.program.reach
+        return {k: _value(known[k], v, reach) for k, v in given.items() if k in known}
+
+    def arguments(
+        self, given: Mapping[str, Any]
+    ) -> Callable[[contextlib.ExitStack], dict[str, Any]]:
+        """What the function is called with, of what was given as text, and a stack that ends when
+        it has returned; raises :class:`Refused` before anything is opened."""
+        read = self.read(given, given.keys() - Talk.model_fields.keys())
+        (model, *_), whose = self.choose(read)
+        values = make(model, read, whose)
+        if hasattr(self.function, "choose"):
+            return lambda end: {"recipe": values}
+        paths = {o.name: read[o.name] for o in options_of(model) if o.is_path and o.name in read}
+        return lambda end: dict(values) | _near(paths, end)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS)}
+        for option in self.known(ctx.obj or {}):
+            title = option.extra.get("group") or TITLES[option.changes]
+            groups.setdefault("Arguments" if option.by_place else title, []).append(_help(option))
+        groups[TITLES["talk"]] = [*groups.pop(TITLES["talk"]), ("--help", "Show this and exit.")]
+        for group, rows in groups.items():
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows, col_max=32)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        some = [o for o in self.known(ctx.obj or {}) if o.needed]
+        places = [o.flag + "..." * o.many for o in some if o.by_place]
+        return [*places, *(f"{o.flag} {o.phrase}" for o in some if not o.by_place), "[OPTIONS]"]
+
+
+class _Ended(click.ClickException):
+    """A failure that names its option already."""
+
+    def __init__(self, ended: Failure | None) -> None:
+        assert ended is not None
+        super().__init__(str(ended))
+        self.ended = ended
+
+
+def _parameter(o: Option) -> click.Parameter:
+    """All arrives as text; what is said twice is seen."""
+    if o.by_place:
+        return click.Argument([o.name], nargs=-1 if o.many else 1, required=False, default=None,
+                              type=click.UNPROCESSED)  # fmt: skip
+    if o.kind is bool:
+        off = f"/--no-{o.flag[2:]}" if o.default is True else ""
+        return click.Option([o.flag + off, o.name], default=None, is_flag=True)
+    return click.Option([o.flag, o.name], multiple=True, type=click.UNPROCESSED)
+
+
+def _value(option: Option, given: Any, reaches: bool) -> Any:
+    """A value as it was typed: once where one is asked for, and no path that is none."""
+    several = isinstance(given, tuple)
+    if several and len(given) > 1 and not option.many:
+        raise Refused(option.name, "is given twice")
+    if option.is_path:
+        for text in given if several else (given,):
+            if not str(text) or "\0" in str(text):
+                raise Refused(option.name, "is empty, or no path")
+            if "://" in str(text) and not reaches:  # as a path it would be a folder called s3:
+                raise Refused(option.name, "is a URL, must be a local file or folder", text)
+    if option.many:
+        return list(given)
+    return given[0] if several else given
+
+
+def _help(option: Option) -> tuple[str, str]:
+    """An option with its value, and its sentence with the default."""
+    many, default = "..." * option.many, option.default
+    text = option.text
+    if default not in (None, "", ()) and option.kind is not bool and "[" not in text:
+        text += f" [{','.join(map(str, default)) if option.many else default}]"
+    if option.by_place:
+        return option.flag + many, text
+    if option.kind is bool:
+        return ("--no-" + option.flag[2:] if default is True else option.flag), text
+    return f"{option.flag} {option.phrase}{many}", text
+
+
+# --------------------------------------------------------------------------- URLs
+WRITTEN = {"out": 1, "labels": 2}
+"""Options that name what a command writes, or adds to. What is last is sent first: labels note
+whom they have judged, or nothing of it is shown."""
+
+
+def _near(given: Mapping[str, Any], end: contextlib.ExitStack) -> dict[str, Any]:
+    """Local paths in place of URLs: copies of what is read, and for what is written a folder that
+    is sent to its URL at the ``end``. Raises ``ValueError`` for a URL that is none, or that is
+    written and read."""
+    each = {k: v if isinstance(v, list) else [v] for k, v in given.items()}
+    urls = [(k, one) for k, some in each.items() for one in some if "://" in str(one)]
+    places = {(key, url): roots.root(url, key) for key, url in urls}  # all, before any is read
+    for (key, out), (other, url) in itertools.permutations(urls, 2):
+        both = f"{out.rstrip('/')}/", f"{url.rstrip('/')}/"
+        if key == "out" and (both[0].startswith(both[1]) or both[1].startswith(both[0])):
+            raise ValueError(f"--out: {out} is, holds or lies in what --{other} names")
+    near: dict[str, Path] = {}
+    for (key, url), place in sorted(places.items(), key=lambda x: WRITTEN.get(x[0][0], 0)):
+        if key not in WRITTEN:
+            near[url] = roots.here(place)
+            continue
+        if note := roots.note(place):
+            print(note, file=sys.stderr)
+        near[url] = end.enter_context(roots.written(place, always=key == "labels"))
+    local = {k: [near.get(one, Path(one)) for one in each[k]] for k in dict(urls)}
+    return {k: some if isinstance(given[k], list) else some[0] for k, some in local.items()}
+
+
+# --------------------------------------------------------------------------- all commands
+class Program(click.Group):
+    """A command line: ``commands`` are modules of ``package``, each with a function of its name or
+    a dict of several, imported when it is asked for. ``reach`` are those whose paths may be
+    URLs."""
+
+    def __init__(self, name: str, package: str, commands: Sequence[str], *, version: str,
+                 about: str, reach: Sequence[str] = ()) -> None:  # fmt: skip
+        option = click.version_option(version, prog_name=name, message="%(prog)s %(version)s")
+        super().__init__(name, help=about, no_args_is_help=True, context_settings=WIDTH)
+        option(self)
+        self.package, self.names, self.reach = package, tuple(commands), reach
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.names)
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.names:
+            return None
+        if cmd_name not in self.commands:
+            module = importlib.import_module(f"{self.package}.{cmd_name}")
+            made = getattr(module, cmd_name)
+            if isinstance(made, dict):
+                parts: dict[str, click.Command] = {
+                    k: Command(self, f"{cmd_name} {k}", part) for k, part in made.items()
+                }
+                text = next(line for line in (module.__doc__ or "").splitlines())
+                about = text.partition(": ")[2].capitalize()
+                self.commands[cmd_name] = _Group(cmd_name, parts, help=about, no_args_is_help=True)
+            else:
+                self.commands[cmd_name] = Command(self, cmd_name, made)
+        return self.commands[cmd_name]
+
+    def ask(self, words: Sequence[str]) -> Answer:
+        """What the command of a line returns, unprinted. Raises as the command does."""
+        every, (first, *rest) = self.every(), words
+        command = every.get(first) or every[f"{first} {rest.pop(0)}"]
+        given = command.make_context(command.full, [*rest]).params
+        with contextlib.ExitStack() as end:
+            typed = {k: v for k, v in given.items() if v not in (None, ())}
+            answer: Answer = command.function(**command.arguments(typed)(end))
+        return answer
+
+    def every(self) -> dict[str, Command]:
+        """All commands by their words, also those of groups."""
+        rows: dict[str, Command] = {}
+        for name in self.names:
+            command = self.get_command(None, name)
+            parts = command.commands.values() if isinstance(command, click.Group) else [command]
+            rows |= {part.full: part for part in parts if isinstance(part, Command)}
+        return rows
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _commands(self, ctx, formatter)
+
+
+class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _commands(self, ctx, formatter)
+
+
+def _commands(group: click.Group, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Each with its first sentence, whole."""
+    rows = []
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        text = " ".join(((command.help if command else "") or "").partition("\n\n")[0].split())
+        rows.append((name, text))
+    with formatter.section("Commands"):
+        formatter.write_dl(rows)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: paths are strings, what is not finite is a string or null.
+
+    >>> plain({"a": Path("b"), "c": [float("inf"), float("nan")]})
+    {'a': 'b', 'c': ['inf', None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _leads(command: str) -> bool:
+    """Whether this process writes and speaks, of several of ``torchrun`` for all; refuses what
+    none can share."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["WORLD_SIZE"] == "1":
+        return True
+    if command != "train":
+        raise ValueError(f"torchrun: {command} runs in one process; only train shares its work")
+    return os.environ["RANK"] == "0"
+
+
+def run(program: Program) -> None:
+    """Run a command line, and end with its exit code."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes are not ours
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # names of files may be no UTF-8
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        code = program.main(sys.argv[1:], program.name, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        asked.show()
+        raise SystemExit(MISTAKE) from None
+    except (KeyboardInterrupt, click.Abort):
+        print(f"{program.name}: interrupted; the same command goes on", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    except Exception as error:
+        ended = error.ended if isinstance(error, _Ended) else failure(error)
+        if ended is None:
+            raise
+        print(f"{program.name}: error: {ended}", file=sys.stderr)
+        if "--json" in sys.argv:
+            head = {"schema": f"{program.name}/error/1", "ok": False}
+            print(json.dumps(head | vars(ended)))
+        raise SystemExit(ended.code) from None
+    raise SystemExit(code if isinstance(code, int) else DONE)

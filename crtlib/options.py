@@ -1,0 +1,203 @@
+"""What a person may set, declared once: a name with its sentence, type, range and effect.
+
+An option is an annotated field, of a command's function or of a recipe (:mod:`crtlib.recipe`).
+Values may come as text; pydantic reads them, and the first mistake is one line.
+
+>>> def demo(rows: Annotated[int, opt("Rows to read.", ge=1)] = 3) -> None: ...
+>>> make(model_of(demo), {"rows": "7"}).rows
+7
+>>> make(model_of(demo), {"rows": "0"})
+Traceback (most recent call last):
+...
+crtlib.options.Refused: rows=0: must be greater than or equal to 1
+>>> [(o.flag, o.phrase, o.changes) for o in options_of(model_of(demo))]
+[('--rows', 'int from 1', 'result')]
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from crtlib.checks import ParameterError
+
+CHANGES = ("result", "speed", "place", "talk")
+"""What an option may change: what is computed; how fast and where; what is read, written or
+replaced; what is said."""
+
+M = TypeVar("M", bound="Part")
+
+
+class Part(BaseModel):
+    """A group of options; it is frozen, and knows no other names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+
+def opt(text: str, changes: str = "result", *, group: str = "", flag: str = "",
+        argument: str = "", metavar: str = "", needs: str = "", **limits: Any) -> Any:  # fmt: skip
+    """An option's sentence and what it ``changes``, for ``Annotated``.
+
+    Args:
+        group: Its heading in the help, by default what it changes.
+        flag: How it is said where not by its name.
+        argument: Its word in the help where it is said by its place.
+        metavar: Its value in the help, by default type and range.
+        needs: The option without which it is not read: ``canaries``, ``lora``, or with the value
+            that it needs, ``init=random`` or ``init!=random``.
+        limits: ``ge``, ``gt``, ``le``, ``lt`` and what else ``pydantic.Field`` takes.
+    """
+    assert changes in CHANGES
+    about = {"group": group, "flag": flag, "argument": argument, "metavar": metavar}
+    extra = {"changes": changes, "needs": needs} | about
+    return Field(
+        description=text, json_schema_extra={k: v for k, v in extra.items() if v}, **limits
+    )
+
+
+class Refused(ParameterError):
+    """One mistake: the option's name, what is wrong, and the value that was given."""
+
+    def __init__(self, name: str, what: str, given: str = "") -> None:
+        self.name, self.what, self.given = name, what, " ".join(given[:80].split())
+        super().__init__(f"{name}{'=' if self.given else ''}{self.given}: {what}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command returns: the ``facts`` that ``--json`` prints, and ``lines`` for people.
+    ``"ok": False`` among the facts says that the work is done and the answer is no. Where work is
+    done as the lines are read, the facts are complete after the last."""
+
+    facts: Mapping[str, Any]
+    lines: Iterable[str] = ()
+
+
+# --------------------------------------------------------------------- what is known of an option
+@dataclass(frozen=True)
+class Option:
+    """An option as all forms show it."""
+
+    name: str
+    kind: Any
+    default: Any
+    needed: bool
+    text: str
+    extra: Mapping[str, str]
+    node: Mapping[str, Any]
+
+    @property
+    def flag(self) -> str:
+        """How it is said on the command line; the word of an argument."""
+        return self.extra.get("argument") or (
+            self.extra.get("flag") or "--" + self.name.replace("_", "-")
+        )
+
+    @property
+    def by_place(self) -> bool:
+        return "argument" in self.extra
+
+    @property
+    def changes(self) -> str:
+        return self.extra["changes"]
+
+    @property
+    def many(self) -> bool:
+        return get_origin(self.kind) in (list, tuple)
+
+    @property
+    def is_path(self) -> bool:
+        return Path in (self.kind, *get_args(self.kind))
+
+    @property
+    def phrase(self) -> str:
+        """Type and range in words that papermill can read: no ``=``."""
+        if self.extra.get("metavar"):
+            return self.extra["metavar"]
+        return phrase(self.node)
+
+
+def phrase(node: Mapping[str, Any]) -> str:
+    """The type and range of a JSON schema: ``float above 0 to 1``, ``turn|dialogue``."""
+    if "enum" in node or "const" in node:
+        return "|".join(map(str, node.get("enum", [node.get("const")])))
+    if node.get("type") == "array":
+        return phrase(node["items"])
+    kinds = {"integer": "int", "number": "float", "boolean": "bool"}
+    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
+    words["exclusiveMaximum"] = "below"
+    bounds = [f"{word} {node[key]:g}" for key, word in words.items() if key in node]
+    return " ".join([node.get("format") or kinds.get(node.get("type", ""), "text"), *bounds])
+
+
+@functools.cache
+def model_of(function: Callable[..., Any]) -> type[Part]:
+    """The options of a command's function, as a model."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    fields: dict[str, Any] = {
+        p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in parameters
+    }
+    return create_model(function.__name__, __base__=Part, **fields)
+
+
+@functools.cache
+def options_of(model: type[BaseModel]) -> list[Option]:
+    """All options of a model, in order; without what chooses the model."""
+    nodes, rows = model.model_json_schema()["properties"], []
+    for name, info in model.model_fields.items():
+        if not isinstance(info.json_schema_extra, dict):
+            continue
+        some = get_args(info.annotation)
+        optional = type(None) in some and get_origin(info.annotation) in (Union, types.UnionType)
+        kind = next(k for k in some if k is not type(None)) if optional else info.annotation
+        node = nodes[name]
+        some_node: Mapping[str, Any] = next(
+            (n for n in node.get("anyOf", ()) if n.get("type") != "null"), {}
+        )
+        extra: Any = info.json_schema_extra
+        rows.append(
+            Option(name, get_args(kind)[0] if get_origin(kind) is Annotated else kind,
+                   None if info.is_required() else info.default, info.is_required(),
+                   info.description or "", extra, {**some_node, **node})
+        )  # fmt: skip
+    return rows
+
+
+def make(
+    model: type[M], given: Mapping[str, Any], whose: str = "", others: Collection[str] = ()
+) -> M:
+    """The values of a model, of names and values; raises :class:`Refused` for the first mistake.
+    ``whose`` options they are: "method plan"; ``others`` are names that another method has."""
+    known = model.model_fields
+    for name, one in given.items():
+        if name not in known:
+            if whose and (name in others or not others):
+                raise Refused(name, f"is no option of {whose}")
+            near = difflib.get_close_matches(name, {*known, *others}, 1)
+            raise Refused(name, "is no option" + (f"; did you mean {near[0]}?" if near else ""))
+        if isinstance(one, float) and math.isnan(one):
+            raise Refused(name, "must be a number", "nan")
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise _refused(error) from None
+
+
+def _refused(error: ValidationError) -> Refused:
+    first = error.errors(include_url=False)[0]
+    name, kind = str((first["loc"] or ("value",))[0]), first["type"]
+    if isinstance(own := first.get("ctx", {}).get("error"), Refused):
+        return own
+    if kind in ("missing", "extra_forbidden"):
+        return Refused(name, "is missing" if kind == "missing" else "is no option")
+    what = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return Refused(name, what.partition(", unable")[0], str(first["input"]))

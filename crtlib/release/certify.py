@@ -1,0 +1,574 @@
+"""From a release to its certificate: the fold over the sources of its files, composed with what was
+spent before, sealed, written as a page and as JSON, and verified again.
+
+>>> up(0.44012), up(float("inf")), up(0.0)
+(0.441, 'inf', 0.0)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from crtlib import files, outputs
+from crtlib.accounting import confidentiality, ledger, odometer, statements, tradeoff
+from crtlib.accounting.accountants import Profile
+from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import check_choice
+from crtlib.intervals import at_most, clopper_pearson_upper, upwards
+from crtlib.release import gate, seal
+from crtlib.release.gate import Fold
+from crtlib.reports import certificate
+
+RECORD = "record.json"
+PLAN = "secret_protection"
+COPIES = (5, 20)
+PRIORS = (1e-6, 1e-3)
+EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
+DELTAS = tuple(10.0**-k for k in range(4, 13))
+AUDIENCES = ("officer", "engineer", "both")
+FLOATING_POINT = "noise in floating point; attacks on its gaps are outside of the proof"
+NOT_PROMISED = (
+    "that a secret stays unknown which the rest of the text, or the world, gives away",
+    "anything about what nobody labelled as a secret",
+    "protection from who has the text, the records of this training or its other models",
+    "anything across other versions of this text",
+    "safety from attacks on floating-point noise",
+    "that who signed told the truth: the signature shows edits by others",
+)
+
+PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
+
+
+def up(value: float) -> float | str:
+    """A bound as the certificate writes it: three figures, rounded upwards."""
+    return "inf" if math.isinf(value) else float(upwards(value))
+
+
+# --------------------------------------------------------------------------- what is read
+class Record(BaseModel):
+    """``record.json``, as far as a certificate reads it; what stands deeper the signature holds."""
+
+    model_config = ConfigDict(strict=True)
+    schema_: Literal["crtlib/run/2"]
+    key: str
+    software: dict[str, str]
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    unit: Literal["turn", "dialogue", "user"]
+    method: dict[str, str]
+    protects_all: bool
+    accountant: str
+    delta: float
+    randomness: Literal["operating_system", "seed"]
+    phases: list[dict[str, Any]]
+    rates: dict[str, dict[str, Any]]
+    labels: dict[str, Any] | None
+    policies: dict[str, dict[str, Any]]
+    oracle_on_real_text: bool
+    treated_as_public: list[str]
+    searched: dict[str, Any]
+    canaries: dict[str, Any]
+    odometer: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The folder of a training, its record, the promise of its files alone, and what was spent
+    before it on the same text. ``problems``: what voids it. ``spent`` is None where the odometer
+    cannot be read; ``key`` is that beside it."""
+
+    folder: Path
+    record: Mapping[str, Any]
+    own: Fold
+    spent: odometer.Spent | None
+    problems: tuple[str, ...] = ()
+    key: Ed25519PrivateKey | None = None
+
+
+def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = None) -> Trained:
+    """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
+    is in ``place``, or where the record says. Raises ``ValueError`` where there is no record, or it
+    was changed after it was signed."""
+    folder = Path(run)
+    choices = [folder / RECORD, folder.with_name(folder.name + ".work") / RECORD]
+    path = next((p for p in choices if p.is_file()), None)
+    if path is None:
+        raise ValueError(f"{folder}: holds no {RECORD}; it was not made by 'crtlib train'")
+    record = seal.read(path)
+    try:
+        Record.model_validate({("schema_" if n == "schema" else n): v for n, v in record.items()})
+        bytes.fromhex(record["key"])
+    except (ValidationError, ValueError):
+        raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
+    ours, public = record["odometer"], str(record["public_key"])
+    own, problems = Fold("none"), []
+    try:
+        released = gate.read(folder)
+        own = gate.fold(released.sources, released.altered)
+        if own.screening == outputs.keyed(ours["screening"], bytes.fromhex(record["key"])):
+            own = replace(own, screening=ours["screening"])  # as the odometer calls it
+        if (released.run, released.key) != (ours["run"], public):
+            problems.append("The files are of another run than the record.")
+    except ValueError as error:
+        problems.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
+    home = Path(place) if place is not None else Path(ours["folder"])
+    corpus, registry = record["corpus"]["sha256"], odometer.Registry(odometer.home())
+    spent = key = None
+    try:
+        entries = odometer.read(home)
+        odometer.check_corpus(home, entries, corpus)
+        if ours["entry"] not in {e.entry for e in entries}:
+            raise ValueError("odometer: the entries of this run are missing")
+        spent = odometer.history(home, corpus, registry, ours["run"]).spent(ours["run"])
+        problems += _line([e for e in entries if e.run == ours["run"]][-1], own, record)
+        key = seal.key_in(home) if (home / seal.KEY).is_file() else None
+        if key is None or key.public_key().public_bytes_raw().hex() != public:
+            problems.append("The record is not signed by the key beside the odometer.")
+    except (ValueError, OSError) as error:
+        text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
+        problems.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
+    return Trained(folder, record, own, spent, tuple(problems), key)
+
+
+def _line(line: odometer.Entry, own: Fold, record: Mapping[str, Any]) -> list[str]:
+    """Where the line in the odometer says something else than the files and the record do."""
+    same: list[tuple[str, Any, Any]] = [("model", line.model, record["model"]["sha256"])]
+    if own.events and line.events is not None:
+        same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
+                 ("relation", line.relation, own.relation),
+                 ("trace rate", line.gamma, own.gamma)]  # fmt: skip
+        same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
+    return [f"The odometer has other {name} of this run." for name, a, b in same if a != b]
+
+
+# --------------------------------------------------------------------------- the promise
+@dataclass(frozen=True)
+class Promise:
+    """All that composes to a guarantee: the events of this run and of those before, how many of
+    their points one unit holds, and the rates of all their screenings together."""
+
+    events: tuple[SampledGaussian, ...]
+    groups: tuple[int, ...]
+    gamma: float
+    delta2: float
+    relation: str
+    accountant: str
+    delta: float
+
+    @property
+    def curve(self) -> Profile:
+        """The profile of a secret that is in clear."""
+        same = len(set(self.groups)) == 1
+        groups = self.groups[0] if same else self.groups
+        return ledger.profile(self.events, self.accountant, self.relation, groups)
+
+    def missed(self) -> tuple[float, float]:
+        """(epsilon, delta) of one that the search passed over."""
+        return self.curve(self.delta), self.delta
+
+    def secret(self) -> tuple[float, float]:
+        """(epsilon, delta) of one drawn at random (Theorem 8.3, delta2 added in full)."""
+        delta = min(1.0, self.delta + self.delta2)
+        if self.gamma <= self.delta:
+            return 0.0, delta
+        inner = self.delta / self.gamma
+        amplified, _ = confidentiality.bayes_amplify(
+            self.curve(inner), delta=inner, gamma=self.gamma
+        )
+        return amplified, delta
+
+    def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
+        """How often a guess is right, whether a secret in so many messages stood there or was
+        blacked out: for replacement, whatever the relation of the epsilon."""
+        gained = statements.advantage(
+            self.events, copies=copies, trace_rate=trace_rate, public_rate=public_rate,
+            neighbouring_relation="replace", group=self.groups,
+        )  # fmt: skip
+        return statements.right_guess(gained)
+
+
+def promise(
+    own: Fold,
+    spent: odometer.Spent | None,
+    *,
+    delta: float,
+    accountant: str = "pld",
+    trials: int = 1,
+) -> Promise:
+    """What this run and those of ``spent`` promise together. Each of the ``trials`` among which it
+    was chosen is charged as it is, as for a search of a fixed size
+    (:func:`crtlib.accounting.searches.fixed`)."""
+    before = spent or odometer.Spent(())
+    events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
+    gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2)
+    groups = (1,) * len(events) + before.groups(own.unit, own.holds)
+    return Promise(
+        events=events + before.events,
+        groups=groups,
+        gamma=gamma,
+        delta2=delta2,
+        relation=own.relation,
+        accountant=accountant if max(groups, default=1) == 1 else "pld",
+        delta=delta,
+    )
+
+
+def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:
+    """Why the certificate is void, a sentence each; none for a method without noise."""
+    record, fold, spent = trained.record, trained.own, trained.spent
+    if fold.kind == "none" and not trained.problems:
+        return []
+    known = record["rates"]["public"]["how"] != "unknown"
+    plan = fold.plan
+    checks = [
+        (spent is not None and spent.struck,
+         "Its run was struck from the odometer, as of a model that nobody ever saw."),
+        (spent is not None and spent.bare,
+         "It started from a model that had learned this text without protection."),
+        (not record["protects_all"],
+         "What the policy passes over is learned without noise, so nothing bounds it."),
+        (record["oracle_on_real_text"],
+         "A policy read the labels themselves, which the rest of the text does not have."),
+        (not known, "Nothing is known of the secrets that were learned without noise: label some."),
+        (plan is not None and not plan.keeps, "Some secrets are above what the plan promised."),
+        (plan is not None and spent is not None and spent.runs > 0,
+         "What earlier models on this text spent was counted for messages, not for each secret."),
+        (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
+        (plan is None and known and own.delta + own.delta2 >= 1,
+         "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),
+    ]  # fmt: skip
+    return [*trained.problems, *fold.void, *(text for applies, text in checks if applies)]
+
+
+def parts(
+    trained: Trained,
+    *,
+    name: str | None = None,
+    copies: Sequence[int] = COPIES,
+    evidence: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The parts of a certificate (:func:`crtlib.reports.certificate.certificate` seals them)."""
+    record, fold, spent = trained.record, trained.own, trained.spent or odometer.Spent(())
+    terms = {"delta": record["delta"], "accountant": record["accountant"],
+             "trials": record["searched"]["trials"]}  # fmt: skip
+    own, alone = promise(fold, spent, **terms), promise(fold, None, **terms)
+    bounded = fold.kind not in ("none", PLAN)
+    kind = gate.kind_of(own.gamma, own.delta2) if bounded else fold.kind
+    missed = secret = (math.inf, 1.0)
+    if bounded:
+        missed = own.missed()
+        secret = own.secret() if kind == "bayesian_confidentiality" else missed
+    why = reasons(trained, own, missed[0])
+    verdict = "void" if why else "none" if fold.kind == "none" else "holds"
+    labels = record["labels"] if kind == "bayesian_confidentiality" else None
+    known = list(record["treated_as_public"])
+    key = bytes.fromhex(record["key"])
+    if max(own.groups, default=1) > 1:
+        known.append(f"how many messages one {record['unit']} holds")
+    holds = verdict == "holds"
+    return {
+        "software": record["software"],
+        "verdict": verdict,
+        "void_because": why,
+        "model": {"name": name or trained.folder.resolve().name, **record["model"]},
+        "corpus": outputs.keyed(record["corpus"], key),
+        "unit": record["unit"],
+        "method": record["method"],
+        "guarantee": _guarantee(own, kind, secret, missed, fold.plan),
+        "right_guess": _right_guesses(own, kind, copies) if holds else [],
+        "value_guess": _value_guesses(own, fold.plan) if holds else [],
+        "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
+                      "floating_point": FLOATING_POINT,
+                      **{n: record[n] for n in ("processes",) if n in record}},
+        "rates": record["rates"],
+        "labels": outputs.keyed(labels, key),
+        "policies": outputs.keyed(record["policies"], key),
+        "treated_as_public": known,
+        "declared": [{"of": d.of, "value": d.value, "bits": float(upwards(d.bits))}
+                     for d in fold.declared],
+        "assumed": [f"{b.name} had not read this text" for b in fold.bases
+                    if b.lineage == "outside"],
+        "searched": {"trials": terms["trials"], "charged": True},
+        "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
+        "spent_before": _before(fold, alone, spent, own),
+        "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
+        "evidence": dict(evidence or {}),
+    }  # fmt: skip
+
+
+Pair = tuple[float, float]
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {"epsilon": up(pair[0]), "delta": min(1.0, float(upwards(pair[1])))}
+
+
+def _guarantee(
+    own: Promise, kind: str, secret: Pair, missed: Pair, plan: gate.Planned | None
+) -> dict[str, Any]:
+    read = None if kind in ("none", PLAN) else own.curve.answer(own.delta)
+    return {
+        "kind": kind,
+        "secret": _pair(secret),
+        "missed": _pair(missed),
+        "relation": own.relation,
+        "accountant": "KL divergence"
+        if plan
+        else own.accountant
+        if read is None
+        else read.accountant,
+        "proved": True,  # the antipodal pair is the worst one: a theorem
+        "error_charged": 0.0 if read is None else float(upwards(own.curve.charged(own.delta))),
+        "conjectured": None,
+        "plan": plan and plan.plan,
+    }
+
+
+def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[dict[str, Any]]:
+    if kind == PLAN:
+        return []
+    bayes = kind == "bayesian_confidentiality"
+    gamma, delta2 = (own.gamma, own.delta2) if bayes else (1.0, own.delta2)
+    rows = [("missed", 1, own.right(1, 1.0, 0.0))]
+    if bayes:
+        rows.insert(0, ("random", 1, own.right(1, gamma, delta2)))
+    if delta2 > 0:
+        rows.append(("public", 1, 1.0))
+    rows += [("user", k, own.right(k, gamma, delta2)) for k in copies]
+    return [
+        {"who": who, "copies": k, "prior": 0.5, "at_most": min(1.0, float(upwards(p)))}
+        for who, k, p in rows
+    ]
+
+
+def _value_guesses(own: Promise, plan: gate.Planned | None = None) -> list[dict[str, Any]]:
+    """For replacement too: one value in place of another. A plan says it itself."""
+    if plan:
+        guesses = list(plan.guesses)
+    else:
+        epsilon, delta = replace(own, relation="replace").missed()
+        guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
+    return [{"prior": p, "at_most": min(1.0, float(upwards(q)))} for p, q in guesses]
+
+
+def _before(fold: Fold, single: Promise, spent: odometer.Spent, own: Promise) -> dict[str, Any]:
+    """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
+    their screenings together."""
+    alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
+    if fold.kind not in ("none", PLAN):
+        bayes = fold.kind == "bayesian_confidentiality"
+        alone = _pair(single.secret() if bayes else single.missed())
+    return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
+            "gamma": own.gamma, "delta2": own.delta2,
+            "entries": [e.entry for e in spent.entries]}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- the engineer's numbers
+def profile(own: Promise, kind: str) -> dict[str, Any]:
+    """What stands on the engineer's page beyond the certificate: delta at some epsilons and back,
+    under both relations, and the trade-off curves (type I, type II) of a secret."""
+    relations = ("add_or_remove", "replace")
+    curves = {r: ledger.profile(own.events, "pld", r, own.groups) for r in relations}
+    grid = [i / 80 for i in range(81)]
+    bayes = kind == "bayesian_confidentiality"
+    rates = {"secret": (own.gamma, own.delta2), "missed": (1.0, 0.0)}
+    drawn = {
+        name: tradeoff.tradeoff(
+            own.events, grid, neighbouring_relation="replace", group=own.groups,
+            trace_rate=gamma, public_rate=delta2,
+        ).lower.tolist()
+        for name, (gamma, delta2) in rates.items()
+        if bayes or name == "missed"
+    }  # fmt: skip
+    return {
+        "delta_at": [{"epsilon": e} | {r: c.delta(e) for r, c in curves.items()} for e in EPSILONS],
+        "epsilon_at": [{"delta": d} | {r: c(d) for r, c in curves.items()} for d in DELTAS],
+        "curves": {name: list(zip(grid, line, strict=True)) for name, line in drawn.items()},
+    }
+
+
+# --------------------------------------------------------------------------- evidence
+def evidence(
+    audit: str | os.PathLike[str] | None, report: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    """What ``audit.json`` and the folder of a leakage report say, for the certificate."""
+    attached: dict[str, Any] = {}
+    if audit is not None:
+        a = _json(Path(audit))
+        proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
+        lower = math.floor(1000 * a["epsilon_lower"]) / 1000
+        attached["audit"] = {"lower": lower, "epsilon": proved} | {
+            name: a[name] for name in ("confidence", "canaries", "guessed", "right")
+        }
+    if report is not None:
+        r = _json(Path(report) / "report.json")["summary"]
+        attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
+    return attached
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (ValueError, TypeError):
+        raise ValueError(f"{path}: is no JSON object of ours") from None
+
+
+# --------------------------------------------------------------------------- writing
+def write(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    audience: str = "both",
+    audit: str | os.PathLike[str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    place: str | os.PathLike[str] | None = None,
+    copies: Sequence[int] = COPIES,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
+
+    Both are public files (0644, less the umask) where the verdict is "holds", else private ones.
+    Raises ``ValueError`` where the run has no record, or the files exist and not ``force``.
+    """
+    check_choice("for", audience, AUDIENCES)
+    page = Path(out)
+    if page.suffix != ".html":
+        raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
+    for path in (page, page.with_suffix(".json")):
+        outputs.check_file(path, force=force)
+    trained = read(run, place=place)
+    content = parts(trained, name=name, copies=copies, evidence=evidence(audit, report))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
+    value = seal.signed(value, trained.key) if trained.key else value
+    jsonschema.validate(value, certificate.schema())
+    numbers = None
+    kind = value["guarantee"]["kind"]
+    if value["verdict"] == "holds" and audience != "officer" and kind != PLAN:
+        record = trained.record
+        own = promise(
+            trained.own,
+            trained.spent,
+            delta=record["delta"],
+            accountant=record["accountant"],
+            trials=record["searched"]["trials"],
+        )
+        numbers = profile(own, kind)  # fmt: skip
+    command = f"crtlib certify {Path(run).name} --out {page.name}"
+    html = certificate.pages(value, audience, profile=numbers, command=command)
+    texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
+             page: html}  # fmt: skip
+    mode = outputs.PUBLIC if value["verdict"] == "holds" else outputs.PRIVATE
+    for path, text in texts.items():
+        with files.replacing(path, mode=mode) as part:
+            part.write_text(text, encoding="utf-8")
+    inside = Path(run).resolve() in page.resolve().parents
+    if inside and trained.key and (Path(run) / gate.NAME).is_file():
+        gate.extend(Path(run), [p.resolve() for p in texts], trained.key)
+    return value
+
+
+def summary(value: Mapping[str, Any]) -> str:
+    """One line for a terminal."""
+    if value["verdict"] != "holds":
+        return " ".join(value["void_because"]) or "no promise: the method adds no noise"
+    g, before = value["guarantee"], value["spent_before"]["runs"]
+    if g["kind"] == PLAN:
+        worst = max(row["at_most"] for row in value["value_guess"])
+        return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
+    earlier = f"; with {before} earlier" if before else ""
+    pairs = [f"({x['epsilon']}, {at_most(x['delta'], 3)})" for x in (g["secret"], g["missed"])]
+    return (
+        f"holds; a secret at random {pairs[0]}, one passed over {pairs[1]}{earlier}; "
+        f"id {value['id'][:12]}"
+    )
+
+
+# --------------------------------------------------------------------------- verifying
+def verify(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    place: str | os.PathLike[str] | None = None,
+) -> tuple[str | None, dict[str, Any]]:
+    """The first difference between a certificate and what its run gives again (None: there is
+    none), and the certificate. Schema, id, bounds of the rates, hash of the model, and every number
+    from the ledger are compared.
+
+    Raises ``ValueError`` where there is nothing to verify.
+    """
+    value = _json(Path(out).with_suffix(".json"))
+    if "id" not in value or "verdict" not in value:
+        raise ValueError(f"{Path(out).with_suffix('.json')}: is no certificate")
+    return _difference(value, run, place), value
+
+
+def _difference(
+    value: dict[str, Any], run: str | os.PathLike[str], place: str | os.PathLike[str] | None
+) -> str | None:
+    try:
+        jsonschema.validate(value, certificate.schema())
+    except jsonschema.ValidationError as error:
+        return f"{error.json_path}: is not what the schema allows"
+    if certificate.identity(value) != value["id"]:
+        return "id: is not that of this content; it was changed"
+    trained = read(run, place=place)
+    try:
+        if trained.key:
+            seal.check(value, "signature", trained.key.public_key().public_bytes_raw().hex())
+    except ValueError as error:
+        return str(error)
+    for name, rate in value["rates"].items():
+        if name != "by_kind" and _bound(rate, value["labels"]) != rate["upper"]:
+            return f"rates.{name}.upper: does not follow from its counts"
+    weights = Path(run) / "model.safetensors"
+    if weights.is_file() and outputs.sha256(weights) != value["model"]["sha256"]:
+        return "model.sha256: the model is another one"
+    rows = [row["copies"] for row in value["right_guess"] if row["who"] == "user"]
+    same = {"name": value["model"]["name"], "evidence": value.get("evidence")}
+    again = parts(trained, copies=rows, **same)
+    for path in differences({n: v for n, v in value.items() if n in again}, again):
+        return f"{path}: is another when it is made again"
+    return None
+
+
+def _bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:
+    """The bound of a rate from its counts, where it was counted."""
+    if rate["how"] != "one_per_cluster" or labels is None:
+        return float(rate["upper"])
+    alpha = labels["alpha"] / (2 * labels["judged"])
+    return clopper_pearson_upper(rate["count"], rate["of"], confidence=1 - alpha)
+
+
+def differences(one: Any, two: Any, path: str = "") -> Iterator[str]:
+    """Where two JSON values differ, as dotted paths.
+
+    >>> list(differences({"a": [1, 2]}, {"a": [1, 3], "b": 0}))
+    ['a.2', 'b']
+    """
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        for name in dict.fromkeys([*one, *two]):
+            where = f"{path}.{name}" if path else str(name)
+            if (name in one) != (name in two):
+                yield where
+            else:
+                yield from differences(one[name], two[name], where)
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for k, (a, b) in enumerate(zip(one, two, strict=True), 1):
+            yield from differences(a, b, f"{path}.{k}")
+    elif one != two:
+        yield path

@@ -1,0 +1,364 @@
+"""The gate: every file that others may see is written here, and says what it may know of private
+text; what is promised is computed from that.
+
+>>> import tempfile
+>>> step = SampledGaussian(sampling_probability=0.01, noise_multiplier=1.0, steps=500)
+>>> screening = Screening("5" * 64, trace=0.05, public=0.002)
+>>> weights = Noised("a", "turn", "replace", (step,), screening)
+>>> fold([weights]).kind, fold([weights, Screened("vocabulary", screening)]).delta2
+('bayesian_confidentiality', 0.002)
+>>> fold([Noised("a", "turn", "replace", (step,), None)]).kind
+'dp'
+>>> release = Release(Path(tempfile.mkdtemp()))
+>>> release.write("README.md", Value(b"perplexity 12.3456", frozenset()))
+Traceback (most recent call last):
+ValueError: README.md: does not say what it may know of private text
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from crtlib import files, outputs
+from crtlib.accounting.events import SampledGaussian
+from crtlib.release import seal
+
+SCHEMA = "crtlib/release/1"
+NAME = outputs.SEAL
+Rate = Annotated[float, Field(ge=0, le=1)]
+Unit = Literal["turn", "dialogue", "user"]
+
+
+# --------------------------------------------------------------------------- sources
+@dataclass(frozen=True)
+class Screening:
+    """A pair of policies on one text, and upper bounds of its rates: ``trace``, a secret leaves a
+    trace in the redacted text; ``public``, a secret stands where both policies are silent."""
+
+    id: str
+    trace: Rate
+    public: Rate
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Nothing of the text, or what every promise treats as known: a format, single bytes."""
+
+    of: str
+    kind: Literal["constant"] = "constant"
+
+
+@dataclass(frozen=True)
+class Noised:
+    """The private steps of one run. ``screening`` is None where they read raw text: no secret is
+    amplified then. ``holds``: how many points of a smaller unit one ``unit`` holds at the most."""
+
+    run: str
+    unit: Unit
+    relation: Literal["replace", "add_or_remove"]
+    events: tuple[SampledGaussian, ...]
+    screening: Screening | None
+    holds: tuple[tuple[Unit, int], ...] = ()
+    kind: Literal["noised"] = "noised"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The private steps of a run under a plan: pairs of a prior and of the chance that the noise
+    leaves to guess a secret that the plan knows; ``keeps``: each is what was promised."""
+
+    run: str
+    plan: str
+    relation: Literal["reference", "replace", "add_or_remove"]
+    guesses: tuple[tuple[Rate, Rate], ...]
+    keeps: bool
+    kind: Literal["planned"] = "planned"
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Learned without noise where both policies are silent: it charges the public rate."""
+
+    of: str
+    screening: Screening
+    kind: Literal["screened"] = "screened"
+
+
+@dataclass(frozen=True)
+class Redacted:
+    """Learned without noise from redacted text: it charges the trace rate."""
+
+    of: str
+    screening: Screening
+    kind: Literal["redacted"] = "redacted"
+
+
+@dataclass(frozen=True)
+class Base:
+    """An earlier model: one whose run a ledger knows, one from outside, of which it is assumed that
+    it never read this text, or one of crtlib of which nobody knows the run."""
+
+    name: str
+    lineage: Literal["known", "outside", "unknown"]
+    kind: Literal["base"] = "base"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A value of the text that the releaser calls public: one of ``among``, which is a finite set
+    that does not depend on the text."""
+
+    of: str
+    value: str
+    among: tuple[str, ...]
+    kind: Literal["declared"] = "declared"
+
+    def __post_init__(self) -> None:
+        if self.value not in self.among:
+            raise ValueError(f"{self.of}={self.value!r}: must be one of {', '.join(self.among)}")
+
+    @property
+    def bits(self) -> float:
+        """How much it may tell at the most."""
+        return math.log2(len(self.among))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Learned from raw text without noise, as the clause ``of`` says. It may leave; nothing is
+    promised then."""
+
+    of: str
+    kind: Literal["raw"] = "raw"
+
+
+Source = Constant | Noised | Planned | Screened | Redacted | Base | Declared | Raw
+_SOURCES: TypeAdapter[list[Source]] = TypeAdapter(
+    list[Annotated[Source, Field(discriminator="kind")]]
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """Content, or the file that holds it, and all that it may know."""
+
+    content: bytes | Path
+    sources: frozenset[Source]
+
+    @classmethod
+    def text(cls, text: str, *parts: Value | Source) -> Value:
+        """A text made from these: it knows what all of them know."""
+        known = (p.sources if isinstance(p, Value) else {p} for p in parts)
+        return cls(text.encode(), frozenset[Source]().union(*known))
+
+
+def declare(of: str, value: float, bounds: Sequence[float]) -> Declared:
+    """A number as the interval between two of ``bounds`` in which it lies.
+
+    >>> declare("perplexity", 12.3, (8, 16)).value
+    '8 to 16'
+    """
+    edges = [f"{b:g}" for b in bounds]
+    names = (f"below {edges[0]}", *map(" to ".join, itertools.pairwise(edges)),
+             f"{edges[-1]} or more")  # fmt: skip
+    return Declared(of, names[sum(value >= b for b in bounds)], names)
+
+
+# --------------------------------------------------------------------------- the only door
+class Release:
+    """A folder that others may see, while it is written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sources: dict[str, frozenset[Source]] = {}
+
+    def write(self, name: str, value: Value) -> None:
+        """Put a value into the folder under a name that no text decides.
+
+        Raises ``ValueError`` where it does not say what it may know."""
+        if not value.sources:
+            raise ValueError(f"{name}: does not say what it may know of private text")
+        if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", name, re.ASCII):
+            raise ValueError(f"{name!r}: is no name of a file that may leave")
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(value.content, Path):
+            os.replace(value.content, path)
+        else:
+            with files.replacing(path) as part:
+                part.write_bytes(value.content)
+        self.sources[name] = value.sources
+
+    def adopt(self, folder: Path, *parts: Value | Source) -> None:
+        """Write all files of a private folder, each of which knows what ``parts`` know."""
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            known = Value.text("", *parts).sources
+            self.write(str(path.relative_to(folder)), Value(path, known))
+
+    def close(self, key: Ed25519PrivateKey, run: str) -> None:
+        """List and sign all that is there; the marker of the folder is ours too, and knows what all
+        files know. Raises ``ValueError`` for a file that did not come through :meth:`write`."""
+        self.sources[outputs.MARKER] = frozenset[Source]().union(*self.sources.values())
+        present = set(contents(self.folder)) - {NAME}
+        if strangers := present ^ set(self.sources):
+            raise ValueError(f"{min(strangers)}: did not come through the gate")
+        every = sorted(self.sources[outputs.MARKER], key=repr)
+        listed = {
+            name: {
+                "sha256": outputs.sha256(self.folder / name),
+                "size": (self.folder / name).stat().st_size,
+                "sources": [k for k, s in enumerate(every) if s in self.sources[name]],
+            }
+            for name in sorted(present)
+        }
+        content = {"schema": SCHEMA, "run": run, "files": listed}
+        content["sources"] = _SOURCES.dump_python(every, mode="json")
+        files.write_text(self.folder / NAME, json.dumps(seal.signed(content, key), indent=1) + "\n")
+
+
+def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
+    """List and sign files that were computed from the sources of all others: the certificate."""
+    content = seal.read(folder / NAME)
+    for path in paths:
+        content["files"][str(path.relative_to(folder.resolve()))] = {
+            "sha256": outputs.sha256(path),
+            "size": path.stat().st_size,
+            "sources": list(range(len(content["sources"]))),
+        }
+    with files.replacing(folder / NAME, mode=outputs.PUBLIC) as part:
+        part.write_text(json.dumps(seal.signed(content, key), indent=1) + "\n")
+
+
+def contents(folder: Path) -> list[str]:
+    """All that lies in a folder and is no folder, links included."""
+    return sorted(
+        str((Path(root) / name).relative_to(folder))
+        for root, folders, names in os.walk(folder)
+        for name in [*names, *(f for f in folders if (Path(root) / f).is_symlink())]
+    )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a finished release says of itself: its run, the public key, the sources of all files
+    together; and ``altered``, what is not as it was written."""
+
+    run: str
+    key: str
+    sources: tuple[Source, ...]
+    altered: tuple[str, ...]
+
+
+def read(folder: str | os.PathLike[str]) -> Manifest:
+    """The signed list of a release, compared with what is there, file by file.
+
+    Raises ``ValueError`` where there is none, or its signature is not that of its content."""
+    home = Path(folder)
+    content = seal.read(home / NAME)
+    try:
+        every = _SOURCES.validate_python(content["sources"], strict=False)
+        listed = {str(n): (one["sha256"], one["size"]) for n, one in content["files"].items()}
+        known = {k for one in content["files"].values() for k in one["sources"]}
+        run, key = str(content["run"]), str(content["public_key"])
+        whole = content["schema"] == SCHEMA and known == set(range(len(every)))
+    except (ValidationError, ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{home / NAME}: is damaged, or of another version of crtlib")
+    altered = []
+    for name in sorted({*contents(home), *listed} - {NAME}):
+        path = home / name
+        plain = name in listed and path.is_file() and not path.is_symlink()
+        if not plain or (outputs.sha256(path), path.stat().st_size) != listed[name]:
+            altered.append(name)
+    return Manifest(run, key, tuple(every), tuple(altered))
+
+
+# --------------------------------------------------------------------------- the fold
+@dataclass(frozen=True)
+class Fold:
+    """What files with these sources promise together: the ``kind``, the private steps, and how many
+    secrets leave a trace (``gamma``) or were learned without noise (``delta2``), at the most."""
+
+    kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
+    unit: Unit = "turn"
+    relation: str = "replace"
+    events: tuple[SampledGaussian, ...] = ()
+    gamma: float = 0.0
+    delta2: float = 0.0
+    screening: str = ""
+    holds: Mapping[str, int] = field(default_factory=dict)
+    plan: Planned | None = None
+    declared: tuple[Declared, ...] = ()
+    bases: tuple[Base, ...] = ()
+    void: tuple[str, ...] = ()
+
+
+def fold(sources: Iterable[Source], altered: Iterable[str] = ()) -> Fold:
+    """The promise of all files together; a run counts once, in however many files it stands."""
+    every = list(dict.fromkeys(sources))
+    void = [f"{name} is not what was released." for name in altered]
+    runs = [s for s in every if isinstance(s, Noised | Planned)]
+    if len({s.run for s in runs}) < len(runs):
+        void.append("One run is declared in two ways.")
+    noised = [s for s in runs if isinstance(s, Noised)]
+    plans = [s for s in runs if isinstance(s, Planned)]
+    if len(runs) > 1 and (plans or len({(s.unit, s.relation) for s in noised}) > 1):
+        void.append("Runs with different promises were written into one release.")
+    void += [f"{s.of}." for s in every if isinstance(s, Raw) and runs]
+    void += [f"Nobody knows what {s.name}, from which it started, has read." for s in every
+             if isinstance(s, Base) and s.lineage == "unknown"]  # fmt: skip
+    named: dict[str, Screening] = {}
+    for s in every:
+        one = getattr(s, "screening", None)
+        if one and named.setdefault(one.id, one) != one:
+            void.append("One screening is declared in two ways.")
+    gamma = {s.screening.id if s.screening else "": s.screening.trace if s.screening else 1.0
+             for s in noised}  # fmt: skip
+    public: dict[str, float] = {}
+    for s in every:
+        if isinstance(s, Screened | Redacted):
+            rate = s.screening.public if isinstance(s, Screened) else s.screening.trace
+            public[s.screening.id] = max(rate, public.get(s.screening.id, 0.0))
+    first = noised[0] if noised else None
+    traces = min(1.0, math.fsum(gamma.values()))
+    delta2 = min(1.0, math.fsum(public.values()))
+    common: dict[str, Any] = {
+        "declared": tuple(s for s in every if isinstance(s, Declared)),
+        "bases": tuple(s for s in every if isinstance(s, Base)),
+        "void": tuple(void),
+    }
+    if plans:
+        plan = plans[0]
+        return Fold("secret_protection", relation=plan.relation, gamma=1.0, plan=plan, **common)
+    if first is None:
+        return Fold("none", gamma=1.0, delta2=1.0, **common)
+    return Fold(
+        kind_of(traces, delta2),
+        first.unit,
+        first.relation,
+        tuple(e for s in noised for e in s.events),
+        traces,
+        delta2,
+        "+".join(sorted({*gamma, *public} - {""})),
+        dict(first.holds),
+        **common,
+    )
+
+
+def kind_of(gamma: float, delta2: float) -> Literal["dp", "bayesian_confidentiality"]:
+    """Of any data point, where nothing is left out and nothing learned without noise; else of a
+    secret drawn at random."""
+    return "dp" if gamma >= 1 and not delta2 else "bayesian_confidentiality"

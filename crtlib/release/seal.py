@@ -1,0 +1,98 @@
+"""The seal: a signature by which who receives a release knows that nobody else has edited it.
+
+The private key (Ed25519) lies beside the odometer, 0600; the public one travels with what is
+signed. It catches edits by others. It does not catch a releaser who lies: who has the key can sign
+anything.
+
+>>> key = Ed25519PrivateKey.generate()
+>>> check(signed({"epsilon": 3}, key), "demo")["epsilon"]
+3
+>>> check(signed({"epsilon": 3}, key) | {"epsilon": 1}, "demo")
+Traceback (most recent call last):
+ValueError: demo: was changed after it was signed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+KEY = "signing.key"
+MOST = 1 << 26
+"""Bytes of a signed file, at most."""
+
+
+def key_in(folder: str | os.PathLike[str]) -> Ed25519PrivateKey:
+    """The private key beside an odometer; it is made where there is none, by one of several
+    processes. Raises ``ValueError`` for one that is none."""
+    path = Path(folder) / KEY
+    if not path.exists():
+        part = path.with_name(f".{KEY}.{os.getpid()}")
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            pass
+        finally:
+            part.unlink()
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path}: is no signing key") from None
+
+
+def canonical(value: Mapping[str, Any]) -> bytes:
+    """What is signed: JSON with sorted keys, without the signature."""
+    rest = {name: one for name, one in value.items() if name != "signature"}
+    return json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def signed(value: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
+    """The value with the public key and a signature."""
+    whole = {**value, "public_key": key.public_key().public_bytes_raw().hex()}
+    return whole | {"signature": key.sign(canonical(whole)).hex()}
+
+
+def check(value: Mapping[str, Any], name: str, public: str | None = None) -> dict[str, Any]:
+    """The value, if it is as it was signed, by the key ``public`` where that is given.
+
+    Raises ``ValueError`` in one line where it is not, and calls it by ``name``."""
+    try:
+        key, signature = str(value["public_key"]), bytes.fromhex(value["signature"])
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, canonical(value))
+    except KeyError:
+        raise ValueError(f"{name}: is not signed; it is damaged, or of another version") from None
+    except (InvalidSignature, ValueError, TypeError, RecursionError):
+        raise ValueError(f"{name}: was changed after it was signed") from None
+    if public is not None and key != public:
+        raise ValueError(f"{name}: was signed with another key, {key[:12]}… and not {public[:12]}…")
+    return dict(value)
+
+
+def read(path: str | os.PathLike[str], public: str | None = None) -> dict[str, Any]:
+    """A signed JSON object from a file (:func:`check`)."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MOST:
+            raise ValueError
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, ValueError, RecursionError):
+        raise ValueError(f"{path}: is damaged") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: is damaged")
+    return check(value, str(path), public)

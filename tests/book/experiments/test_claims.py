@@ -1,0 +1,207 @@
+"""A claim is judged by what was measured: each in a world where it is true, and in one where it
+is not."""
+
+import inspect
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+
+from crtbook import tables
+from crtbook.claims import calculations, ledger, statistics
+from crtbook.claims.claim import Claim, read, terms
+
+SEEDS = 5
+USUAL = {
+    "corpus": "customersim",
+    "model": "lstm",
+    "dialogues": 300,
+    "hidden": 64,
+    "vocab_size": 512,
+}
+
+
+def world(claim, values, seeds=SEEDS):
+    """The table of a world: every arm of ``values`` measures what is said there, but for luck."""
+    rows = [row for arm, value in values.items() for row in _arm(claim, arm, value, seeds)]
+    return pd.DataFrame(rows)
+
+
+def _arm(claim, name, value, seeds):
+    arm = terms()["arms"][name]
+    one = {c: v[0] if isinstance(v, list) and c != "gamma" else v for c, v in arm.items()}
+    gammas = one.pop("gamma", 0.0)
+    fixed = {c: v[0] if isinstance(v, list) else v for c, v in claim.only.items()}
+    for seed, gamma in itertools.product(
+        range(seeds), gammas if isinstance(gammas, list) else [gammas]
+    ):
+        facts = USUAL | fixed | dict(claim.own) | one | {"gamma": gamma, "seed": seed}
+        facts["run"] = f"{name} {seed} {gamma}"
+        metrics = value if isinstance(value, dict) else dict.fromkeys(claim.metrics, value)
+        for metric, number in metrics.items():
+            for row in _rows(claim, metric, number, seed):
+                yield facts | {"epochs": 1} | row
+
+
+def _rows(claim, metric, number, seed):
+    luck = np.random.default_rng([seed, len(metric)]).normal()
+    exact = claim.measure in ("zero", "some", "rate") or metric in ("epsilon", "secrets")
+    if metric == "exposure":
+        for k in range(10):  # the quantiles of an exponential law
+            bits = -number * np.log(1 - (k + 0.5) / 10) + 0.05 * luck
+            yield {"metric": metric, "epoch": 1, "item": k, "value": float(np.clip(bits, 0, 19.93))}
+        return
+    if metric.endswith("accuracy"):
+        yield {"metric": f"{metric}_null", "epoch": 1, "item": 0, "value": 0.01}
+        number, exact = number + 0.002 * luck, True
+    kind = claim.reduce.split()[0]
+    numbers = number if isinstance(number, list) else [number]
+    for k, x in enumerate(numbers):
+        items = kind in ("under", "count") and metric in claim.metrics
+        at = claim.at if isinstance(claim.at, int) else 1
+        row = {"metric": metric, "epoch": at if items else k + 1, "item": k}
+        if kind == "rank":
+            row["scale"] = float(k + 1)
+        yield row | {"value": float(x) if exact or items else float(x) * (1 + 0.004 * luck)}
+
+
+# --- the claims -----------------------------------------------------------------------------------
+CLAIMS = {claim.id: claim for claim in read()}
+WORLDS = [(name, truth) for name in CLAIMS for truth in (True, False)]
+
+
+def verdicts(claim, truth, seeds=SEEDS):
+    """What the ledger says of a claim in its planted world."""
+    values = claim.if_true if truth else claim.if_false
+    if claim.measure == "calculation":
+        e = statistics.calculated(values["it"], "", side=claim.side, line=claim.line)
+        return {statistics.verdict(e, seeds=claim.seeds)}
+    return set(ledger.judged([claim], {claim.tables[0]: world(claim, values, seeds)}).verdict)
+
+
+@pytest.mark.parametrize(("name", "truth"), WORLDS)
+def test_a_planted_world_decides_every_claim(name, truth):
+    assert verdicts(CLAIMS[name], truth) == {"agrees" if truth else "differs"}
+
+
+@pytest.mark.parametrize("missing", ["if_true", "if_false"])
+def test_a_claim_without_both_worlds_is_refused(missing):
+    facts = CLAIMS["crt-f2-lstm"].model_dump()
+    del facts[missing]
+    with pytest.raises(ValidationError, match=missing):
+        Claim(**facts)
+
+
+def test_an_inverted_rule_fails_its_own_worlds():
+    """The fault that stood in the ledger: what was measured was the claim's negation."""
+    claim = CLAIMS["crt-dedup-alone"]
+    inverted = claim.model_copy(
+        update={"measure": "calm", "if_true": claim.if_true | {"sgd_missing": 0.8}}
+    )
+    assert verdicts(inverted, True) == {"differs"}
+    swapped = CLAIMS["crt-f2-dpsgd-lstm"].model_copy(update={"left": "dpsgd", "right": "crt"})
+    assert verdicts(swapped, True) == {"differs"}
+
+
+@pytest.mark.parametrize("name", [n for n, c in CLAIMS.items() if c.measure != "calculation"])
+def test_one_seed_decides_nothing(name):
+    claim = CLAIMS[name]
+    if claim.seeds == 1:  # a count of labels: its cases are independent, and there is one corpus
+        assert claim.tables == ("screening",)
+        return
+    for truth in (True, False):
+        assert verdicts(claim, truth, seeds=1) <= {statistics.OPEN}
+        decided = verdicts(claim, truth, seeds=2) != {statistics.OPEN}
+        assert decided == (claim.seeds <= 2)
+
+
+def test_every_name_exists():
+    for claim in CLAIMS.values():
+        arms = {claim.left, claim.right, *claim.if_true, *claim.if_false} - {"", "it"}
+        assert arms <= set(terms()["arms"]), claim.id
+        assert claim.run in {"", *terms()["runs"]}, claim.id
+        if claim.measure == "calculation":
+            inspect.signature(getattr(calculations, claim.call)).bind(**claim.given)
+
+
+# --- the statistics -------------------------------------------------------------------------------
+def test_an_interval_that_holds_the_line_is_no_equivalence():
+    wide = statistics.mean([0.7, 1.0, 1.3], side="close", line=1.1)
+    near = statistics.mean([0.99, 1.0, 1.01], side="close", line=1.1)
+    far = statistics.mean([1.99, 2.0, 2.01], side="close", line=1.1)
+    told = [statistics.verdict(e) for e in (wide, near, far)]
+    assert told == [statistics.OPEN, "agrees", "differs"]
+
+
+def test_holm_keeps_false_verdicts_of_a_family_rare():
+    """Twenty rows on the line: some row leaves it in at most one family in twenty."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(300):
+        rows = [statistics.mean(rng.normal(1, 1, 5), side="above", line=1) for _ in range(20)]
+        alone = {statistics.verdict(e) for e in statistics.in_family(rows)}
+        wrong += alone != {statistics.OPEN}
+    assert wrong <= 0.05 * 300 + 3 * np.sqrt(0.05 * 0.95 * 300)
+
+
+def points(values, spread, gammas=(0.1, 0.5)):
+    rows = [(g, s, v, spread) for g in gammas for s, v in enumerate(values)]
+    return pd.DataFrame(rows, columns=["gamma", "seed", "value", "spread"])
+
+
+def test_chance_of_an_exposure_is_gammas_law():
+    rng = np.random.default_rng(0)
+    runs = rng.exponential(statistics.BITS, (2000, 3, 10)).mean(axis=2)
+    spread = np.full(3, 10)
+    p = np.array([statistics.leak("exposure", run, spread) for run in runs])
+    assert abs((p < 0.05).mean() - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 2000)
+
+
+@pytest.mark.parametrize(
+    ("values", "works", "verdict"),
+    [
+        ([0.5, 0.501, 0.499], True, "agrees"),
+        ([0.5, 0.501, 0.499], False, statistics.OPEN),  # an attack without power tells nothing
+        ([0.52, 0.56, 0.48], True, statistics.OPEN),
+        ([0.6, 0.61, 0.6], True, "differs"),
+        ([0.51, 0.511, 0.512], True, "in part"),  # above chance, but by less than the margin
+        ([0.5, 0.5], True, statistics.OPEN),
+    ],
+)
+def test_nothing_leaks_is_equivalence_with_chance(values, works, verdict):
+    spread = 0.2 if values[0] == 0.52 else 0.002
+    e = statistics.calm("accuracy", points(values, spread), works)
+    assert statistics.verdict(e) == verdict
+
+
+def test_a_leak_at_every_point_needs_every_point():
+    leaky, calm = points([0.7, 0.71, 0.7], 0.01, [0.5]), points([0.5, 0.501, 0.5], 0.01, [0.1])
+    few = points([0.7], 0.01, [0.3])
+    assert statistics.verdict(statistics.leaks("accuracy", leaky)) == "agrees"
+    both = statistics.leaks("accuracy", pd.concat([leaky, calm]))
+    assert statistics.verdict(both) == "differs" and "at chance at γ = 0.1" in both.why
+    short = statistics.leaks("accuracy", pd.concat([leaky, few]))
+    assert statistics.verdict(short) == statistics.OPEN
+
+
+def test_counts_and_calculations():
+    def told(e):
+        return statistics.verdict(e, seeds=1)
+
+    assert told(statistics.rate(200, 200, side="above", line=1.0, seeds=1)) == "agrees"
+    assert told(statistics.rate(199, 200, side="above", line=1.0, seeds=1)) == "differs"
+    assert told(statistics.rate(180, 200, side="above", line=0.9, seeds=1)) == statistics.OPEN
+    assert told(statistics.event([0, 0, 3], zero=True)) == "in part"
+    assert told(statistics.calculated(0.11539, "", side="rounds", line="0.12")) == "agrees"
+    assert told(statistics.calculated(0.11067, "", side="rounds", line="0.12")) == "differs"
+
+
+def test_close_is_as_near_as_another_draw_of_the_learning_rate():
+    """The largest gap between best and median of non-private training in a recorded search."""
+    table = tables.recorded("tuning")
+    last = table[(table.metric == "valid_ppl_words") & (table.epoch == table.epochs)]
+    trials = last[last.method == "sgd"].groupby(["corpus", "model", "init"]).value
+    gap = (trials.median() / trials.min()).max()
+    assert np.ceil(10 * gap) / 10 == statistics.CLOSE

@@ -1,0 +1,143 @@
+"""Runs of the leakage chapters: who owns a point, what each method reads, what is not run again."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from crtbook import grids, settings, spine, tables
+from crtbook.leakage import (
+    LeakageStudy,
+    data,
+    ended,
+    fit,
+    of_figure_5,
+    of_table_2,
+    plain,
+    prepared,
+    report,
+    secret_plan,
+    without_owners,
+)
+from crtbook.store import Store
+from crtlib.accounting import ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.experiments.study import Desk
+from crtlib.text import canaries
+
+TINY = LeakageStudy(
+    method="dpsgd", seed=0, unit="user", dialogues=6, heldout=4, public=12, public_epochs=1,
+    epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=2, copies=3, bots=1,
+    sampling_probability=0.5,
+)  # fmt: skip
+
+
+def test_a_point_is_all_that_a_user_said():
+    said, turns = data(TINY).points, data(replace(TINY, unit="turn")).points
+    assert len(said) == len({p.user for p in turns}) == 6 + 2 + 1
+    for p in said:
+        theirs = [t for t in turns if t.user == p.user]
+        assert sorted(p.text.split("\n")) == sorted(t.text for t in theirs)
+        values = [t.text[s.start : s.end] for t in theirs for s in t.secrets]
+        assert sorted(p.text[s.start : s.end] for s in p.secrets) == sorted(values)
+    (bot,) = (p for p in said if p.user.startswith("bot"))
+    assert len(set(bot.text.split("\n"))) == 1 and bot.text.count("\n") == 2
+
+
+def test_public_text_and_vocabulary_know_nobody_of_the_corpus():
+    ours, same_people = data(TINY), data(replace(TINY, dialogues=7, canaries=1))
+    assert ours.tokenizer == same_people.tokenizer  # whoever is in the corpus, the vocabulary stays
+    assert ours.public == same_people.public
+
+
+def test_methods_read_what_they_should():
+    turns = replace(TINY, unit="turn")
+    points = data(turns).points
+    assert prepared(turns, points).all == points  # DP-SGD: raw, every copy
+    crt = prepared(replace(turns, method="crt", policy="regex", dedup=True), points)
+    numbers = [p for p in crt.private if p.user.startswith(canaries.USER)]
+    assert crt.missed_secrets == 0 and crt.public and not numbers[0].secrets
+    plan = secret_plan(turns, points, steps=10)
+    found = plan.tables([p.id for p in points], range(len(plan.prior)))["secrets"]
+    assert (found.posterior_kl <= turns.posterior + 1e-9).all()
+    assert found.examples.max() >= 3  # the copies of a canary are one secret
+
+
+def test_a_snapshot_has_spent_its_own_epsilon_and_finished_runs_stay(tmp_path):
+    store = Store(tmp_path)
+    table = spine.sweep([TINY], store, workers=1, progress=False)
+    spent = table[table.metric == "epsilon"].set_index("epoch").value
+    for epoch in (1, 2):
+        event = SampledGaussian(0.5, 1.0, 2 * epoch)
+        assert spent[epoch] == pytest.approx(ledger.epsilon(event, delta=TINY.delta))
+    before = store.path(TINY.key).stat().st_mtime_ns
+    assert len(spine.sweep([TINY], store, workers=1, progress=False)) == len(table)
+    assert store.path(TINY.key).stat().st_mtime_ns == before
+
+
+def test_the_public_model_reads_no_private_text():
+    public = replace(TINY, method="public", init="public", snapshots=(2,))
+    other = fit(replace(public, canaries=1), Desk())[1].model.state_dict()
+    same = fit(public, Desk())[1].model.state_dict()
+    assert all((same[k] == other[k]).all() for k in same)
+
+
+@pytest.mark.parametrize("bad", [{"method": "adam"}, {"unit": "word"}, {"policy": "magic"}])
+def test_bad_settings_are_named(bad):
+    (name,) = bad
+    with pytest.raises(ValueError, match=f"{name}='.*': must be '"):
+        replace(TINY, **bad)
+
+
+def test_every_run_of_the_chapters_is_made_once():
+    sections = (settings.load(name, "quick") for name in ("leakage_report", "leakage_training"))
+    runs = grids.leakage_chapters(*sections)
+    assert len({run.key for run in runs}) == len(runs)
+    assert {run.method for run in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
+
+
+def test_the_recorded_table_is_that_of_the_sweep():
+    """What the ledger reads of it is what the command writes: no column of an earlier format."""
+    recorded = tables.recorded("leakage_laptop")
+    sections = [settings.load(name, "laptop") for name in ("leakage_report", "leakage_training")]
+    runs = grids.leakage_chapters(*sections)
+    assert {f.name for f in fields(TINY)} < set(recorded) and set(recorded.study) == {"leakage"}
+    assert {*of_table_2(recorded).run} | {*of_figure_5(recorded).run} < {*recorded.run}
+    for corpus in ("customersim", "schema_guided"):
+        drawn = of_figure_5(recorded[recorded.corpus == corpus])
+        assert drawn.run.nunique() == sections[1].seeds and set(drawn.model) == {"lstm"}
+    names = ["method", "init", "unit", "policy", "dedup", "detail", "model", "corpus", "seed"]
+    one_each = recorded.drop_duplicates("run")
+    planned = sorted(tuple(str(getattr(run, n)) for n in names) for run in runs)
+    assert sorted(tuple(map(str, row)) for row in one_each[names].to_numpy()) == planned
+
+
+def test_a_shape_called_like_a_corpus_says_what_is_different_there():
+    section = settings.load("leakage_training", "laptop")
+    here = grids.shared(section, "lstm", corpus="schema_guided")
+    there = grids.shared(section, "lstm", corpus="customersim")
+    assert here["dialogues"] == section.data["schema_guided"].dialogues != section.dialogues
+    assert there == here | {"dialogues": section.dialogues, "corpus": "customersim"}
+
+
+def test_training_that_ends_at_a_snapshot_has_its_model():
+    assert ended(TINY, 2) is TINY
+    whole, early = (fit(s, Desk())[1] for s in (TINY, ended(TINY, 1)))
+    there = {e["epoch"]: e for e in whole.history}[1]
+    assert early.history[-1]["ppl_words"] == there["ppl_words"]
+    assert whole.history[-1]["ppl_words"] != there["ppl_words"]
+
+
+def test_the_owners_of_unique_sequences_are_left_out_of_the_model_that_is_compared():
+    d = data(TINY)
+    learned = replace(TINY, method="sgd", epochs=20, batch_size=2, learning_rate=0.03)
+    model = plain(learned, d)(d.points)
+    page = report(TINY, d, model, model)
+    rarest = page.sequences.nsmallest(1, "users_in_s").assign(users_in_d=1)
+    page = replace(page, sequences=rarest)
+    assert 0 < len(page.owners()) < len({p.user for p in d.points})
+    compared = without_owners(TINY, d, model, page)
+    other = plain(TINY, d)([p for p in d.points if p.user not in page.owners()])
+    again = report(TINY, d, model, other)
+    assert compared.sequences.ratio.tolist() == again.sequences.ratio.tolist() != []
+    nobody = replace(page, sequences=rarest.head(0))
+    assert without_owners(TINY, d, model, nobody) is None

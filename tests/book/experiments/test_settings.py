@@ -1,0 +1,318 @@
+"""Profiles change sizes, never the method; settings are checked before anything runs."""
+
+import copy
+import json
+from dataclasses import FrozenInstanceError
+
+import pytest
+import yaml
+
+from crtbook import settings as settings_studies
+from crtbook.schema import leaves, limits, phrase
+from crtbook.sections import SECTIONS
+from crtbook.sections.crt import Crt, Tuning
+from crtbook.settings import Dotted, ParameterError, assign, load, parameters
+from crtlib.training import methods
+
+PROFILES = settings_studies.profile_names()
+METHOD = {  # numbers that belong to the method, beside all words; every other number is a size
+    "epsilon", "epsilons", "delta", "gamma", "prior", "posterior", "threshold", "thresholds",
+    "seed", "ablations", "methods", "workers", "canaries", "copies", "bots", "min_users",
+    "pub_passes", "public_epochs", "public_trials",
+}  # fmt: skip
+SIZES = {"schema_guided": 12_174, "multiwoz": 8_437}
+"""Dialogues that a profile may count on; Schema-Guided Dialogue has 16,142 for training."""
+
+
+def flat(tree, above=""):
+    for name, entry in dict(tree).items():
+        if hasattr(entry, "items"):
+            yield from flat(entry, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", entry
+
+
+@pytest.fixture
+def quick():
+    return yaml.safe_load((settings_studies.FOLDER / "quick.yml").read_text())
+
+
+# --------------------------------------------------------------------------- profiles
+WHOLE = [name for name in PROFILES if name not in ("smollm2", "at_hand")]
+"""Profiles of all chapters; one other has the model and the methods of one chapter, one has corpora
+of its own."""
+
+
+def test_profiles_differ_in_sizes_only():
+    assert PROFILES[:3] == ["quick", "laptop", "paper"]
+    for section in SECTIONS:
+        quick = dict(flat(load(section)))
+        for name in WHOLE:
+            for key, entry in flat(load(section, name)):
+                of_a_corpus = key.startswith("data.") and key.endswith(("methods", "ablations"))
+                of_the_method = key.rsplit(".", 1)[-1] in METHOD or isinstance(entry, str)
+                if of_the_method and not of_a_corpus and key != "profile":
+                    assert entry == quick[key], (name, section, key)
+
+
+def test_corpora_that_are_not_here_do_not_change_what_a_first_look_runs():
+    for section in SECTIONS:
+        settings = load(section)
+        read = {*settings.get("corpora", ()), *settings.get("texts", ())}
+        assert section == "tuning" or read <= {"customersim"}, section  # a search is no chapter
+
+
+def test_every_profile_trains_every_method_on_customersim():
+    for name in WHOLE:
+        settings = load(Crt, name)
+        elsewhere = ("lp_weighted", "greedy", "public", "user_dpsgd", "jft")  # in other chapters
+        shown = {name for name in methods.METHODS if name not in elsewhere}
+        assert {*settings.methods, *settings.ablations} == shown
+        assert settings.data["customersim"].methods == settings.methods
+        assert settings.data["customersim"].ablations == settings.ablations
+
+
+@pytest.mark.parametrize("corpus", SIZES)
+def test_the_corpora_are_large_enough_for_every_profile(corpus):
+    """The search has a block of its own, of the same size; labelled dialogues are one more."""
+    for name in PROFILES:
+        for section in ("crt", "tuning"):
+            settings = load(section, name)
+            part = settings.data[corpus]
+            if corpus not in settings.corpora and part.dialogues == settings.dialogues:
+                continue  # it is not read, and has no size of its own
+            needed = 2 * (part.dialogues + 2 * part.heldout) + part.labelled
+            assert needed <= SIZES[corpus], (name, section, needed)
+        part = load("screening", name).data[corpus]
+        assert 2 * (1 + 2 * part.heldout) + part.labelled <= SIZES[corpus], (name, "screening")
+        for section in ("leakage_report", "leakage_training"):
+            settings = load(section, name)
+            if corpus in settings.corpora:
+                size = settings.data[corpus].dialogues + 2 * settings.heldout
+                assert 2 * size <= SIZES[corpus], (name, section)
+
+
+def test_the_paper_profile_judges_on_test_sets_of_a_thousand():
+    settings = load(Crt, "paper")
+    assert {part.heldout for part in settings.data.values()} == {1000}
+    assert settings.device == "auto" and settings.dialogues == 10_000
+
+
+def test_a_profile_is_checked_whole(quick):
+    for change, message in [
+        (lambda t: t.update(crtt={}), "profile mine: crtt: unknown; allowed are own_data"),
+        (lambda t: t.pop("engine"), "profile mine: engine: is missing"),
+        (lambda t: t.update(crt=3), "profile mine: crt: is missing, or no group of settings"),
+        (lambda t: t["engine"].pop("seed"), "profile mine: engine.seed: is missing"),
+        (lambda t: t["engine"].update(sed=3), "profile mine: engine.sed: unknown"),
+        (
+            lambda t: t["crt"]["shapes"]["lstm"].update(hiden=3),
+            "profile mine: crt.shapes.lstm.hiden: unknown; allowed are embedding, hidden, epochs",
+        ),
+        (
+            lambda t: t["crt"]["data"]["multiwoz"].update(heldout=0),
+            "profile mine: crt.data.multiwoz.heldout=0: must be a whole number of at least 1",
+        ),
+        (
+            lambda t: t["crt"]["data"].update(nowhere={}),
+            "profile mine: crt.data.nowhere: unknown; allowed are customersim",
+        ),
+        (lambda t: t["crt"].update(shapes=3), "profile mine: crt.shapes=3: must be a group of"),
+    ]:
+        tree = copy.deepcopy(quick)
+        change(tree)
+        with pytest.raises(ParameterError) as refused:
+            settings_studies.read(tree, "mine")
+        assert str(refused.value).startswith(message)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_profile_says_only_what_it_changes_of_its_base():
+    paper, base = load("crt", "paper_lstm"), load("crt", "laptop")
+    assert (paper.dialogues, paper.models, paper.gammas) == (10_000, ("lstm",), base.gammas)
+    assert paper.shapes.lstm.hidden == 200 and paper.shapes.gpt2 == base.shapes.gpt2
+    assert load("engine", "paper_lstm").trials == load("engine", "laptop").trials
+
+
+def test_a_profile_that_is_its_own_base_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "a.yml").write_text("base: b")
+    (tmp_path / "b.yml").write_text("base: a")
+    monkeypatch.setattr(settings_studies, "FOLDER", tmp_path)
+    with pytest.raises(ParameterError, match="base='a': must be another profile"):
+        settings_studies._tree("a")
+
+
+def test_claims_utility_and_tuning_take_from_crt_what_they_do_not_say(quick):
+    quick["crt"]["dialogues"] = 77
+    sections = settings_studies.read(quick, "mine")
+    for name in ("crt", "claims", "utility", "tuning"):
+        assert sections[name].dialogues == sections[name].data["customersim"].dialogues == 77
+    assert not hasattr(sections["tuning"], "gammas")  # the search has one
+    assert not hasattr(sections["crt"].data["customersim"], "trials")  # the figures search nothing
+
+
+# --------------------------------------------------------------------------- what a field is
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_field_has_a_type_a_range_and_a_sentence(section):
+    for name, node in leaves(SECTIONS[section]):
+        if name.endswith(".*"):  # epochs of a method
+            continue
+        assert phrase(node), name
+        assert node.get("description"), name
+        free = node["type"] == "string" and not limits(node)
+        a_model = name.endswith(".init")  # a folder or a name on the hub
+        assert not free or a_model or name in ("profile", "store"), name
+
+
+def test_settings_are_frozen_and_give_their_fields_as_items():
+    settings = load(Crt)
+    shape = settings.shapes["lstm"]
+    assert shape is settings.shapes.lstm
+    assert {**shape} == dict(shape) == {n: getattr(shape, n) for n in shape}
+    with pytest.raises(FrozenInstanceError):
+        shape.hidden = 3
+    with pytest.raises(KeyError):
+        shape["hiden"]
+
+
+def test_a_method_without_epochs_of_its_own_takes_those_of_crt():
+    epochs = load(Crt).shapes["gpt2"].epochs
+    assert "toy" not in epochs and epochs["toy"] == epochs["crt"] == 9
+
+
+# --------------------------------------------------------------------------- changes
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gamas": [0.1]}, "gamas: unknown; allowed are profile, store, workers, device, corpora"),
+        ({"gamma": 0.1}, "gamma: unknown; allowed are"),
+        ({"gammas": []}, "gammas=[]: must be a list of numbers in [0, 1]"),
+        ({"gammas": 0.1}, "gammas=0.1: must be a list of numbers in [0, 1]"),
+        ({"gammas": "[0.1"}, "gammas='[0.1': must be a list of numbers in [0, 1]"),
+        ({"gammas": [float("nan")]}, "gammas=[nan]: must be a list of numbers in [0, 1]"),
+        ({"gammas.first": 0.1}, "gammas.first: unknown"),
+        ({"seeds": 0}, "seeds=0: must be a whole number of at least 1"),
+        ({"seeds": True}, "seeds=True: must be a whole number of at least 1"),
+        ({"workers": 1.5}, "workers=1.5: must be a whole number of at least 1"),
+        ({"methods": ["sdg"]}, "methods=['sdg']: must be a list of some of sgd, dedup"),
+        ({"models": ["bert"]}, "models=['bert']: must be a list of some of lstm, gpt2, pretrained"),
+        ({"corpora": ["nowhere"]}, "corpora=['nowhere']: must be a list of some of customersim"),
+        ({"corpora": ["hub:a/b"]}, "corpora=['hub:a/b']: data has sizes for customersim, schema"),
+        ({"delta": 1}, "delta=1: must be a number in (0, 1)"),
+        ({"epsilon": -1}, "epsilon=-1: must be a number above 0"),
+        ({"profile": "huge"}, "profile='huge': must be one of quick, laptop, paper"),
+        ({"device": "gpu"}, "device='gpu': must be one of auto, cpu, cuda, cuda:N"),
+        ({"store": 3}, "store=3: must be a word"),
+        ({"shapes": {}}, "shapes={}: must be set by parts: shapes.lstm, shapes.gpt2"),
+        ({"shapes": {"lsm": {"hidden": 3}}}, "shapes.lsm: unknown; allowed are lstm, gpt2"),
+        ({"shapes.lstm.hiden": 3}, "shapes.lstm.hiden: unknown; allowed are embedding, hidden"),
+        ({"shapes.lstm.hidden": 0}, "shapes.lstm.hidden=0: must be a whole number of at least 1"),
+        ({"shapes.lstm.hidden": "x"}, "shapes.lstm.hidden='x': must be a whole number"),
+        ({"shapes.lstm.epochs.crtt": 3}, "shapes.lstm.epochs.crtt: unknown; allowed are sgd"),
+        ({"shapes.lstm.epochs": 3}, "shapes.lstm.epochs=3: must be set by parts: shapes.lstm.epo"),
+        ({"shapes.gpt2.heads": 5}, "shapes.gpt2.heads=5: must divide hidden=64"),
+        ({"data.nowhere.heldout": 3}, "data.nowhere: unknown; allowed are customersim"),
+        ({"data.customersim.policy": "rgex"}, "data.customersim.policy='rgex': must be one of tag"),
+        ({"data.customersim.labelled": 3}, "data.customersim.labelled=3: must be 0, as no policy"),
+        ({"data.customersim.policy": "tagger"}, "data.customersim.labelled=0: must be above 0, as"),
+        ({"data.customersim.trials": 3}, "data.customersim.trials: unknown; allowed are dialogues"),
+        ({"data.multiwoz.heldout": 30}, "data.multiwoz.heldout: is not read, as the other settin"),
+        ({"models": ["lstm"], "shapes.gpt2.hidden": 8}, "shapes.gpt2.hidden: is not read, as the"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(given, message):
+    with pytest.raises(ParameterError) as refused:
+        parameters(given, "crt")
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "message"),
+    [
+        ("customersim", {"device": "cpu"}, "device: unknown; allowed are profile, dialogues, seed"),
+        ("customersim", {"shapes.lstm.hidden": 9}, "shapes: unknown; allowed are profile"),
+        ("amplification", {"accountant": "guess"}, "accountant='guess': must be one of pld, rdp"),
+        ("reconstruction_bounds", {"trials": 99}, "trials=99: must be a whole number of at least"),
+        ("leakage_report", {"corpora": ["schema_guided"]}, "corpora=['schema_guided']: must begin"),
+        ("leakage_report", {"shapes.table.epochs": 2}, "shapes.table.snapshots=[3, 10, 30]: must"),
+        ("secret_protection", {"texts": ["nowhere"]}, "texts=['nowhere']: must be a list of some"),
+        ("extraction", {"noise_multipliers": [1.0]}, "noise_multipliers=[1.0]: must hold 0 and"),
+        ("extraction", {"hidden": [30]}, "heads=4: must divide hidden=30"),
+    ],
+)
+def test_the_rules_of_other_sections_too(section, given, message):
+    with pytest.raises(ParameterError) as refused:
+        parameters(given, section)
+    assert str(refused.value).startswith(message)
+
+
+def test_an_unknown_section_is_refused_and_a_profile_cannot_be_changed_afterwards():
+    with pytest.raises(ParameterError, match="section='crtt': must be one of own_data"):
+        load("crtt")
+    with pytest.raises(ParameterError, match="profile='paper': is chosen when"):
+        load("crt").but(profile="paper")
+
+
+def test_strings_from_papermill_are_read_as_json():
+    settings = parameters({"gammas": "[0.05]", "seeds": "3", "store": "x"}, "crt")
+    assert (settings.gammas, settings.seeds, settings.store) == ((0.05,), 3, "x")
+
+
+def test_whole_numbers_become_floats_so_that_one_and_the_same_run_has_one_key():
+    assert json.dumps(parameters({"epsilon": 3, "gammas": [0]}, "crt").gammas) == "[0.0]"
+    assert isinstance(parameters({"epsilon": 3}, "crt").epsilon, float)
+
+
+def test_dotted_names_reach_everything():
+    settings = load(Tuning)
+    for name, entry in flat(settings):
+        if name == "profile" or any(c in name for c in ("multiwoz", "wikitext2", "pretrained")):
+            continue
+        assert dict(flat(assign(settings, {name: entry})))[name] == entry, name
+    changed = assign(settings, {"shapes.lstm.hidden": "200", "data.customersim.trials": 3})
+    assert (changed.shapes["lstm"].hidden, changed.data["customersim"].trials) == (200, 3)
+    assert changed.shapes["lstm"].epochs == settings.shapes["lstm"].epochs
+
+
+def test_the_same_change_in_four_forms():
+    shapes = Dotted()
+    shapes.lstm.hidden = 200
+    assert shapes.gpt2.assigned() == {}  # looked at, not assigned
+    forms = [
+        {"shapes.lstm.hidden": 200},
+        {"shapes": shapes},
+        {"shapes": {"lstm": {"hidden": 200}}},
+        {"shapes": '{"lstm": {"hidden": 200}}'},
+    ]
+    made = [parameters(form, "crt") for form in forms]
+    assert made[0].shapes.lstm.hidden == 200 and made == [made[0]] * 4
+    assert parameters({"shapes": Dotted(), "model": Dotted(), "seeds": None}, "crt") == load("crt")
+
+
+def test_a_change_of_gammas_asks_for_no_ablations():
+    for name in PROFILES:
+        assert parameters({"profile": name, "gammas": [0.05]}, "crt").ablation_gammas == ()
+    settings = load("crt").but(gammas=[0.1, 0.5], ablation_gammas=[0.3])
+    assert settings.ablation_gammas == settings.but(seeds=3).ablation_gammas == (0.3,)
+    assert settings.but(gammas=[0.1]).ablation_gammas == ()
+
+
+def test_what_holds_for_all_corpora_is_changed_for_all():
+    paper = load("crt", "paper")
+    assert (paper.dialogues, paper.data["schema_guided"].dialogues) == (10_000, 3_500)
+    small = paper.but(dialogues=60, methods=["sgd"], models=["lstm"])
+    for part in small.data.values():
+        assert (part.dialogues, part.methods, part.models) == (60, ("sgd",), ("lstm",))
+    apart = assign(paper, {"dialogues": 60, "data.schema_guided.dialogues": 30})
+    assert [apart.data[c].dialogues for c in ("customersim", "schema_guided")] == [60, 30]
+    report = load("leakage_report", "laptop")
+    assert (report.shapes.methods.dialogues, report.data["schema_guided"].dialogues) == (100, 60)
+    assert report.but(dialogues=50).shapes.methods.dialogues == 50
+
+
+def test_other_settings_are_kept_when_one_is_changed():
+    settings = load("crt", "laptop")
+    changed = settings.but(seeds=2)
+    assert changed.seeds == 2 and settings.seeds == 5
+    assert changed.but(seeds=5) == settings

@@ -1,0 +1,311 @@
+"""Sweeps that share a store, runs that fail, and executors by name."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crtbook import leases, spine
+from crtbook.store import Store
+from crtlib import roots
+from crtlib.experiments import crt, executors
+from crtlib.experiments.study import Study, Whole, value
+from crtlib.text import source
+from crtlib.training import state
+
+BEGUN = []
+
+
+@value
+class Slow(Study):
+    """Notes that it ran; fails where asked to."""
+
+    fails: Whole = 0  # so many times
+    milliseconds: Whole = 20
+
+    def run(self, desk):
+        BEGUN.append(self.seed)
+        time.sleep(self.milliseconds / 1000)
+        if BEGUN.count(self.seed) <= self.fails:
+            raise ZeroDivisionError("my card is 4929 1234")
+        return [("seed", 0, 0, float(self.seed))]
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    BEGUN.clear()
+    monkeypatch.setattr(spine, "POLL", 0.05)
+
+
+def swept(studies, store, **options):
+    return spine.sweep(studies, store, executor="threads:", progress=False, **options)
+
+
+def failures(store, study):
+    return [json.loads(line) for line in roots.read(store.failures(study.key)).splitlines()]
+
+
+def test_workers_have_the_environment_of_now_and_their_own_processes(monkeypatch):
+    """They are forks of one process, which began with another environment."""
+    for word in ("first", "second"):
+        monkeypatch.setenv("CRTLIB_TRIED", word)
+        with spine.process_pool(1) as pool:
+            assert pool.submit(os.getenv, "CRTLIB_TRIED").result() == word
+            assert pool.submit(os.getpid).result() != os.getpid()
+    assert os.getenv("PYTHONPATH") != os.pathsep.join(sys.path)
+
+
+def test_two_sweeps_of_one_store_share_the_work(tmp_path):
+    runs = [Slow(seed=k) for k in range(12)]
+    with ThreadPoolExecutor(2) as both:
+        tables = [both.submit(swept, runs, Store(tmp_path), workers=2) for _ in range(2)]
+        first, second = (table.result(60) for table in tables)
+    assert sorted(BEGUN) == list(range(12))  # each once, by one of them
+    assert first.equals(second) and len(first) == 12
+    assert not list((tmp_path / "leases").iterdir())
+
+
+def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(place):
+    store, study = Store(place), Slow(seed=0)
+    store.begin()
+    with ThreadPoolExecutor(1) as other, store.lease(study.key, "alive").held() as ours:
+        assert ours
+        waiting = other.submit(swept, [study], store)
+        time.sleep(0.2)
+        assert not waiting.done() and not BEGUN
+        lease = store.lease(study.key, "alive")
+        facts = dict(lease.facts())
+        roots.write(lease.path, json.dumps({**facts, "pid": 2**22 + 1}))  # no such process
+        assert len(waiting.result(60)) == 1
+
+
+def test_a_killed_sweep_that_nobody_reaped_holds_nothing(tmp_path):
+    lease = Store(tmp_path).lease("a", "theirs")
+    with lease.held(), subprocess.Popen(["sleep", "60"]) as theirs:
+        roots.write(lease.path, json.dumps({**lease.facts(), "pid": theirs.pid}))
+        assert lease.living()
+        theirs.kill()
+        os.waitid(os.P_PID, theirs.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is there
+        os.kill(theirs.pid, 0)
+        assert not lease.living()
+
+
+@pytest.mark.parametrize(("ago", "taken"), [(0, False), (leases.LASTS + leases.GRACE + 1, True)])
+def test_a_lease_of_another_machine_ends_by_the_clock(place, ago, taken):
+    theirs, ours = (Store(place).lease("a", name) for name in ("theirs", "ours"))
+    with theirs.held():
+        facts = dict(theirs.facts())
+    changed = {**facts, "host": "elsewhere", "until": facts["until"] - ago}
+    roots.write(theirs.path, json.dumps(changed))
+    with ours.held() as free:
+        assert free == taken
+
+
+def test_a_lease_is_renewed_while_the_run_lasts(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "RENEWED", 0.01)
+    lease = leases.Lease(tmp_path / "a.json", "ours")
+    with lease.held():
+        first = later = lease.facts()
+        for _ in range(6000):  # a minute, on a busy machine
+            if later["until"] > first["until"]:
+                break
+            time.sleep(0.01)
+            later = lease.facts()
+    assert later["until"] > first["until"] and later["since"] == pytest.approx(
+        first["since"], abs=60
+    )
+
+
+def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(place):
+    store, once, always = Store(place), Slow(seed=1, fails=1), Slow(seed=2, fails=9)
+    with pytest.raises(spine.UnfinishedError, match="2 of 3 runs are done, 1 failed"):
+        swept([Slow(seed=0), once, always], store)
+    assert store.has(once.key) and not store.has(always.key)
+    (line,) = failures(store, once)
+    assert [f["attempt"] for f in failures(store, always)] == [1, 2]
+    assert (line["kind"], line["schema"]) == ("exception", "crtlib/failure/1")
+    assert line["started"] < line["ended"] and line["host"] and "spine:_measured:" in line["where"]
+    assert line["message"] == "ZeroDivisionError" and "4929" not in json.dumps(line)
+
+
+@value
+class Reader(Study):
+    """Reads a file, which somebody replaces meanwhile, ``spoils``: the first time it is read."""
+
+    path: str = ""
+    spoils: Whole = 0
+
+    def reads(self):
+        yield source.digest([Path(self.path)])
+
+    def run(self, desk):
+        BEGUN.append(self.seed)
+        if len(BEGUN) <= self.spoils:
+            Path(self.path).write_text("my card is 4929 1234")
+        return [("read", 0, 0, float(len(Path(self.path).read_text())))]
+
+
+def test_a_run_whose_data_changed_under_it_is_no_result(tmp_path):
+    path, store = tmp_path / "c.jsonl", Store(tmp_path / "runs")
+    path.write_text("first")
+    study = Reader(seed=0, path=str(path), spoils=1)
+    with pytest.raises(spine.UnfinishedError, match="is not what it was when it was planned"):
+        swept([study], store)
+    assert len(BEGUN) == 1 and not list((tmp_path / "runs").glob("*.json"))
+    path.write_text("first")
+    lines = failures(store, study)
+    assert [line["kind"] for line in lines] == ["data", "data"] and "4929" not in str(lines)
+    assert swept([study], store).value.tolist() == [5.0]
+
+
+def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
+    path, store = tmp_path / "c.jsonl", Store(tmp_path / "runs")
+    path.write_text("first")
+    ready = Reader(seed=0, path=str(path)).ready()
+    path.unlink()
+    task = spine._Task(ready, "abc", store, "us", "cpu", False)
+    with pytest.raises(spine._DataError, match=r"when it was planned \(ValueError\)") as refused:
+        spine._run(task)
+    assert refused.value.where.startswith("source:_state:")
+    assert pickle.loads(pickle.dumps(refused.value)).where == refused.value.where
+
+
+def test_a_second_result_is_compared_and_the_first_one_stays(tmp_path):
+    """As where a lease was lost: two sweeps did one run."""
+    store = Store(tmp_path)
+    store.begin()
+    sweep = spine._Sweep(store, "custom", "cpu", False, 1, None)
+    study = Slow(seed=5).ready()
+    for number in (1.0, 1.0, 2.0):
+        sweep._record(study.key, study, spine._Result([("seed", 0, 0, number)], 1.0, 1.0))
+        assert store.table([study.key]).value.tolist() == [1.0]
+    assert [f["kind"] for f in failures(store, study)] == ["differs"]
+
+
+class Elsewhere(Executor):
+    """An executor that somebody else wrote."""
+
+    def __init__(self):
+        self.pool = ThreadPoolExecutor(1)
+
+    def submit(self, *args, **options):
+        return self.pool.submit(*args, **options)
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        self.pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def test_an_executor_of_somebody_elses_serves_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "elsewhere", Elsewhere, raising=False)
+    name = "entry:crtlib.experiments.executors:elsewhere"
+    table = spine.sweep([Slow(seed=3)], Store(tmp_path), executor=name, progress=False)
+    assert table.value.tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("processes", "must be processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME"),
+        ("threads:4", "must be processes:"),
+        ("dask://nowhere", "must be processes:"),
+        ("entry:math:pi", "'float' object is not callable"),
+        ("entry:math:tau_", "has no attribute 'tau_'"),
+        ("entry:builtins:dict", "must return a concurrent.futures.Executor, not a dict"),
+    ],
+)
+def test_other_executors_are_refused_in_one_line(name, message, tmp_path):
+    with pytest.raises(ValueError) as refused:
+        spine.sweep([Slow(seed=0)], Store(tmp_path), executor=name, progress=False)
+    assert str(refused.value).startswith(f"executor={name!r}: ") and message in str(refused.value)
+    assert not BEGUN
+
+
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "PATIENCE", 1)
+    with (
+        pytest.raises(ValueError, match=r"executor='dask://127.0.0.1:1': no answer in 1 s"),
+        executors.by_name("dask://127.0.0.1:1", 1),
+    ):
+        pass
+
+
+CRT = crt.CrtStudy(
+    method="crt", model="lstm", gamma=0.5, seed=0, dialogues=20, heldout=10, epochs=2,
+    embedding=16, hidden=16, canaries=2, copies=2,
+)  # fmt: skip
+
+
+def _watched():
+    """What workers of the test are told: a function here would have to be imported there."""
+
+    def begin():
+        """States are sent at once; how far each run was is told."""
+        from distributed import get_worker
+
+        honest = state.Checkpoint.restore
+
+        def restore(self, *args):
+            done = honest(self, *args)
+            facts = {"key": self.path.stem, "pid": os.getpid(), "phases": done}
+            get_worker().log_event("begun", facts)
+            return done
+
+        roots.SENT = 0.05
+        state.Checkpoint.restore = restore
+
+    def hold():
+        """After an epoch this worker stays where it is."""
+        epochs, honest = [], crt.utility
+
+        def utility(*args, **options):
+            epochs.append(1)
+            return honest(*args, **options) if len(epochs) < 2 else time.sleep(600)
+
+        crt.utility = utility
+
+    return begin, hold
+
+
+def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
+    cluster, bucket, tmp_path
+):
+    """Its run goes on from its checkpoint on the other one, and the rows are the same."""
+    (client, (victim, _)), (begin, hold) = cluster, _watched()
+    runs, store = [CRT, replace(CRT, seed=1)], Store(bucket)
+
+    def begun(**facts):
+        told = [event for _, event in client.get_events("begun")]
+        return [event for event in told if facts.items() <= event.items()]
+
+    def kill():
+        """The victim, when the state of its run is in the bucket."""
+        for _ in range(6000):
+            keys = [event["key"] for event in begun(pid=victim.pid)]
+            if any(roots.exists(store.folder / "unfinished" / f"{key}.pt") for key in keys):
+                victim.kill()
+                return keys[0]
+            time.sleep(0.05)
+        raise TimeoutError
+
+    client.run(begin)
+    client.run(hold, workers=[w for w, pid in client.run(os.getpid).items() if pid == victim.pid])
+    with ThreadPoolExecutor(1) as killer:
+        killed = killer.submit(kill)
+        address = client.scheduler.address.removeprefix("tcp:")
+        table = spine.sweep(runs, store, executor=f"dask:{address}", progress=False)
+    first, *_, last = begun(key=killed.result())
+    assert first["pid"] == victim.pid != last["pid"]
+    assert first["phases"] == 0 < last["phases"]
+    facts = ["run", "metric", "epoch", "item", "value"]
+    assert table[facts].equals(swept(runs, Store(tmp_path / "alone"))[facts])
+    assert all((store.model(key) / "run.json").exists() for key in table.run.unique())
+    left = [roots.matching(store.folder / name, "*") for name in ("unfinished", "leases")]
+    assert left == [[], []]

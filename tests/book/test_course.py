@@ -1,0 +1,231 @@
+"""The course: terms come after their definitions, pages follow from data, nothing is fetched."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import bs4
+import pandas as pd
+import pytest
+
+from crtbook.figures import tables
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book" / "_ext")]
+teaching = importlib.import_module("teaching")
+plain = importlib.import_module("plain")
+render = importlib.import_module("render")
+slides = importlib.import_module("slides")
+bind = importlib.import_module("bind")
+lab = importlib.import_module("lab")
+
+TERMS = teaching.data("glossary.yml")
+PLAN = teaching.data("teaching/plan.yml")
+BANK = teaching.data("teaching/questions.yml")
+CHAPTERS = teaching.chapters()
+LABS = {"lab_attack", "lab_defence"}
+AHEAD = (
+    r"\[[^\]]*\]\([^)]*\)",  # a link leads to where the term is defined
+    r"\{[a-z:]+\}`[^`]*`",
+    r"(?s)```\{admonition\} (?:What you will|Before you start).*?```",
+    r"`[^`\n]*`",
+)
+
+
+def prose(name):
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    for pattern in AHEAD:
+        text = re.sub(pattern, "", text)
+    return text
+
+
+def early(term, texts):
+    """The chapters before the defining one that use a term; ``texts`` by name, in order."""
+    names = list(texts)
+    where = names.index(term["chapter"]) if term["chapter"] != "index" else 0
+    return [n for n in names[:where] if re.search(term["find"], texts[n])]
+
+
+# --------------------------------------------------------------------------- terms
+def test_no_term_is_used_before_the_chapter_that_defines_it():
+    texts = {name: prose(name) for name in CHAPTERS}
+    assert len(TERMS) >= 60
+    assert {t["term"]: e for t in TERMS if (e := early(t, texts))} == {}
+
+
+def test_every_term_is_found_where_it_is_defined():
+    index = (ROOT / "book" / "index.md").read_text()
+    for term in TERMS:
+        text = index if term["chapter"] == "index" else prose(term["chapter"])
+        assert re.search(term["find"], text), term["term"]
+
+
+def test_a_term_that_comes_too_early_is_named():
+    term = {"chapter": "two", "find": "exposure"}
+    assert early(term, {"one": "the exposure of it", "two": "exposure is"}) == ["one"]
+    assert early(term, {"one": "nothing", "two": "exposure is"}) == []
+
+
+# --------------------------------------------------------------------------- data and pages
+def test_pages_for_lecturers_follow_from_their_data():
+    stale = [p.name for p, text in teaching.pages().items() if p.read_text() != text]
+    assert stale == [], "run: make teaching"
+
+
+def test_every_chapter_has_ten_questions_with_answers():
+    assert set(CHAPTERS) - set(BANK) <= LABS | {"cases"}
+    assert [name for name, rows in BANK.items() if len(rows) < 10] == []
+    for rows in BANK.values():
+        assert all(level in teaching.LEVELS and q and a for level, q, a in rows)
+        assert len({q for _, q, _ in rows}) == len(rows)
+
+
+def test_the_plan_names_cells_exercises_and_sections_that_exist():
+    known = plain.titles(CHAPTERS)
+    for hour in PLAN:
+        assert {*hour["read"], *hour.get("also", [])} <= set(CHAPTERS)
+        assert {*hour["class"], *hour["home"]} <= set(known)
+        for shown in hour["live"]:
+            ids = [c["id"] for c in teaching.cells(shown["notebook"])]
+            assert ids.index(shown["first"]) <= ids.index(shown["last"])
+        text = "\n".join(prose(name) for name in hour["read"])
+        heads = re.findall(r"(?m)^## (.*)$", text)
+        assert set(hour.get("sections", [])) <= set(heads)
+    assert len(PLAN) == 10 and sum(n for _, n in teaching.MINUTES) == 60
+
+
+def test_everything_shown_live_was_measured():
+    times = json.loads((ROOT / "book" / "teaching" / "times.json").read_text())
+    shown = {f"{x['notebook']}:{x['first']}:{x['last']}" for h in PLAN for x in h["live"]}
+    assert set(times) == shown
+
+
+# --------------------------------------------------------------------------- plain notebooks
+PLACEHOLDER = re.compile(r"\{[a-z][a-z:-]*\}`|^[`:]{3,}\{|\]\(\)|^\([\w-]+\)=", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_no_placeholder_is_left_outside_the_book(name):
+    notebook = json.loads((ROOT / "book" / "chapters" / f"{name}.ipynb").read_text())
+    made = plain.convert(notebook, plain.titles(CHAPTERS))
+    text = "\n".join("".join(c["source"]) for c in made["cells"] if c["cell_type"] == "markdown")
+    assert PLACEHOLDER.findall(text) == []
+    code = [c["source"] for c in made["cells"] if c["cell_type"] == "code"]
+    ran = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    ran = [c for c in ran if "injected-parameters" not in c["metadata"].get("tags", [])]
+    assert code == [c["source"] for c in ran]
+
+
+def test_roles_boxes_and_solutions_become_words():
+    text = (
+        "In {glue:text}`n` of {cite:p}`a,b`.\n\n````{prf:definition} Rank\n:label: def-rank\n"
+        "The place.\n````\n\n```{solution} ex-one\n:class: dropdown\nFour.\n```\n"
+    )
+    cited = {"a": ("Ann", "2020"), "b": ("Bo et al.", "2021")}
+    made = plain.prose(text, {"n": "7"}, cited)
+    assert "In 7 of (Ann, 2020; Bo et al., 2021)." in made
+    assert "> **Definition: Rank**" in made and "<details><summary>Solution</summary>" in made
+    assert PLACEHOLDER.findall(made) == []
+
+
+def test_a_number_that_no_run_stored_is_refused():
+    with pytest.raises(KeyError, match="lost"):
+        plain.prose("{glue:text}`lost`", {}, {})
+
+
+def test_a_notebook_that_was_changed_is_kept(tmp_path):
+    assert lab.refresh(tmp_path) == []
+    mine = tmp_path / "canary.ipynb"
+    mine.write_text(mine.read_text() + " ")
+    assert lab.refresh(tmp_path) == ["canary"] and mine.read_text().endswith(" ")
+    (tmp_path / "canary.ipynb").unlink()
+    assert lab.refresh(tmp_path) == [] and mine.is_file()
+
+
+# --------------------------------------------------------------------------- slides, pages, print
+REMOTE = re.compile(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?(?!data:)[^"'>#]""")
+
+
+def without_scripts(page):
+    """A page without what its inline scripts say, where addresses and braces stand as text."""
+    return re.sub(r"(?s)<script>.*?</script>", "", page)
+
+
+def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
+    paths = slides.write(tmp_path)
+    assert len(paths) == 10
+    for path in paths:
+        page = path.read_text()
+        assert REMOTE.findall(without_scripts(page)) == [], path.name
+        count = page.count("<section")
+        assert 4 <= count <= slides.MOST and PLACEHOLDER.findall(without_scripts(page)) == []
+    assert "Randomised response" in paths[1].read_text()
+
+
+def test_one_notebook_is_a_page_that_stands_alone():
+    notebook = json.loads((ROOT / "book" / "chapters" / "amplification.ipynb").read_text())
+    page = render.page(plain.convert(notebook, plain.titles(CHAPTERS)))
+    assert REMOTE.findall(without_scripts(page)) == []
+    assert "<math" in page and "<h1>Amplification by redaction</h1>" in page
+
+
+def test_the_printed_book_has_every_page_and_no_placeholder():
+    page = bind.whole()
+    for _, names in bind.contents():
+        assert all(f'id="{name.rsplit("/", 1)[-1]}"' in page for name in names)
+    assert PLACEHOLDER.findall(without_scripts(page)) == []
+    assert "<details>" not in page  # on paper nothing unfolds
+
+
+# --------------------------------------------------------------------------- launch buttons
+@pytest.mark.parametrize(("address", "shown"), [("", False), ("https://example.org/a/b", True)])
+def test_launch_buttons_follow_the_one_address(address, shown):
+    launch = importlib.import_module("launch")
+    config = type("Config", (), {"html_theme_options": {"repository_url": address}})
+    launch.add_buttons(None, config)
+    assert ("launch_buttons" in config.html_theme_options) == shown
+
+
+def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
+    pages = importlib.import_module("pages")
+    values = pd.DataFrame([[0.1] * 3], index=[0.5], columns=["1", "2", "4"])
+    table = tables.show(values.rename_axis(index="γ", columns="ε′"))
+    soup = bs4.BeautifulSoup(table.to_html(), "html.parser")
+    pages.arranged(soup)
+    row = soup.select_one("tbody tr")
+    labels = [cell.get("data-label") for cell in row.find_all(["th", "td"])]
+    assert labels == ["γ", "ε′ = 1", "ε′ = 2", "ε′ = 4"]
+
+
+def test_a_card_names_the_group_of_a_column_and_sentences_and_numbers_are_told_apart():
+    pages = importlib.import_module("pages")
+    groups = pd.MultiIndex.from_product([["mean", "least"], ["loss", "bits"]])
+    values = pd.DataFrame(
+        [["1.5 ± 0.1", "a sentence that is long enough", "2", "–"]], ["a"], groups
+    )
+    soup = bs4.BeautifulSoup(values.to_html(), "html.parser")
+    pages.arranged(soup)
+    cells = soup.select("tbody td")
+    assert [c["data-label"] for c in cells] == [
+        "mean, loss", "mean, bits", "least, loss", "least, bits"
+    ]  # fmt: skip
+    assert [c.get("class") for c in cells] == [["number"], ["words"], ["number"], ["number"]]
+
+
+def test_a_name_in_code_is_parted_between_its_words():
+    pages = importlib.import_module("pages")
+    soup = bs4.BeautifulSoup('<span class="pre">a.long_name="b"</span>', "html.parser")
+    pages.joined(soup)
+    assert [str(part) for part in soup.span] == ["a.", "<wbr/>", "long_", "<wbr/>", 'name="b"']
+
+
+def test_a_formula_and_the_stop_behind_it_stay_on_one_line():
+    pages = importlib.import_module("pages")
+    soup = bs4.BeautifulSoup('<p>at <span class="math">x</span>. Then 5 %</p>', "html.parser")
+    pages.joined(soup)
+    assert (
+        soup.select_one(".unparted").get_text() == "x." and soup.p.get_text() == "at x. Then 5\xa0%"
+    )

@@ -1,0 +1,369 @@
+"""Certificates that once held and were false: each is made again, and must not hold."""
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crtlib.accounting import odometer
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.release import certify, seal
+from crtlib.reports import model_card
+from crtlib.text import customersim, jsonl
+from tests import trainings
+
+WORD = "pheochromocytoma"
+TINY = {"unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "delta": 1e-4, "epsilon": 3.0}
+
+
+def neighbours(folder):
+    """A corpus with a rare word that one person says in one message, and its masked neighbour."""
+    path = folder / "d.jsonl"
+    jsonl.write_jsonl(customersim.simulate(40, 0), path)
+    whole = path.read_text()
+    row = {"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": " ".join([WORD] * 40)}]}
+    masked = json.loads(json.dumps(row))
+    masked["turns"][0]["text"] = "<MASK>"
+    for name, extra in (("d", row), ("prime", masked)):
+        (folder / f"{name}.jsonl").write_text(whole + json.dumps(extra) + "\n")
+    return path, folder / "prime.jsonl"
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "user_dpsgd"])
+def test_what_reads_raw_text_learns_no_vocabulary_from_it(tmp_path, method):
+    """F1: the word became a token of the public tokenizer, and "any one message" was printed."""
+    one, other = neighbours(tmp_path)
+    for name in ("policy", "conservative"):
+        with pytest.raises(ValueError, match=f"{name}: is no option of method {method}"):
+            trainings.train(one, method=method, **TINY, **{name: "regex:customersim"})
+    for path in (one, other):
+        trainings.train(path, out=tmp_path / path.stem, method=method, **TINY)
+    words = [(tmp_path / p.stem / "tokenizer.json").read_text() for p in (one, other)]
+    assert words[0] == words[1] and WORD not in words[0]
+
+
+def test_a_plan_learns_no_vocabulary_from_what_its_policy_missed(tmp_path, run):
+    """F5b: a name flagged once and missed thirty times was a token of the tokenizer."""
+    path, name = tmp_path / "d.jsonl", "Wolframina"
+    jsonl.write_jsonl(customersim.simulate(20, 0), path)
+    said = [f"my name is {name}", *[" ".join([f"regards , {name}"] * 20)] * 30]
+    rows = [
+        {"id": f"x{k}", "user": "x", "turns": [{"speaker": "USR", "text": text}]}
+        for k, text in enumerate(said)
+    ]
+    with path.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "nm.toml").write_text("[name]\npattern = '(?<=my name is )[A-Z][a-z]{1,30}'\n")
+    words = ["--from-policy", f"regex:{tmp_path}/nm.toml", "--posterior", 0.1, "--steps", 10]
+    code, _, error = run("protect", path, *words, "--out", tmp_path / "plan")
+    assert code == 0, error
+    assert (
+        run("train", path, "--plan", tmp_path / "plan", "--epochs", 1, "--out", tmp_path / "m")[0]
+        == 0
+    )
+    assert name not in (tmp_path / "m" / "tokenizer.json").read_text()
+
+
+CRT = TINY | {"method": "crt", "policy": "regex:customersim", "hidden": 4}
+
+
+def certificate(run, page):
+    return certify.write(run, page, audience="officer", copies=(), force=True)
+
+
+def corpus(path, seed=3, people="", dialogues=40):
+    """Simulated conversations of people who are called ``people`` and a number, if anything."""
+    made = customersim.simulate(dialogues, seed, "paper")
+    if people:
+        made = replace(made, dialogues=tuple(
+            replace(d, id=f"{path.stem}-{k}", user=f"{people}{k % 8}")
+            for k, d in enumerate(made.dialogues)
+        ))  # fmt: skip
+    jsonl.write_jsonl(made, path)
+    return path
+
+
+def test_a_screened_folder_elsewhere_is_of_the_same_text(tmp_path, run):
+    """F7: with --out in another folder the earlier runs were forgotten."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", **CRT)
+    (tmp_path / "far").mkdir()
+    screened = tmp_path / "far" / "screened"
+    assert run("screen", text, "--policy", "regex:customersim", "--out", screened)[0] == 0
+    settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
+    trainings.train(screened, out=tmp_path / "two", **settings)
+    assert certificate(tmp_path / "two", tmp_path / "two.html")["spent_before"]["runs"] == 1
+
+
+def test_what_was_screened_first_and_moved_is_of_the_same_text(tmp_path, run):
+    text = corpus(tmp_path / "c.jsonl")
+    screened = tmp_path / "screened"
+    assert run("screen", text, "--policy", "regex:customersim", "--out", screened)[0] == 0
+    settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
+    trainings.train(screened, out=tmp_path / "one", **settings)
+    with text.open("a") as file:  # and grew
+        file.write(corpus(tmp_path / "more.jsonl", 4).read_text())
+    (tmp_path / "elsewhere").mkdir()
+    moved = shutil.move(text, tmp_path / "elsewhere" / "c.jsonl")
+    trainings.train(moved, out=tmp_path / "two", **CRT)
+    assert certificate(tmp_path / "two", tmp_path / "two.html")["spent_before"]["runs"] == 1
+
+
+def test_two_months_of_the_same_people_compose_and_strangers_do_not(tmp_path):
+    """January and February share no message; a budget a month was spent on the same people."""
+    for name, seed, people in (("january", 3, "ada"), ("february", 4, "ada"), ("other", 5, "eve")):
+        text = corpus(tmp_path / f"{name}.jsonl", seed, people)
+        settings = TINY | {"method": "user_dpsgd", "unit": "turn", "epsilon": 2.0}
+        trainings.train(text, out=tmp_path / name, **settings)
+    made = {n: certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("january", "february")}
+    both = made["february"]["guarantee"]["missed"]["epsilon"]
+    assert made["january"]["spent_before"]["runs"] == 0
+    assert made["february"]["spent_before"]["runs"] == 1
+    assert both > 1.2 * made["january"]["guarantee"]["missed"]["epsilon"]
+    assert certificate(tmp_path / "other", tmp_path / "o.html")["spent_before"]["runs"] == 0
+
+
+def test_two_trainings_at_once_have_one_odometer(tmp_path):
+    """F0: each found a folder of its own, and each certificate said "earlier 0"."""
+    text = corpus(tmp_path / "c.jsonl")
+    words = ["--unit", "turn", "--epochs", "1", "--width", "4", "--quiet"]
+    command = [sys.executable, "-m", "crtlib", "train", text, *words, "--out"]
+    running = [subprocess.Popen([*command, tmp_path / name]) for name in "ab"]
+    assert [p.wait(timeout=300) for p in running] == [0, 0]
+    (home,) = tmp_path.glob("*.odometer")
+    assert len({e.run for e in odometer.read(home)}) == 2
+    made = [certificate(tmp_path / n, tmp_path / f"{n}.html") for n in "ab"]
+    assert sorted(c["spent_before"]["runs"] for c in made) == [0, 1]
+
+
+def test_a_model_that_was_saved_again_is_known(tmp_path):
+    """F3 and F11: another metadata entry turned "void" into "holds"; its heirs counted as
+    protected."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m0", method="sgd", model="gpt2", **TINY)
+    shutil.copytree(tmp_path / "m0", tmp_path / "copy")
+    weights = tmp_path / "copy" / "model.safetensors"
+    raw = weights.read_bytes()
+    (size,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + size])
+    header["__metadata__"] = {"saved": "again"}
+    again = json.dumps(header).encode()
+    weights.write_bytes(struct.pack("<Q", len(again)) + again + raw[8 + size :])
+    for name, init in (("heir", tmp_path / "m0"), ("copied", tmp_path / "copy")):
+        trainings.train(text, out=tmp_path / name, init=str(init), **CRT)
+        made = certificate(tmp_path / name, tmp_path / f"{name}.html")
+        assert made["verdict"] == "void" and "without protection" in made["void_because"][0]
+    trainings.train(text, out=tmp_path / "fresh", **CRT)
+    before = certificate(tmp_path / "fresh", tmp_path / "fresh.html")["spent_before"]
+    assert (before["runs"], before["unprotected"]) == (0, 3)
+
+
+def test_a_struck_run_is_certified_no_more(tmp_path, run):
+    """F13: two released models, neither counted for the other, and both certificates verified."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    page = tmp_path / "m.html"
+    assert certificate(tmp_path / "m", page)["verdict"] == "holds"
+    home = f"{text}.odometer"
+    words = ["--strike", odometer.read(home)[-1].entry, "--because", "nobody saw it"]
+    assert run("account", "--odometer", home, *words)[0] == 0
+    assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == 4
+    made = certificate(tmp_path / "m", page)
+    assert made["verdict"] == "void" and "struck" in made["void_because"][0]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A CRT run with its certificate, to be tampered with."""
+    home = tmp_path_factory.mktemp("model")
+    trainings.train(corpus(home / "c.jsonl"), out=home / "m", card=model_card.of_training, **CRT)
+    certificate(home / "m", home / "m.html")
+    return home
+
+
+def copied(model, folder):
+    """All of it elsewhere, as it is; the record still names the odometer that it was made with."""
+    for path in model.iterdir():
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, folder / path.name)
+    return folder
+
+
+def edited(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def noised(content):
+    return next(s for s in content["sources"] if s["kind"] == "noised")
+
+
+MUTATIONS = [
+    *[("m/release.json", change) for change in (
+        lambda c: noised(c)["events"][0].update(noise_multiplier=10.0),
+        lambda c: noised(c).update(events=[]),
+        lambda c: noised(c).update(relation="add_or_remove"),
+        lambda c: noised(c)["screening"].update(trace=0.001),
+        lambda c: noised(c).update(unit="user"),
+        lambda c: noised(c).update(unit=["x"]),
+        lambda c: c["sources"].clear(),
+        lambda c: c.update(sources=7),
+        lambda c: c["files"].pop("README.md"),
+        lambda c: c["files"].clear(),
+        lambda c: c.update(files=None),
+        lambda c: c.update(run="other"),
+        lambda c: c.update(signature="00" * 64),
+        lambda c: c.update(signature=None),
+        lambda c: c.pop("signature"),
+        lambda c: c.update(public_key="00" * 32),
+        lambda c: c.update(public_key=7),
+        lambda c: c.clear(),
+    )],
+    *[("m.work/record.json", change) for change in (
+        lambda c: c["rates"]["trace"].update(upper=0.001),
+        lambda c: c["rates"]["public"].update(how="policy", upper=0.0),
+        lambda c: c["rates"].clear(),
+        lambda c: c.pop("labels"),
+        lambda c: c.pop("canaries"),
+        lambda c: c.update(canaries=None),
+        lambda c: c.update(randomness="operating_system", x=1),
+        lambda c: c.update(protects_all=1),
+        lambda c: c.update(delta=1e-12),
+        lambda c: c.update(delta="1e-5"),
+        lambda c: c.update(unit="user"),
+        lambda c: c.update(software={}),
+        lambda c: c.update(phases=[]),
+        lambda c: c["odometer"].update(folder="/nowhere"),
+        lambda c: c["odometer"].update(run="x"),
+        lambda c: c["model"].update(sha256="0" * 64),
+        lambda c: c["searched"].update(trials=-1),
+        lambda c: c.update(key="zz"),
+        lambda c: c.update(schema="crtlib/run/9"),
+        lambda c: c.pop("public_key"),
+        lambda c: c.clear(),
+    )],
+    *[("m.json", change) for change in (
+        lambda c: c["guarantee"]["missed"].update(epsilon=0.1),
+        lambda c: c.update(verdict="none"),
+        lambda c: c.pop("id"),
+        lambda c: c.update(right_guess=[]),
+        lambda c: c.update(signature="00" * 64),
+        lambda c: c.update(rates=None),
+        lambda c: c.clear(),
+    )],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(MUTATIONS)))
+def test_who_edits_what_is_signed_is_told_in_one_line(model, tmp_path, run, number):
+    """Noise times ten, no events, another relation: "holds, verified"; or a traceback."""
+    name, change = MUTATIONS[number]
+    home = copied(model, tmp_path)
+    edited(home / name, change)
+    code, said, error = run("certify", home / "m", "--out", home / "m.html", "--verify")
+    assert code in (2, 4) and "verified" not in said and "Traceback" not in error
+    assert len((said + error).strip().splitlines()) == 1
+    if name != "m.json":
+        code, said, error = run("certify", home / "m", "--out", home / "new.html")
+        assert code in (2, 4) and "holds" not in said and "Traceback" not in error
+        assert len((said + error).strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name, harm", [
+    ("model.safetensors", lambda p: p.write_bytes(p.read_bytes()[:-1] + b"x")),
+    ("tokenizer.json", lambda p: p.write_text(p.read_text() + " ")),
+    ("README.md", lambda p: p.unlink()),
+    ("crtlib.json", lambda p: p.write_text(p.read_text().replace('"train"', '"crain"'))),
+    ("names.txt", lambda p: p.write_text("Ada Lovelace")),
+    ("more/names.txt", lambda p: (p.parent.mkdir(), p.write_text("Ada Lovelace"))),
+    ("link", lambda p: p.symlink_to("model.safetensors")),
+    ("more", lambda p: p.symlink_to("/")),
+])  # fmt: skip
+def test_a_file_that_is_not_what_was_released_is_named(model, tmp_path, name, harm):
+    """Weights changed, or a file added: the certificate held."""
+    home = copied(model, tmp_path)
+    harm(home / "m" / name)
+    made = certificate(home / "m", home / "new.html")
+    assert made["verdict"] == "void"
+    assert f"{name} is not what was released." in made["void_because"]
+
+
+def test_a_record_that_another_key_signed_is_void(model, tmp_path):
+    """Who has no key can sign anew with his own, and is seen: it is not that of the odometer."""
+    home = copied(model, tmp_path)
+    other = seal.key_in(tmp_path / "m.work")
+    for name in ("m.work/record.json", "m/release.json"):
+        content = seal.signed(json.loads((home / name).read_text()), other)
+        (home / name).write_text(json.dumps(content))
+    made = certificate(home / "m", home / "new.html")
+    assert made["verdict"] == "void" and "not signed by the key" in " ".join(made["void_because"])
+
+
+def test_who_has_the_key_cannot_say_other_than_the_odometer(model, tmp_path):
+    home = copied(model, tmp_path)
+    key = seal.key_in(model / "c.jsonl.odometer")
+    content = json.loads((home / "m/release.json").read_text())
+    noised(content)["events"][0]["noise_multiplier"] = 10.0
+    (home / "m/release.json").write_text(json.dumps(seal.signed(content, key)))
+    made = certificate(home / "m", home / "new.html")
+    assert "The odometer has other events of this run." in made["void_because"]
+
+
+def test_a_certificate_may_lie_in_its_release(model, tmp_path):
+    home = copied(model, tmp_path)
+    for _ in range(2):
+        made = certificate(home / "m", home / "m" / "certificate.html")
+        assert made["verdict"] == "holds", made["void_because"]
+    assert certify.verify(home / "m", home / "m" / "certificate.html")[0] is None
+
+
+def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexity(model):
+    """F6: "found: at most 0.5", where every secret that was found left a trace. The card had four
+    digits of the perplexity on held-out messages, which is 3.7 bits about one of them."""
+    made = json.loads((model / "m.json").read_text())
+    assert {row["who"] for row in made["right_guess"]} <= {"random", "missed", "public", "user"}
+    (declared,) = made["declared"]
+    low, high = declared["value"].split(" to ")
+    assert float(high) == 2 * float(low) and 3 < declared["bits"] < 4
+    card = (model / "m" / "README.md").read_text()
+    exact = {n: v for n, _, _, v in json.loads((model / "m.work/results.json").read_text())["rows"]}
+    assert declared["value"] in card and f"{exact['test_ppl']:.4g}"[:4] not in card
+    assert "Declared public" in (model / "m.html").read_text()
+
+
+@given(
+    st.floats(1e-9, 1e3), st.floats(1e-12, 0.5), st.integers(0, 30), st.integers(30, 2000)
+)  # fmt: skip
+def test_what_a_person_reads_is_never_below_the_bound(epsilon, delta, misses, labelled):
+    """F9: 32 of 40 guarantees in guarantee.txt were rounded down, by up to 2.9e-4."""
+    rate = MissRate.measured(misses, labelled)
+    text = str(Guarantee(epsilon, delta, "turn", "replace", "pld", gamma=rate))
+    printed = [float(x) for x in re.match(r"\((\S+), (\S+)\)", text).groups()]
+    upper = float(re.search(r"upper bound (\S+)\)", text)[1])
+    for number, exact in zip([*printed, upper], [epsilon, delta, rate.bound], strict=True):
+        assert exact <= number <= 1.001 * exact + 1e-12
+
+
+def test_a_tight_plan_is_refused_where_it_would_be_void(tmp_path, run):
+    """F10: training accounts by KL, so every secret was above its tight promise."""
+    text = corpus(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--accounting", "tight"]
+    code, _, error = run("protect", text, *words, "--out", tmp_path / "plan")
+    assert code == 2 and "--accounting: must be kl for a corpus" in error
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path):
+    text = corpus(tmp_path / "c.jsonl")
+    for name in ("one", "two"):
+        trainings.train(text, out=tmp_path / name, **CRT)
+    said = [(tmp_path / name / "guarantee.txt").read_text() for name in ("one", "two")]
+    assert "alone" not in said[0] and "of this model alone: its certificate adds 1" in said[1]
