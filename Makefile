@@ -60,7 +60,7 @@ published: ## the recorded book, nothing is run: make book LIVE=none
 
 reference: .venv/.installed ## the library, module by module: _build/reference/html/autoapi/index.html
 	@mkdir -p _build/reference/source
-	@$(BIN)/sphinx-build --quiet -W --keep-going -c docs/reference _build/reference/source _build/reference/html
+	@$(BIN)/sphinx-build --quiet -W --keep-going -c book/reference _build/reference/source _build/reference/html
 	@echo "$(CURDIR)/_build/reference/html/autoapi/index.html"
 
 publish: .venv/.book ## (maintainers) run the notebooks at PROFILE and record them in book/chapters

@@ -9,8 +9,8 @@ when it is asked for.
 >>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
 >>> round(crtlib.epsilon(event, delta=1e-5), 1)
 2.3
->>> sorted(set(dir(crtlib)) & {"train_on", "protect", "leakage"})
-['leakage', 'protect', 'train_on']
+>>> sorted(set(dir(crtlib)) & {"train", "protect", "leakage"})
+['leakage', 'protect', 'train']
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FACE = {
     "confidentiality": "crtlib.accounting.confidentiality:bayes_at_fixed_delta",
     "protect": "crtlib.accounting.secrets:plan",
     # what is done, what leaks, what is run
-    "train_on": "crtlib.experiments.own:train_on",
+    "train": "crtlib.experiments.own:train",
     "load_model": "crtlib.models.folder:load",
     "leakage": "crtlib.attacks.leakage:leakage",
     "leakage_report": "crtlib.reports.leakage:make",

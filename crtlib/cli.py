@@ -42,6 +42,8 @@ DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+GROUPS = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
+"""Headings that come in this order, before others."""
 WIDTH = {"max_content_width": 80, "terminal_width": 80}
 TITLES = {"result": "Options", "speed": "Speed and memory", "place": "Files", "talk": "Output"}
 
@@ -155,7 +157,7 @@ class Command(click.Command):
         try:
             return self.answer(given)
         except Refused as error:
-            raise _Ended(failure(error, self.known(given))) from None
+            raise _Ended(failure(error, self.known(None))) from None
 
     def answer(self, given: dict[str, Any]) -> int:
         """Call the function with what was given as text, print its answer, return the code."""
@@ -189,7 +191,7 @@ class Command(click.Command):
         """What the function is called with, of what was given as text, and a stack that ends when
         it has returned; raises :class:`Refused` before anything is opened."""
         read = self.read(given, given.keys() - Talk.model_fields.keys())
-        (model, *_), whose = self.choose(given)
+        (model, *_), whose = self.choose(read)
         values = make(model, read, whose)
         if hasattr(self.function, "choose"):
             return lambda end: {"recipe": values}
@@ -197,7 +199,7 @@ class Command(click.Command):
         return lambda end: dict(values) | _near(paths, end)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS)}
         for option in self.known(ctx.obj or {}):
             title = option.extra.get("group") or TITLES[option.changes]
             groups.setdefault("Arguments" if option.by_place else title, []).append(_help(option))

@@ -21,7 +21,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -172,15 +172,18 @@ def options_of(model: type[BaseModel]) -> list[Option]:
     return rows
 
 
-def make(model: type[M], given: Mapping[str, Any], what: str = "") -> M:
+def make(
+    model: type[M], given: Mapping[str, Any], whose: str = "", others: Collection[str] = ()
+) -> M:
     """The values of a model, of names and values; raises :class:`Refused` for the first mistake.
-    ``what`` says whose options they are: "method plan"."""
+    ``whose`` options they are: "method plan"; ``others`` are names that another method has."""
     known = model.model_fields
     for name, one in given.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise Refused(name, f"is no option{f' of {what}' if what else ''}{hint}")
+            if whose and (name in others or not others):
+                raise Refused(name, f"is no option of {whose}")
+            near = difflib.get_close_matches(name, {*known, *others}, 1)
+            raise Refused(name, "is no option" + (f"; did you mean {near[0]}?" if near else ""))
         if isinstance(one, float) and math.isnan(one):
             raise Refused(name, "must be a number", "nan")
     try:

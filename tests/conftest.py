@@ -1,5 +1,6 @@
 """What tests of several subpackages share, and which of them run every night only."""
 
+import functools
 import gc
 import os
 import signal
@@ -66,6 +67,17 @@ def pytest_collection_finish():
 
 
 OF_THE_COMPANION = ("sweep", "claims", "lab", "grade")
+
+
+@pytest.fixture(scope="session")
+def learned(pytestconfig, tmp_path_factory):
+    """``learned(model, phases, parts, seed=0)`` trains, once for all files, workers and runs of
+    the tests that have the same library: see :mod:`tests.trained`."""
+    from tests.trained import learned
+
+    cache = getattr(pytestconfig, "cache", None)
+    folder = cache.mkdir("trained") if cache else tmp_path_factory.mktemp("trained")
+    return functools.partial(learned, folder)
 
 
 @pytest.fixture

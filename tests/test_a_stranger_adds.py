@@ -13,13 +13,13 @@ from crtbook.figures import theme
 from crtbook.store import Store
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
-from crtlib.experiments import own
 from crtlib.experiments.crt import CrtStudy
 from crtlib.reports import leakage as leakage_report
 from crtlib.screening import by_name as policies
 from crtlib.screening import policy as policy_values
 from crtlib.text import corpora, jsonl, source
 from crtlib.training import methods
+from tests import trainings
 
 STRANGERS = Path(__file__).parent / "strangers"
 REGISTERS = (methods.METHODS, attack_values.ATTACKS, policy_values.MAKERS, source.SOURCES)
@@ -102,7 +102,7 @@ def test_a_run_without_the_attack_is_not_taken_for_one_with_it(monkeypatch):
 
 def test_a_model_of_theirs_is_in_a_report(tmp_path):
     jsonl.write_jsonl(corpora.load("toy_corpus", limit=30), tmp_path / "toy.jsonl")
-    trained = own.train_on(tmp_path / "toy.jsonl", out=tmp_path / "run", device="cpu", **STUDY)
+    trained = trainings.train(tmp_path / "toy.jsonl", out=tmp_path / "run", device="cpu", **STUDY)
     assert trained.study.method == "toy_method" and trained.promise.startswith("no guarantee")
     assert "toy_likelihood" in {row[0] for row in trained.rows}
     page, summary = leakage_report.make(tmp_path / "run", tmp_path / "toy.jsonl", tmp_path / "out")

@@ -161,13 +161,19 @@ BAD = {
     "no policy fits": (["screen", "OTHER"], "--policy: none fits this text; choose one (list:"),
     "nor in training": (["train", "OTHER"], "--policy: none fits this text; choose one (list:"),
     "not a number": (["screen", "GOOD", "--unit", "turn", "--gamma", "x"], "--gamma"),
-    "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "model='x': must be"),
-    "method": (["train", "GOOD", "--unit", "turn", "--method", "x"], "method='x': must be"),
+    "model": (["train", "GOOD", "--unit", "turn", "--model", "x"], "--model x: must be 'lstm'"),
+    "method": (
+        ["train", "GOOD", "--unit", "turn", "--method", "x"],
+        "--method x: must be one of",
+    ),
     "train policy": (["train", "GOOD", "--unit", "turn", "--policy", "x"], "policy='x': must be"),
-    "train canaries": (["train", "GOOD", "--unit", "turn", "--canaries", -1], "canaries=-1: must"),
+    "train canaries": (
+        ["train", "GOOD", "--unit", "turn", "--canaries", -1],
+        "--canaries -1:",
+    ),
     "train short": (["train", "SHORT", "--unit", "turn"], "has 1 dialogues, at least 12"),
-    "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "epsilon=0.0: must"),
-    "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "delta=1.0: must be"),
+    "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "--epsilon 0: must"),
+    "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "--delta 1: must be"),
     "dialogues": (["simulate", "--dialogues", 0, "--seed", 0], "dialogues=0: must be"),
 }
 

@@ -89,7 +89,7 @@ def test_help_fits_and_cuts_no_name(name, run):
     code, text, _ = run(*name.split(), "--help")
     assert code == 0 and max(map(len, text.splitlines())) <= 80
     groups = [part for part in text.split("\n\n") if part.rstrip().endswith(":") or ":\n" in part]
-    assert max(len(group.splitlines()) for group in groups) <= (24 if name != "train" else 99)
+    assert max(len(group.splitlines()) for group in groups) <= 24, name
     words, flat = set(text.split()), " ".join(text.split())
     for option in COMMANDS[name].known({}):
         forms = {option.flag, f"{option.flag}...", "--no-" + option.flag[2:]}

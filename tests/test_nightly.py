@@ -21,7 +21,7 @@ def test_no_guard_of_a_planted_fault_is_left_to_the_night():
 
 
 def test_the_quick_tests_of_a_file_with_both_kinds_and_of_one_that_is_left_out():
-    files = ["tests/kills/test_kills.py", "tests/book/test_warm.py"]
+    files = ["tests/kills/test_kills.py", "tests/screening/test_scaling.py"]
     command = [sys.executable, "-m", "pytest", "-m", "not nightly", "--collect-only", "-q", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.split() == ["tests/kills/test_kills.py:", "1"]

@@ -1,7 +1,7 @@
 """What papermill makes of one of the book's notebooks reads well by itself.
 
-papermill finds :class:`Engine` by the entry point of this package and runs with it every notebook
-that lies beside ``book/plain.py``, all others as ever: its bar says how many training runs are
+papermill finds :class:`ChapterEngine` by this package's entry point and runs with it the notebooks
+that lie beside ``book/plain.py``, all others as ever: its bar says how many training runs are
 done, and in the output the numbers stand in the text.
 """
 
@@ -32,7 +32,7 @@ class _Bar:
         """Nothing is kept."""
 
 
-class Engine(NBClientEngine):  # type: ignore[misc]
+class ChapterEngine(NBClientEngine):  # type: ignore[misc]
     """Runs a notebook as papermill does."""
 
     @classmethod
@@ -49,4 +49,4 @@ class Engine(NBClientEngine):  # type: ignore[misc]
         nb_man.nb.cells = plain.readable(nb_man.nb.cells)
 
 
-papermill_engines.register(None, Engine)
+papermill_engines.register(None, ChapterEngine)

@@ -88,7 +88,8 @@ def curve(
         index=[*CELLS, "epoch"], columns="metric", values="value", aggfunc=["mean", "std"]
     )
     wide.columns = [f"{name}_{kind}" for kind, name in wide.columns]
-    out = wide.reset_index()
+    each = [f"{name}_{kind}" for name in names.values() for kind in ("mean", "std")]
+    out = wide.reindex(columns=each).reset_index()  # of one seed there is no spread
     out["seeds"] = part.groupby([*CELLS, "epoch"]).seed.nunique().to_numpy()
     constants = table.drop_duplicates(CELLS).set_index(CELLS)
     missed = {key: _miss_rates(cell) for key, cell in table.groupby(CELLS)}

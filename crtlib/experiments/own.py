@@ -5,7 +5,7 @@
 >>> from crtlib.text import customersim, jsonl
 >>> folder = Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
->>> trained = train_on(folder / "dialogues.jsonl", unit="turn", method="sgd", epochs=1, canaries=0)
+>>> trained = train(folder / "dialogues.jsonl", unit="turn", method="sgd", epochs=1)
 >>> trained.promise
 'no guarantee: this method adds no noise'
 """
@@ -20,24 +20,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pandas as pd
 import torch
+from torch import nn
 
 from crtlib import files, outputs
+from crtlib import recipe as recipes
+from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.guarantees import Guarantee
-from crtlib.checks import check, check_choice
-from crtlib.experiments import crt, data, record, sizes
+from crtlib.accounting.secrets import Plan
+from crtlib.experiments import crt, data, plans, record, sizes
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
+from crtlib.intervals import at_most
 from crtlib.models import pretrained
+from crtlib.models.build import build
+from crtlib.models.spec import ModelSpec
+from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import gate
 from crtlib.screening.corpus import fitting, judge
-from crtlib.text import corpora, screened, templates
-from crtlib.text.tokenizer import train_bpe
-from crtlib.training import kept, methods, parallel
+from crtlib.screening.rates import Rate, assumed
+from crtlib.text import corpora, screened, templates, units
+from crtlib.text.records import Corpus
+from crtlib.text.tokenizer import Bpe, adapt, train_bpe
+from crtlib.training import kept, loop, methods, parallel
 from crtlib.training.devices import device_by_name
+from crtlib.training.loop import Run
+from crtlib.training.methods import LP_WEIGHTED as PLANNED
+from crtlib.training.methods import Constants
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -48,13 +61,70 @@ CONTEXT = 1024
 PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
 """Bounds between which a model card says that the perplexity on held-out text lies."""
 
+CLIP_NORM = 0.1
+"""Largest norm of a point's gradient in a training with a plan."""
+
 Facts = Mapping[str, Any]
+Card = Callable[[Facts], str]
+
+
+class Trained(Protocol):
+    """What a training of any method has made: its promise, and what is written of it."""
+
+    @property
+    def key(self) -> bytes:
+        """That of hashes in what is shown (:func:`crtlib.outputs.keyed`)."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def promise(self) -> str:
+        """In words."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the model carries a promise, so that it may be shown."""
+
+    def facts(self, name: str) -> Facts:
+        """What ``--json`` and a model card say of it."""
+
+    def lines(self) -> list[str]:
+        """What a person is told at the end."""
+
+    def settings(self) -> dict[str, Any]:
+        """How it was made, without paths of this machine."""
+
+    def model(self) -> dict[str, Any]:
+        """What :func:`crtlib.training.kept.save` writes."""
+
+    def sources(self, meter: record.Meter) -> list[gate.Source]:
+        """What all its files may know of the text."""
+
+    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+        """Further files of its folder, with what they know beside :meth:`sources`."""
+
+    def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
+        """What a certificate is made of."""
+
+    def keep(self, aside: Path) -> None:
+        """Write what is private."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model of one's own corpus: the study that made it, its measurements, and its promise.
-    ``key`` is that of the corpus' hash in what is shown (:func:`crtlib.outputs.keyed`)."""
+class Job:
+    """A training that can begin: all that can be refused has been. ``inputs`` is what it reads,
+    ``fit`` trains, ``finish`` says what came of it; of a process that does not lead, with None."""
+
+    inputs: dict[str, str | os.PathLike[str]]
+    fit: Callable[..., Any]
+    meter: Callable[[], record.Meter]
+    finish: Callable[[Any, record.Meter | None], Trained]
+
+
+@dataclass(frozen=True)
+class Studied:
+    """A model of one's own corpus: the study that made it, its measurements, and its promise."""
 
     study: CrtStudy
     fitted: Fitted
@@ -66,8 +136,11 @@ class Trained:
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     @property
+    def run(self) -> Run:
+        return self.fitted.run
+
+    @property
     def holds(self) -> bool:
-        """Whether the model carries a promise, so that it may be shown."""
         g = self.guarantee
         return self.secure and g is not None and g.delta < 1 and g.epsilon < float("inf")
 
@@ -76,7 +149,6 @@ class Trained:
         return next(value for name, _, _, value in self.rows if name == metric)
 
     def facts(self, name: str) -> Facts:
-        """What a model card says of it."""
         study, model = self.study, self.fitted.run.model
         every = [p.numel() for p in model.parameters()]
         learning = [p.numel() for p in model.parameters() if p.requires_grad]
@@ -89,13 +161,13 @@ class Trained:
             "adapters": bool(study.lora),
             "method": {"name": study.method, "label": study.how.label},
             "corpus": {"name": Path(study.corpus).name, "points": len(self.fitted.data.points)},
-            "settings": _settings(study),
+            "settings": self.settings(),
             "perplexity": self.value("test_ppl"),
             "promise": self.promise,
         }  # fmt: skip
 
-    def told(self) -> list[str]:
-        """What a person is told at the end: sizes, noise, perplexity, the attack, the promise."""
+    def lines(self) -> list[str]:
+        """Sizes, noise, perplexity, the attack, the promise."""
         study, n = self.study, self.value
         events = self.fitted.run.events
         lines = []
@@ -120,6 +192,164 @@ class Trained:
                 each = " ".join(f"{x:.1f}" for x in bits)
                 lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
         return [*lines, self.promise]
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of the study."""
+        study = self.study
+        each = asdict(study) | {"corpus": Path(study.corpus).name}
+        if study.brings_vocabulary:
+            each["init"] = pretrained.base(study.init)
+        if study.template not in templates.CANDIDATES:
+            each["template"] = "chat"  # of the folder that is written
+        for name in ("policy", "conservative"):
+            each[name] = re.sub(r"[^+:]*/", "", each[name])
+        return each
+
+    def model(self) -> dict[str, Any]:
+        d, spec = self.fitted.data, self.fitted.spec
+        base = pretrained.base(self.study.init)
+        return {"tokenizer": d.tokenizer, "spec": spec, "base": base, "template": d.template.source}
+
+    def sources(self, meter: record.Meter) -> list[gate.Source]:
+        return record.sources(self, meter)
+
+    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+        texts = {"experiment.json": gate.Value.text(json.dumps(self.settings(), indent=1) + "\n")}
+        if card:
+            heard = gate.declare("held-out perplexity", self.value("test_ppl"), PERPLEXITIES)
+            said = card({**facts, "perplexity": heard.value})
+            texts["README.md"] = gate.Value.text(said, heard)
+        return texts
+
+    def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
+        return record.record(self, meter, model, trials=trials)
+
+    def keep(self, aside: Path) -> None:
+        cell = {"guarantee": self.promise, "rows": self.rows, **self.provenance}
+        with files.replacing(aside / "results.json", mode=0o600) as results:
+            results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A model trained by a plan. ``secrets`` has a row each: what was promised, and the
+    ``posterior`` that was accounted for what was done; it names them by pseudonym."""
+
+    recipe: SecretPlan
+    run: Run
+    plan: Plan
+    summary: dict[str, Any]
+    secrets: pd.DataFrame
+    tokenizer: Bpe
+    spec: ModelSpec | None
+    text: Corpus
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    @property
+    def kept(self) -> bool:
+        """Whether every promise is kept; training that was cut short may have spent more."""
+        return bool((self.secrets.posterior <= self.secrets.promised).all())
+
+    @property
+    def holds(self) -> bool:
+        return self.kept and not self.recipe.repeatable_noise
+
+    @property
+    def promise(self) -> str:
+        """In words, for all secrets together."""
+        if not self.kept:
+            broken = int((self.secrets.posterior > self.secrets.promised).sum())
+            return f"void: {broken} secrets are above their promise"
+        label: Any = (self.secrets.posterior / self.secrets.promised).idxmax()
+        worst = self.secrets.loc[label]
+        what = {"value": "a protected value", "user": "the protected values of a user"}
+        return (
+            f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
+            f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
+            f"with it (promised: {worst.promised:.4g}); this is the one nearest to its promise of "
+            f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
+            f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
+            f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
+            f"treated as public: {plans.KNOWN}"
+        )
+
+    def facts(self, name: str) -> Facts:
+        method = {"name": PLANNED.name, "label": PLANNED.label}
+        facts = {"name": name, "method": method, "secrets": len(self.secrets), "kept": self.kept}
+        return facts | {"promise": self.promise}
+
+    def lines(self) -> list[str]:
+        return [self.promise]
+
+    def settings(self) -> dict[str, Any]:
+        r = self.recipe
+        return {
+            "method": "lp_weighted",
+            "init": Path(r.init).name,
+            "model": r.model,
+            "seed": r.seed,
+        }
+
+    def model(self) -> dict[str, Any]:
+        base = pretrained.base(self.recipe.init)
+        return {"tokenizer": self.tokenizer, "spec": self.spec, "base": base}
+
+    @property
+    def guesses(self) -> list[list[float]]:
+        """Of each prior with its promise: it, and the chance that was accounted for the secret that
+        is nearest to its promise."""
+        groups = self.secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
+        pairs: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
+        return pairs
+
+    def sources(self, meter: record.Meter) -> list[gate.Source]:
+        noised = gate.Planned(
+            meter.run,
+            outputs.sha256(self.recipe.plan / "plan.json"),
+            self.summary["neighbouring_relation"],
+            tuple((p, q) for p, q in self.guesses),
+            self.kept,
+        )
+        return [noised, gate.Constant("settings and sizes"), *meter.origin(self.recipe.init)]
+
+    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+        return {}
+
+    def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
+        events = [e for e in self.run.events if isinstance(e, WeightedGaussian)]
+        given = (outputs.marker(self.recipe.plan) or {})["options"]
+        policy = {"name": given.get("policy", "a list of secrets"), "taught_by": None,
+                  "sha256": outputs.sha256(self.recipe.plan / "plan.json")}  # fmt: skip
+        rates = {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
+        return {
+            **record.head(self.key, self.run.model, model, self.recipe.init),
+            "corpus": record.about(self.recipe.corpus, self.text, meter.facts["corpus"]),
+            "unit": self.summary["unit"],
+            "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
+            "protects_all": True,
+            "accountant": "KL divergence",
+            "delta": 1.0,
+            "randomness": "operating_system" if meter.secret else "seed",
+            "phases": [
+                {"kind": "private", "points": len(self.plan.weights), "steps": e.steps,
+                 "noise_multiplier": e.noise_multiplier, "clip_norm": CLIP_NORM}
+                for e in events
+            ],
+            "plan": {"sha256": policy["sha256"], "kept": self.kept, "guesses": self.guesses},
+            "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
+            "labels": None,
+            "policies": {"pi": policy, "pi_c": policy},
+            "oracle_on_real_text": False,
+            "treated_as_public": [plans.KNOWN],
+            "searched": {"trials": trials, "charged": False},
+            "canaries": {"planted": 0, "copies": 0},
+            "odometer": meter.told(),
+        }  # fmt: skip
+
+    def keep(self, aside: Path) -> None:
+        """What is promised of each secret, for the owner of the text alone."""
+        with files.replacing(aside / "secrets.parquet", mode=0o600) as table:
+            self.secrets.to_parquet(table, index=False)
 
 
 def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
@@ -189,12 +419,6 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     if not screened.is_screened(corpus):
         settings.setdefault("unit", "turn")
         if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
-            for name in ("policy", "conservative"):
-                if settings.get(name, "everything") != "everything":
-                    raise ValueError(
-                        f"--{name}: {method.name} does not read it; a vocabulary learned from "
-                        "what a policy lets pass would be outside of its promise"
-                    )
             settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = fitting(corpus)
@@ -210,79 +434,149 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
     return settings | own
 
 
-def train_on(
-    corpus: str | os.PathLike[str],
+def train(
+    what: Recipe | str | os.PathLike[str],
+    /,
     *,
-    out: str | os.PathLike[str] | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    workers: int | None = None,
-    repeatable_noise: bool = False,
-    memory: float | None = None,
-    gradient_checkpointing: bool = False,
-    odometer: str | os.PathLike[str] | None = None,
-    trials: int = 1,
-    labels: str | os.PathLike[str] | None = None,
-    card: Callable[[Facts], str] | None = None,
+    card: Card | None = None,
     progress: bool = False,
-    **settings: Any,
-) -> Trained:
-    """Screen and train on a corpus, attack the model, and say what it promises.
+    study: Facts | None = None,
+    **names: Any,
+) -> Any:
+    """Train on a corpus as a recipe says, attack the model, and say what it promises.
 
-    Batches, and a key for the noise of each step, come from the operating system, unless
-    ``repeatable_noise``: then they follow from ``seed``, which is right for an experiment and wrong
-    for a release. The run is
-    entered in the odometer of the corpus (:mod:`crtlib.accounting.odometer`), in the folder
-    ``odometer`` or beside it, before its first step; ``trials`` is how many trainings saw the text
-    before this one was chosen. ``labels`` is a folder of ``crtlib label``: its judging part gives
-    the three rates, in place of the labels that the corpus came with. ``out`` names the folder for
-    :func:`write`, with a README.md by ``card``; an unfinished training goes on from the folder
-    ``OUT.work`` beside it. ``dtype`` "auto" is bfloat16 on a GPU; ``workers`` are threads of the
-    CPU; ``memory`` (GiB) bounds one pass, and ``gradient_checkpointing`` makes it need less, for
-    more time. The other ``settings`` are fields of :class:`CrtStudy`, such as ``unit``, ``method``,
-    ``policy``, ``epsilon``; those not given or None follow from model and text (:func:`sized`).
+    Batches, and a key for the noise of each step, come from the operating system, unless the noise
+    is to be repeatable: then they follow from the seed, which is right for an experiment and wrong
+    for a release. The run is entered in the odometer of the corpus
+    (:mod:`crtlib.accounting.odometer`) before its first step. An unfinished training goes on from
+    the folder ``OUT.work`` beside its model. Of several processes
+    (:mod:`crtlib.training.parallel`) all call it; the first one alone enters the run, attacks the
+    model, promises and writes.
 
-    Of several processes (:mod:`crtlib.training.parallel`) all call it; the first one alone enters
-    the run, attacks the model, promises and writes.
+    Args:
+        what: A recipe (:mod:`crtlib.recipe`), or a corpus and the names of a recipe's fields.
+        card: Makes the model's README.md of :meth:`Trained.facts`.
+        study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
+
+    Returns:
+        :class:`Studied`, or :class:`Planned` for the method "plan".
+
+    Raises:
+        ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
-    device = _device(device, workers)
-    study = study_of(corpus, **given, precision=_precision(dtype, device))
-    if gradient_checkpointing and study.recurrent:
-        raise ValueError("gradient_checkpointing=True: must be False for a recurrent model")
-    prepared = _read(study)  # refuses what can be refused before anything is written
-    study = sized(study, prepared, given)
-    _check(out, corpus)
-    prepared = _judged(study, prepared, labels)
+    recipe = what if isinstance(what, Recipe) else recipes.make({"corpus": what, **names})
+    device = _device(recipe.device, recipe.workers)
+    if isinstance(recipe, SecretPlan):
+        job = _planned(recipe, device)
+    else:
+        job = _studied(recipe, device, study or {})
+    aside = None if recipe.out is None else work(recipe.out)
+    repeatable = getattr(recipe, "repeatable_noise", False)
     fit = partial(
-        crt.fit,
-        study,
-        prepared=prepared,
-        checkpoint=None if out is None else work(out) / "unfinished.pt",
-        device=device,
-        secure=not repeatable_noise,
-        memory=memory,
-        before=True,
-        gradient_checkpointing=gradient_checkpointing,
-        progress=progress,
-    )
+        job.fit, checkpoint=aside and aside / "unfinished.pt", secure=not repeatable,
+        memory=recipe.memory, progress=progress,
+    )  # fmt: skip
     if not parallel.crew().leads:
-        return Trained(study.ready(), fit(), [], None, "", {}, secure=False)
-    meter = record.meter(study.ready(), prepared, place=odometer, repeatable_noise=repeatable_noise)
-    meter.mark = None if out is None else work(out) / "unfinished.run"
-    fitted = fit(on_start=meter.start)
-    rows = crt.measure(study, fitted)
-    guarantee = fitted.guarantee(study.ready())
-    origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-    void, earlier = _void(study, meter, repeatable_noise)
-    promise = _promise(guarantee, void + earlier)
-    trained = Trained(study.ready(), fitted, rows, guarantee, promise, origin, secure=not void)
-    if out is None:
+        return job.finish(fit(), None)
+    meter = job.meter()
+    meter.mark = aside and aside / "unfinished.run"
+    trained = job.finish(fit(on_start=meter.start), meter)
+    if aside is None or recipe.out is None:
         meter.finish(None)
     else:
-        write(trained, out, meter, card=card, trials=trials)
+        write(trained, recipe.out, job.inputs, meter, card, getattr(recipe, "trials", 1))
         meter.done()
     return trained
+
+
+def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
+    """A training of a study, with the fields of it that are ``fixed``."""
+    r = dict(recipe)
+    how = {n: r.pop(n, None) for n in (
+        "out", "device", "workers", "memory", "odometer", "labels", "trials",
+        "repeatable_noise", "dtype", "gradient_checkpointing",
+    )}  # fmt: skip
+    r["embedding"] = r["hidden"] = r.pop("width")
+    r["neighbouring_relation"] = r.pop("neighbouring", None)
+    given = {k: v for k, v in {**r, **fixed}.items() if v is not None}
+    corpus = given.pop("corpus")
+    study = study_of(corpus, **given, precision=_precision(how["dtype"], device))
+    prepared = _read(study)  # refuses what can be refused before anything is written
+    study = sized(study, prepared, given)
+    _check(recipe.out, [corpus])
+    prepared = _judged(study, prepared, how["labels"])
+    repeatable = bool(how["repeatable_noise"])
+
+    def finish(fitted: Fitted, meter: record.Meter | None) -> Trained:
+        done = study.ready()
+        if meter is None:
+            return Studied(done, fitted, [], None, "", {}, secure=False)
+        rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
+        origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+        void, earlier = _void(study, meter, repeatable)
+        promise = _promise(guarantee, void + earlier)
+        return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
+
+    return Job(
+        {"corpus": study.corpus},
+        partial(
+            crt.fit, study, prepared=prepared, device=device, before=True,
+            gradient_checkpointing=bool(how["gradient_checkpointing"]),
+        ),
+        lambda: record.meter(
+            study.ready(), prepared, place=recipe.odometer, repeatable_noise=repeatable
+        ),
+        finish,
+    )  # fmt: skip
+
+
+def _planned(recipe: SecretPlan, device: str) -> Job:
+    """A training with a plan of ``crtlib protect``: all of the text, and noise by secret.
+
+    Its noise is counted for secrets, not for points, so to certificates of other runs it is one
+    without protection. The vocabulary is that of ``init`` or single bytes: a point that holds no
+    secret for the plan may hold one that its policy missed.
+    """
+    if parallel.launched() > 1:
+        raise ValueError("--plan: must be trained in one process, without torchrun")
+    sha = corpora.corpus_hash(recipe.corpus)
+    text = corpora.load(recipe.corpus)
+    points = units.points(text, plans.unit(recipe.plan, sha))
+    plan, summary = plans.read(recipe.plan, points)
+    inputs = {"corpus": recipe.corpus, "plan": recipe.plan}
+    _check(recipe.out, list(inputs.values()))
+    if recipe.init != "random":
+        tokenizer, spec = adapt(pretrained.place(recipe.init)), None
+        net: nn.Module = pretrained.pretrained(pretrained.place(recipe.init), tokenizer)
+    else:
+        tokenizer = train_bpe([], vocab_size=512)
+        shape: Any = {"embedding": recipe.width, "hidden": recipe.width, "context": recipe.context}
+        spec = ModelSpec(recipe.model, tokenizer.vocab_size, **shape)
+        net = build(spec, recipe.seed)
+    rate, most = recipe.private_learning_rate, min(recipe.epochs, plan.steps)
+    constants = Constants(
+        epochs=most, batch_size=1, clip_norm=CLIP_NORM, plan=plan, learning_rate=rate,
+        private_learning_rate=rate,
+    )  # fmt: skip
+    facts = {"unit": summary["unit"], "method": "lp_weighted", "holds": {}, "screening": sha}
+    facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
+
+    def finish(run: Run, meter: record.Meter | None) -> Trained:
+        accounted = plans.accounted(run.events, plan, recipe.plan)
+        return Planned(recipe, run, plan, summary, accounted, tokenizer, spec, text)
+
+    return Job(
+        {**inputs},
+        partial(
+            loop.train, net.to(device), PLANNED.phases(constants),
+            {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
+        ),
+        lambda: record.opened(
+            recipe.corpus, facts, place=recipe.odometer, init=recipe.init,
+            secret=not recipe.repeatable_noise, protects=False,
+        ),
+        finish,
+    )  # fmt: skip
 
 
 def _read(study: CrtStudy) -> Data:
@@ -317,7 +611,6 @@ def _device(name: str, workers: int | None) -> str:
     """The device of this name, and so many threads of the CPU, as it is where None; of several
     processes each takes the GPU of its own number."""
     if workers is not None:
-        check("workers", workers, 1 <= workers <= 1024, "in [1, 1024]")
         torch.set_num_threads(workers)
     device = device_by_name(name)
     if ":" in device and parallel.crew().size > 1:
@@ -327,13 +620,12 @@ def _device(name: str, workers: int | None) -> str:
 
 def _precision(dtype: str, device: str) -> str:
     """That of products: by name, or bfloat16 on a GPU."""
-    check_choice("dtype", dtype, ("auto", "float32", "bfloat16"))
     if dtype == "auto":
         return "float32" if device == "cpu" else "bfloat16"
     return dtype
 
 
-def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -> None:
+def _check(out: Path | None, inputs: list[Any]) -> None:
     """Refuse a place for a model that holds something, or cannot be written: now, not later."""
     if out is None:
         return
@@ -341,7 +633,7 @@ def _check(out: str | os.PathLike[str] | None, corpus: str | os.PathLike[str]) -
         for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
             (work(out) / name).unlink(missing_ok=True)
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
-    if outputs.check_folder(out, inputs=[corpus]).exists():
+    if outputs.check_folder(out, inputs=inputs).exists():
         files.check_writable(out)
 
 
@@ -381,63 +673,39 @@ def _promise(guarantee: Guarantee | None, void: str) -> str:
     return text + void
 
 
-def _settings(study: CrtStudy) -> dict[str, Any]:
-    """The fields of a study without paths of this machine."""
-    each = asdict(study) | {"corpus": Path(study.corpus).name}
-    if study.brings_vocabulary:
-        each["init"] = pretrained.base(study.init)
-    if study.template not in templates.CANDIDATES:
-        each["template"] = "chat"  # of the folder that is written
-    for name in ("policy", "conservative"):
-        each[name] = re.sub(r"[^+:]*/", "", each[name])
-    return each
-
-
 def write(
     trained: Trained,
-    folder: str | os.PathLike[str],
+    folder: Path,
+    inputs: Mapping[str, str | os.PathLike[str]],
     meter: record.Meter,
-    *,
-    card: Callable[[Facts], str] | None = None,
-    trials: int = 1,
+    card: Card | None,
+    trials: int,
 ) -> None:
     """Write the model as a folder that ``transformers`` loads (a recurrent one as
-    :mod:`crtlib.models.folder` does), with the study and the promise, through the gate
-    (:mod:`crtlib.release.gate`); the marker comes last. What was measured goes into :func:`work`,
-    for its owner alone. Others may read the model if it carries a promise. The run is finished in
-    its odometer before the model takes its place; ``trials`` are for its record."""
-    folder, fitted, study = Path(folder), trained.fitted, trained.study
-    settings, aside = _settings(study), work(folder)
-    spec = fitted.spec if fitted.spec is not None and fitted.spec.recurrent else None
-    heard = gate.declare("held-out perplexity", trained.value("test_ppl"), PERPLEXITIES)
-    known: list[gate.Source] = record.sources(trained, meter)
-    released: list[gate.Release] = []
+    :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
+    goes into :func:`work`, for its owner alone. Others may read the model if it carries a promise.
+    The run is finished in the odometer before the weights take their place."""
+    aside, parts = work(folder), trained.model()
+    spec = parts.pop("spec")
+    releases: list[gate.Release] = []
     with outputs.staged(
         folder,
         command="train",
-        options=settings,
-        inputs={"corpus": outputs.keyed(outputs.content(study.corpus), trained.key)},
+        options=trained.settings(),
+        inputs=outputs.keyed(outputs.hashed(inputs), trained.key),
         public=("*",) if trained.holds else (),
-        seal=lambda _: released[0].close(meter.key, meter.run),
+        seal=lambda _: releases[0].close(meter.key, meter.run),
     ) as part:
         made = part / ".made"
-        base = pretrained.base(study.init)
         kept.save(
-            fitted.run, fitted.data.tokenizer, spec, made, record=aside / "run.json", base=base,
-            template=fitted.data.template.source,
+            trained.run, parts.pop("tokenizer"), spec if spec and spec.recurrent else None, made,
+            record=aside / "run.json", **parts,
         )  # fmt: skip
-        texts = {"experiment.json": json.dumps(settings, indent=1) + "\n"}
-        texts["guarantee.txt"] = trained.promise + "\n"
-        if card:
-            facts = {**trained.facts(folder.name), "perplexity": heard.value}
-            texts["README.md"] = card(facts)
-            known.append(heard)
-        weights = meter.finish(made / "model.safetensors").model
-        saved = record.record(trained, meter, str(weights), trials=trials)
-        released.append(record.release(part, made, texts, known))
-        record.save(saved, aside, meter)
+        model = str(meter.finish(made / "model.safetensors").model)
+        texts = {"guarantee.txt": gate.Value.text(trained.promise + "\n")}
+        texts |= trained.texts(trained.facts(folder.name), card)
+        releases.append(record.release(part, made, texts, trained.sources(meter)))
+        record.save(trained.record(meter, model, trials), aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
-        cell = {"guarantee": trained.promise, "rows": trained.rows, **trained.provenance}
-        with files.replacing(aside / "results.json", mode=0o600) as results:
-            results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
+        trained.keep(aside)
     (aside / "unfinished.pt").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Secret protection for a corpus of one's own: who holds which secret, the plan, the training.
+"""Secret protection for a corpus of one's own: who holds which secret, and the plan.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -8,9 +8,6 @@
 ...             posterior=0.1, scales=(5.0,), steps=20, batch_size=8)
 >>> made.summary["secrets"], made.summary["by"]
 (20, 'user')
->>> trained = train_with(home / "c.jsonl", home / "plan", out=home / "model", epochs=1)
->>> bool((trained.secrets.posterior <= trained.secrets.promised).all())
-True
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import hmac
 import json
 import math
 import os
-import secrets as operating_system
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,33 +25,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from torch import nn
 
-from crtlib import files, outputs
+from crtlib import outputs
 from crtlib.accounting import secrets
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
-from crtlib.experiments import record
-from crtlib.experiments.own import work
-from crtlib.experiments.record import Meter
-from crtlib.intervals import at_most
-from crtlib.models import pretrained
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
-from crtlib.release import gate
 from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.corpus import batches
 from crtlib.screening.holders import By, Holders
-from crtlib.screening.rates import Rate, assumed
 from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Point
-from crtlib.text.tokenizer import Bpe, adapt, train_bpe
-from crtlib.training import kept, methods
-from crtlib.training.devices import device_by_name
-from crtlib.training.loop import Run, train
-from crtlib.training.methods import Constants
+from crtlib.training.phases import Event
 
 BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
@@ -226,43 +208,6 @@ def _write(part: Path, plan: Plan, found: Holders, summary: dict[str, Any], key:
     (part / "plan.json").write_text(text, encoding="utf-8")
 
 
-# --------------------------------------------------------------------------- training with it
-@dataclass(frozen=True)
-class Trained:
-    """A model trained by a plan. ``secrets`` has a row each: what was promised, and the
-    ``posterior`` that was accounted for what was done; it names them by pseudonym."""
-
-    run: Run
-    plan: Plan
-    summary: dict[str, Any]
-    secrets: pd.DataFrame
-
-    @property
-    def holds(self) -> bool:
-        """Whether every promise is kept; training that was cut short may have spent more."""
-        return bool((self.secrets.posterior <= self.secrets.promised).all())
-
-    @property
-    def promise(self) -> str:
-        """In words, for all secrets together."""
-        if not self.holds:
-            broken = int((self.secrets.posterior > self.secrets.promised).sum())
-            return f"void: {broken} secrets are above their promise"
-        label: Any = (self.secrets.posterior / self.secrets.promised).idxmax()
-        worst = self.secrets.loc[label]
-        what = {"value": "a protected value", "user": "the protected values of a user"}
-        return (
-            f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
-            "without the model, is guessed with a chance of at most "
-            f"{at_most(worst.posterior)} with it (promised: {worst.promised:.4g}); "
-            "this is the one nearest to its promise of "
-            f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
-            f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
-            f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
-            f"treated as public: {KNOWN}"
-        )
-
-
 def read(folder: str | os.PathLike[str], points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
     """The plan that :func:`make` wrote, for these points, and its summary."""
     home = Path(folder)
@@ -299,147 +244,7 @@ def read(folder: str | os.PathLike[str], points: Sequence[Point]) -> tuple[Plan,
     ), summary
 
 
-def train_with(
-    corpus: str | os.PathLike[str],
-    plan: str | os.PathLike[str],
-    *,
-    out: str | os.PathLike[str],
-    model: str = "lstm",
-    init: str = "random",
-    epochs: int = EPOCHS,
-    hidden: int = 64,
-    context: int = 256,
-    clip_norm: float = 0.1,
-    learning_rate: float = 5e-3,
-    seed: int = 0,
-    device: str = "auto",
-    repeatable_noise: bool = False,
-    odometer: str | os.PathLike[str] | None = None,
-    progress: bool = False,
-) -> Trained:
-    """Train on ``corpus`` as the folder ``plan`` says, and account what was done for every secret.
-
-    The run is entered in the corpus' odometer. Its noise is counted for secrets, not for points, so
-    to certificates of other runs it is one without protection. All of the text is trained on.
-    Writes the model with ``guarantee.txt``, and
-    ``secrets.parquet`` into the private folder ``OUT.work``. Raises ``ValueError`` where the plan
-    was made for another corpus.
-    """
-    text, sha = corpora.load(corpus), corpora.corpus_hash(corpus)
-    points = units.points(text, _unit(plan, sha))
-    made, summary = read(plan, points)
-    if outputs.check_folder(out, inputs=[corpus, plan]).exists():
-        files.check_writable(out)
-    shape = {"embedding": hidden, "hidden": hidden, "context": context}
-    net, tokenizer, spec = _model(model, init, shape, seed)
-    rates: dict[str, Any] = dict.fromkeys(("learning_rate", "private_learning_rate"), learning_rate)
-    most = min(epochs, made.steps)
-    constants = Constants(epochs=most, batch_size=1, clip_norm=clip_norm, plan=made, **rates)
-    facts = {"unit": summary["unit"], "method": "lp_weighted", "holds": {}, "screening": sha}
-    facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
-    meter = record.opened(
-        corpus, facts, place=odometer, init=init, secret=not repeatable_noise, protects=False
-    )
-    meter.mark = work(out) / "unfinished.run"
-    run = train(
-        net.to(device_by_name(device)),
-        methods.by_name("lp_weighted").phases(constants),
-        {"private": tokenizer.encode(p.text for p in points)},
-        seed=seed,
-        secure=not repeatable_noise,
-        on_start=meter.start,
-        checkpoint=work(out) / "unfinished.pt",
-        progress=progress,
-    )
-    trained = Trained(run, made, summary, _accounted(run, made, plan))
-    secret = operating_system.token_bytes(32)
-    options = {"method": "lp_weighted", "init": Path(init).name, "model": model, "seed": seed}
-    recurrent = spec if spec is not None and spec.recurrent else None
-    public = ("*",) if trained.holds and not repeatable_noise else ()
-    inputs = outputs.keyed(outputs.hashed({"corpus": corpus, "plan": plan}), secret)
-    released: list[gate.Release] = []
-    with outputs.staged(
-        out, command="train", options=options, inputs=inputs, public=public,
-        seal=lambda _: released[0].close(meter.key, meter.run),
-    ) as part:  # fmt: skip
-        made_here = part / ".made"
-        kept.save(run, tokenizer, recurrent, made_here, record=work(out) / "run.json",
-                  base=pretrained.base(init))  # fmt: skip
-        weights = str(meter.finish(made_here / "model.safetensors").model)
-        head = record.head(secret, run.model, weights, init)
-        head |= {"corpus": record.about(corpus, text, sha)}
-        told = head | _record(trained, meter, plan, clip_norm)
-        guesses = tuple((p, q) for p, q in told["plan"]["guesses"])
-        known = [
-            gate.Planned(meter.run, told["plan"]["sha256"], summary["neighbouring_relation"],
-                         guesses, trained.holds),
-            gate.Constant("settings and sizes"), *meter.origin(init),
-        ]  # fmt: skip
-        texts = {"guarantee.txt": trained.promise + "\n"}
-        released.append(record.release(part, made_here, texts, known))
-        record.save(told, work(out), meter)
-    _write_secrets(trained, work(out))
-    meter.done()
-    return trained
-
-
-def _write_secrets(trained: Trained, aside: Path) -> None:
-    """What is promised of each secret, for the owner of the text alone."""
-    with files.replacing(aside / "secrets.parquet", mode=0o600) as table:
-        trained.secrets.to_parquet(table, index=False)
-    (aside / "unfinished.pt").unlink(missing_ok=True)
-
-
-def _model(
-    kind: str, init: str, shape: dict[str, Any], seed: int
-) -> tuple[nn.Module, Bpe, ModelSpec | None]:
-    """The model before it reads, and its vocabulary, which is that of ``init`` or single bytes: a
-    point that holds no secret for the plan may hold one that its policy missed."""
-    if init != "random":
-        tokenizer = adapt(pretrained.place(init))
-        return pretrained.pretrained(pretrained.place(init), tokenizer), tokenizer, None
-    tokenizer = train_bpe([], vocab_size=512)
-    spec = ModelSpec(kind, tokenizer.vocab_size, **shape)
-    return build(spec, seed), tokenizer, spec
-
-
-def _record(
-    trained: Trained, meter: Meter, plan: str | os.PathLike[str], clip_norm: float
-) -> dict[str, Any]:
-    """What a certificate says of a training with a plan: of each prior with its promise, the chance
-    that was accounted for the secret that is nearest to it."""
-    events = [e for e in trained.run.events if isinstance(e, WeightedGaussian)]
-    groups = trained.secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
-    given = (outputs.marker(plan) or {})["options"]
-    policy = {"name": given.get("policy", "a list of secrets"), "taught_by": None,
-              "sha256": outputs.sha256(Path(plan) / "plan.json")}  # fmt: skip
-    rates = {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
-    return {
-        "unit": trained.summary["unit"],
-        "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
-        "protects_all": True,
-        "accountant": "KL divergence",
-        "delta": 1.0,
-        "randomness": "operating_system" if meter.secret else "seed",
-        "phases": [
-            {"kind": "private", "points": len(trained.plan.weights), "steps": e.steps,
-             "noise_multiplier": e.noise_multiplier, "clip_norm": clip_norm}
-            for e in events
-        ],
-        "plan": {"sha256": policy["sha256"], "kept": trained.holds,
-                 "guesses": groups[["prior", "posterior"]].to_numpy().tolist()},
-        "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
-        "labels": None,
-        "policies": {"pi": policy, "pi_c": policy},
-        "oracle_on_real_text": False,
-        "treated_as_public": [KNOWN],
-        "searched": {"trials": 1, "charged": False},
-        "canaries": {"planted": 0, "copies": 0},
-        "odometer": meter.told(),
-    }  # fmt: skip
-
-
-def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
+def unit(folder: str | os.PathLike[str], corpus: str) -> str:
     """The unit of a plan; refuses what is none, and one of another corpus."""
     if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
@@ -453,10 +258,10 @@ def _unit(folder: str | os.PathLike[str], corpus: str) -> str:
     return str(summary["unit"])
 
 
-def _accounted(run: Run, plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
+def accounted(done: Sequence[Event], plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
     """What was promised of each secret, and what was done, from the events of the run."""
     names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
-    events = [e for e in run.events if isinstance(e, WeightedGaussian)]
+    events = [e for e in done if isinstance(e, WeightedGaussian)]
     bound, _ = secrets.guarantees(
         events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
     )

@@ -47,7 +47,7 @@ from crtlib.training.methods import Terms
 from crtlib.training.phases import Event
 
 if TYPE_CHECKING:
-    from crtlib.experiments.own import Trained
+    from crtlib.experiments.own import Studied
 
 SCHEMA = "crtlib/run/2"
 NAME = "record.json"
@@ -314,7 +314,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
+def record(trained: Studied, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
     """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
     ``trials`` how many trainings saw the text before this one was chosen."""
     study, fitted, d = trained.study, trained.fitted, trained.fitted.data
@@ -344,7 +344,7 @@ def record(trained: Trained, meter: Meter, model: str, *, trials: int = 1) -> di
     }  # fmt: skip
 
 
-def sources(trained: Trained, meter: Meter) -> list[gate.Source]:
+def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
     """What a finished training, with its vocabulary and all that is said of it, may know of the
     text: of each kind of steps that ran, and of what the model started from."""
     study, run, how = trained.study, trained.fitted.run, trained.study.how
@@ -375,16 +375,17 @@ def sources(trained: Trained, meter: Meter) -> list[gate.Source]:
 def release(
     part: Path,
     made: Path,
-    texts: Mapping[str, str],
+    texts: Mapping[str, gate.Value],
     known: Sequence[gate.Source],
 ) -> gate.Release:
     """The folder ``part`` as it is to be released: the files of a model, which lie in the private
-    folder ``made``, and ``texts`` about it, all of which may know what ``known`` says."""
+    folder ``made``, which may know what is ``known``, and ``texts``, which may know more."""
     out = gate.Release(part)
     out.adopt(made, *known)
     shutil.rmtree(made)
+    every = frozenset(known).union(*(text.sources for text in texts.values()))
     for name, text in texts.items():
-        out.write(name, gate.Value.text(text, *known))
+        out.write(name, gate.Value(text.content, every))
     return out
 
 
@@ -430,7 +431,7 @@ def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, A
     }
 
 
-def _phases(trained: Trained) -> list[dict[str, Any]]:
+def _phases(trained: Studied) -> list[dict[str, Any]]:
     """The public steps and the private ones. How many gradients were no finite number is exact
     and private: it is not told here."""
     run, prepared = trained.fitted.run, trained.fitted.data.prepared

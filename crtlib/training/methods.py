@@ -122,9 +122,14 @@ def register(method: Method) -> Method:
 def by_name(name: str) -> Method:
     """The method of this name; those of other packages come by the entry points
     ``crtlib.methods``, each a module that registers its own."""
-    _load_others()
-    check_choice("method", name, tuple(METHODS))
+    check_choice("method", name, tuple(known()))
     return METHODS[name]
+
+
+def known() -> dict[str, Method]:
+    """All methods by name, those of other packages too."""
+    _load_others()
+    return METHODS
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from crtlib.training.loop import train
 
 
 @pytest.fixture(scope="module")
-def subjects():
+def subjects(learned):
     """An LSTM before and after it learned text of which half of the secrets were missed."""
     points = units.points(customersim.simulate(60, 0), unit="turn")
     others = units.points(customersim.simulate(120, 1), unit="turn")
@@ -27,7 +27,7 @@ def subjects():
     spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
     texts = sorted({p.text for p in prepared.all if p.secrets or "<MASK>" in p.text})
     phases = schedules.sgd(epochs=40, batch_size=16, learning_rate=1e-2)
-    model = train(build(spec, 0), phases, {"public": bpe.encode(texts)}, seed=0).model
+    model = learned(build(spec, 0), phases, {"public": bpe.encode(texts)}, seed=0)
     return [
         Subject(
             model=m, tokenizer=bpe, points=points, read=tuple(prepared.all), others=others,

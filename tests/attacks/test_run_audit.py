@@ -13,13 +13,12 @@ from crtlib.models.spec import ModelSpec
 from crtlib.text import canaries, corpora, customersim, jsonl
 from crtlib.text.tokenizer import train_bpe
 from crtlib.training import schedules
-from crtlib.training.loop import train
 
 PLANTED = 200
 WEAK = {"sampling_probability": 0.1, "noise_multiplier": 8.0, "steps": 20}  # epsilon 0.4
 
 
-def trained(home, epochs):
+def trained(home, epochs, learned=None):
     """A model that reads the planted secrets so often, and the record of a run that claims noise
     which it did not have."""
     corpus = home / "talk.jsonl"
@@ -32,7 +31,7 @@ def trained(home, epochs):
     model = build(spec, 0)
     if epochs:
         phases = schedules.sgd(epochs=epochs, batch_size=50, learning_rate=1e-2)
-        train(model, phases, {"public": bpe.encode(texts)}, seed=0)
+        learned(model, phases, {"public": bpe.encode(texts)}, seed=0)
     run = home / f"run{epochs}"
     folder.save(model, bpe, spec, run)
     record = {
@@ -47,8 +46,8 @@ def trained(home, epochs):
 
 
 @pytest.fixture(scope="module")
-def memorised(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("memorised"), 60)
+def memorised(tmp_path_factory, learned):
+    return trained(tmp_path_factory.mktemp("memorised"), 60, learned)
 
 
 def test_a_model_that_learned_them_without_noise_is_above_its_proof(

@@ -13,7 +13,6 @@ from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies, prepare
 from crtlib.text import customersim, tokenizer, units
 from crtlib.training import schedules
-from crtlib.training.loop import train
 
 SPEC = ModelSpec("lstm", vocab_size=12, embedding=6, hidden=6)
 
@@ -66,7 +65,7 @@ def test_zlib_discounts_what_repeats_itself():
 
 
 @pytest.fixture(scope="module")
-def subjects():
+def subjects(learned):
     """One LSTM before and after it learned text of which half of the secrets were missed; the
     reference has learned from other people, so it knows what such values look like."""
     pi = policies.miss(policies.oracle, 0.5, 0)
@@ -81,7 +80,7 @@ def subjects():
         prepared = prepare.prepare(text, pi(text), policies.oracle(text), dedup="none")
         model = build(spec, seed)
         texts = sorted({p.text for p in prepared.all if p.secrets or "<MASK>" in p.text})
-        train(model, phases, {"public": bpe.encode(texts)}, seed=seed)
+        learned(model, phases, {"public": bpe.encode(texts)}, seed=seed)
         return model, tuple(prepared.all)
 
     model, read = half_read(points, 0)

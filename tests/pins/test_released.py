@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from crtlib.experiments import own, plans
 from crtlib.reports import model_card
 from crtlib.text import customersim, jsonl
-from tests import pins
+from tests import pins, trainings
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 8, "hidden": 8, "vocab_size": 300, "delta": 8e-5,
@@ -62,10 +62,12 @@ def train(method: str, corpus: Path, out: Path, **more: Any) -> None:
     try:
         if method == "plan":
             plan = plan_of(corpus, out.with_name(f"{out.name}.plan"))
-            shape = {"epochs": 1, "hidden": 8, "device": "cpu"}
-            plans.train_with(corpus, plan, out=out, **shape, **more)
+            shape = {"epochs": 1, "width": 8, "device": "cpu"}
+            own.train(corpus, plan=plan, out=out, **shape, **more)
         else:
-            own.train_on(corpus, out=out, method=method, card=model_card.of_training, **TINY | more)
+            trainings.train(
+                corpus, out=out, method=method, card=model_card.of_training, **TINY | more
+            )
     finally:
         torch.set_num_threads(threads)
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.experiments import own
 from crtlib.release import certify, seal
 from crtlib.reports import model_card
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
 from crtlib.text import customersim, jsonl, label_import, labels
+from tests import trainings
 
 WORD = "pheochromocytoma"
 TINY = {"unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "delta": 1e-4, "epsilon": 3.0}
@@ -43,10 +43,10 @@ def test_what_reads_raw_text_learns_no_vocabulary_from_it(tmp_path, method):
     """F1: the word became a token of the public tokenizer, and "any one message" was printed."""
     one, other = neighbours(tmp_path)
     for name in ("policy", "conservative"):
-        with pytest.raises(ValueError, match=f"--{name}: {method} does not read it"):
-            own.train_on(one, method=method, **TINY, **{name: "regex:customersim"})
+        with pytest.raises(ValueError, match=f"{name}: is no option of method {method}"):
+            trainings.train(one, method=method, **TINY, **{name: "regex:customersim"})
     for path in (one, other):
-        own.train_on(path, out=tmp_path / path.stem, method=method, **TINY)
+        trainings.train(path, out=tmp_path / path.stem, method=method, **TINY)
     words = [(tmp_path / p.stem / "tokenizer.json").read_text() for p in (one, other)]
     assert words[0] == words[1] and WORD not in words[0]
 
@@ -95,12 +95,12 @@ def corpus(path, seed=3, people="", dialogues=40):
 def test_a_screened_folder_elsewhere_is_of_the_same_text(tmp_path, run):
     """F7: with --out in another folder the earlier runs were forgotten."""
     text = corpus(tmp_path / "c.jsonl")
-    own.train_on(text, out=tmp_path / "one", **CRT)
+    trainings.train(text, out=tmp_path / "one", **CRT)
     (tmp_path / "far").mkdir()
     screened = tmp_path / "far" / "screened"
     assert run("screen", text, "--policy", "regex:customersim", "--out", screened)[0] == 0
     settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
-    own.train_on(screened, out=tmp_path / "two", **settings)
+    trainings.train(screened, out=tmp_path / "two", **settings)
     assert certificate(tmp_path / "two", tmp_path / "two.html")["spent_before"]["runs"] == 1
 
 
@@ -109,12 +109,12 @@ def test_what_was_screened_first_and_moved_is_of_the_same_text(tmp_path, run):
     screened = tmp_path / "screened"
     assert run("screen", text, "--policy", "regex:customersim", "--out", screened)[0] == 0
     settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
-    own.train_on(screened, out=tmp_path / "one", **settings)
+    trainings.train(screened, out=tmp_path / "one", **settings)
     with text.open("a") as file:  # and grew
         file.write(corpus(tmp_path / "more.jsonl", 4).read_text())
     (tmp_path / "elsewhere").mkdir()
     moved = shutil.move(text, tmp_path / "elsewhere" / "c.jsonl")
-    own.train_on(moved, out=tmp_path / "two", **CRT)
+    trainings.train(moved, out=tmp_path / "two", **CRT)
     assert certificate(tmp_path / "two", tmp_path / "two.html")["spent_before"]["runs"] == 1
 
 
@@ -123,7 +123,7 @@ def test_two_months_of_the_same_people_compose_and_strangers_do_not(tmp_path):
     for name, seed, people in (("january", 3, "ada"), ("february", 4, "ada"), ("other", 5, "eve")):
         text = corpus(tmp_path / f"{name}.jsonl", seed, people)
         settings = TINY | {"method": "user_dpsgd", "unit": "turn", "epsilon": 2.0}
-        own.train_on(text, out=tmp_path / name, **settings)
+        trainings.train(text, out=tmp_path / name, **settings)
     made = {n: certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("january", "february")}
     both = made["february"]["guarantee"]["missed"]["epsilon"]
     assert made["january"]["spent_before"]["runs"] == 0
@@ -149,7 +149,7 @@ def test_a_model_that_was_saved_again_is_known(tmp_path):
     """F3 and F11: another metadata entry turned "void" into "holds"; its heirs counted as
     protected."""
     text = corpus(tmp_path / "c.jsonl")
-    own.train_on(text, out=tmp_path / "m0", method="sgd", model="gpt2", **TINY)
+    trainings.train(text, out=tmp_path / "m0", method="sgd", model="gpt2", **TINY)
     shutil.copytree(tmp_path / "m0", tmp_path / "copy")
     weights = tmp_path / "copy" / "model.safetensors"
     raw = weights.read_bytes()
@@ -159,10 +159,10 @@ def test_a_model_that_was_saved_again_is_known(tmp_path):
     again = json.dumps(header).encode()
     weights.write_bytes(struct.pack("<Q", len(again)) + again + raw[8 + size :])
     for name, init in (("heir", tmp_path / "m0"), ("copied", tmp_path / "copy")):
-        own.train_on(text, out=tmp_path / name, init=str(init), **CRT)
+        trainings.train(text, out=tmp_path / name, init=str(init), **CRT)
         made = certificate(tmp_path / name, tmp_path / f"{name}.html")
         assert made["verdict"] == "void" and "without protection" in made["void_because"][0]
-    own.train_on(text, out=tmp_path / "fresh", **CRT)
+    trainings.train(text, out=tmp_path / "fresh", **CRT)
     before = certificate(tmp_path / "fresh", tmp_path / "fresh.html")["spent_before"]
     assert (before["runs"], before["unprotected"]) == (0, 3)
 
@@ -170,7 +170,7 @@ def test_a_model_that_was_saved_again_is_known(tmp_path):
 def test_a_struck_run_is_certified_no_more(tmp_path, run):
     """F13: two released models, neither counted for the other, and both certificates verified."""
     text = corpus(tmp_path / "c.jsonl")
-    own.train_on(text, out=tmp_path / "m", **CRT)
+    trainings.train(text, out=tmp_path / "m", **CRT)
     page = tmp_path / "m.html"
     assert certificate(tmp_path / "m", page)["verdict"] == "holds"
     home = f"{text}.odometer"
@@ -185,7 +185,7 @@ def test_a_struck_run_is_certified_no_more(tmp_path, run):
 def model(tmp_path_factory):
     """A CRT run with its certificate, to be tampered with."""
     home = tmp_path_factory.mktemp("model")
-    own.train_on(corpus(home / "c.jsonl"), out=home / "m", card=model_card.of_training, **CRT)
+    trainings.train(corpus(home / "c.jsonl"), out=home / "m", card=model_card.of_training, **CRT)
     certificate(home / "m", home / "m.html")
     return home
 
@@ -366,7 +366,7 @@ def test_a_tight_plan_is_refused_where_it_would_be_void(tmp_path, run):
 def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     for name in ("one", "two"):
-        own.train_on(text, out=tmp_path / name, **CRT)
+        trainings.train(text, out=tmp_path / name, **CRT)
     said = [(tmp_path / name / "guarantee.txt").read_text() for name in ("one", "two")]
     assert "alone" not in said[0] and "of this model alone: its certificate adds 1" in said[1]
 

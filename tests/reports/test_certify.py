@@ -22,6 +22,7 @@ from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
 from crtlib.screening.rates import rates
 from crtlib.text import corpora, customersim, jsonl, label_import, labels, units
+from tests import trainings
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
@@ -45,7 +46,7 @@ def runs(tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
     corpus = corpus_in(home)
     for name, more in (("one", {}), ("two", {}), ("open", {"repeatable_noise": True})):
-        own.train_on(corpus, out=home / name, method="crt", **TINY, **more)
+        trainings.train(corpus, out=home / name, method="crt", **TINY, **more)
     for name in ("one", "two", "open"):
         audience = "both" if name == "two" else "officer"
         certify.write(home / name, home / f"{name}.html", copies=(2,), audience=audience)
@@ -136,7 +137,7 @@ def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, t
 
 def test_a_training_says_itself_that_its_policy_read_the_labels(tmp_path):
     asked = TINY | {"policy": "oracle", "conservative": "oracle"}
-    made = own.train_on(corpus_in(tmp_path), out=tmp_path / "one", method="crt", **asked)
+    made = trainings.train(corpus_in(tmp_path), out=tmp_path / "one", method="crt", **asked)
     assert not made.holds and "void, as a policy read the labels" in made.promise
     assert (tmp_path / "one").stat().st_mode & 0o077 == 0
 
@@ -226,7 +227,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
     how = screening.How(half["policy"], half["conservative"])
     seen = screening.screen(corpus, tmp_path, how, key=None, judges=tmp_path / "labels").rates
     for name, more, judged in (("one", {}, 1), ("two", {"conservative": "cautious"}, 2)):
-        own.train_on(corpus, out=tmp_path / name, labels=tmp_path / "labels", **{**half, **more})
+        trainings.train(corpus, out=tmp_path / name, labels=tmp_path / "labels", **{**half, **more})
         page = tmp_path / f"{name}.html"
         made = certify.write(tmp_path / name, page, copies=(), audience="officer")
         trace = made["rates"]["trace"]
@@ -241,7 +242,8 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
 
 
 @pytest.mark.parametrize("change, says", [
-    ({"method": "dpsgd", **RAW}, "redacts nothing"), ({"labelled": 5}, "not --labelled"),
+    ({"method": "dpsgd", **RAW}, "labels: is no option of method dpsgd"),
+    ({"labelled": 5}, "labelled=5: is read only with policy=tagger"),
     ({"corpus": "talk.jsonl"}, "were drawn from corpus"),
 ])  # fmt: skip
 def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
@@ -249,7 +251,7 @@ def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
     jsonl.write_jsonl(customersim.simulate(60, 4, "paper"), tmp_path / "talk.jsonl")
     settings = {**TINY, "method": "crt", **change}
     with pytest.raises(ValueError, match=says):
-        own.train_on(
+        trainings.train(
             tmp_path / settings.pop("corpus", corpus.name), labels=tmp_path / "labels", **settings
         )
     assert not list(tmp_path.glob("*.odometer"))
@@ -305,10 +307,10 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(own.crt, "utility", stop)
     with pytest.raises(KeyboardInterrupt):
-        own.train_on(corpus, out=tmp_path / "run", **settings)
+        trainings.train(corpus, out=tmp_path / "run", **settings)
     (started,) = odometer.read(tmp_path / "talk.jsonl.odometer")
     assert started.state == "started" and sum(e.steps for e in started.events) == 20
-    own.train_on(corpus, out=tmp_path / "run", **settings)
+    trainings.train(corpus, out=tmp_path / "run", **settings)
     lines = odometer.read(tmp_path / "talk.jsonl.odometer")
     assert [line.state for line in lines] == ["started", "started", "finished"]
     assert len({line.run for line in lines}) == 1
@@ -447,7 +449,7 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     multiwoz, tmp_path
 ):
     settings = {**TINY, **MWZ, "epochs": 1, "noise_multiplier": 1.3}
-    own.train_on(multiwoz, out=tmp_path / "run", **settings, method="crt")
+    trainings.train(multiwoz, out=tmp_path / "run", **settings, method="crt")
     made = certify.write(tmp_path / "run", tmp_path / "c.html", copies=(), audience="officer")
     trace, miss = made["rates"]["trace"], made["rates"]["miss"]
     assert (trace["count"], trace["of"], miss["count"]) == (13, 262, 3)  # one of each person
@@ -474,7 +476,7 @@ def test_a_plan_is_certified_secret_by_secret(runs, tmp_path, run):
     assert "guessed with a chance of at most" in page.read_text()
     assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == 0
     # Another model on this text spends what no plan has counted.
-    own.train_on(corpus, out=tmp_path / "crt", method="crt", **TINY)
+    trainings.train(corpus, out=tmp_path / "crt", method="crt", **TINY)
     assert run(*train, "--out", tmp_path / "n")[0] == 0
     assert run("certify", tmp_path / "n", "--out", tmp_path / "n.html")[0] == 4
     assert "not for each secret" in json.loads((tmp_path / "n.json").read_text())["void_because"][0]
@@ -491,7 +493,9 @@ def test_what_may_be_shown_tells_no_hash_of_the_text(runs, tmp_path, run):
         assert run("screen", corpus, "--policy", policy, "--reveal", 1, "--out", home / "s")[0] == 0
         words = ["--from-policy", policy, "--posterior", 0.1, "--steps", 10, "--scale", 2]
         assert run("protect", corpus, *words, "--out", home / "plan")[0] == 0
-        own.train_on(corpus, out=home / "m", odometer=home / "spent", **TINY | {"policy": policy})
+        trainings.train(
+            corpus, out=home / "m", odometer=home / "spent", **TINY | {"policy": policy}
+        )
         assert run("certify", home / "m", "--out", home / "c.html")[0] == 0
         shown = [p for p in home.rglob("*") if p.is_file() and p.stat().st_mode & 0o044]
         assert {"summary.json", "plan.json", "crtlib.json", "c.json"} <= {p.name for p in shown}

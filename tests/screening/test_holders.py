@@ -2,7 +2,7 @@
 
 import pytest
 
-from crtlib.experiments import plans
+from crtlib.experiments import own, plans
 from crtlib.screening import holders, policies
 from crtlib.text import customersim, jsonl
 from crtlib.text.records import Point
@@ -71,7 +71,7 @@ def test_a_plan_belongs_to_its_corpus(tmp_path):
     names = (tmp_path / "plan" / "weights.parquet").read_bytes()
     assert b"s0-d0" not in names and (tmp_path / "plan" / "key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(ValueError, match=r"--plan: made for corpus ....…, this is ....…"):
-        plans.train_with(tmp_path / "1.jsonl", tmp_path / "plan", out=tmp_path / "m")
+        own.train(tmp_path / "1.jsonl", plan=tmp_path / "plan", out=tmp_path / "m")
     with pytest.raises(ValueError, match="--take: 7 must be one of 2, 5, 10, inf"):
         plans.make(
             tmp_path / "0.jsonl", tmp_path / "p2", policy="regex:customersim",

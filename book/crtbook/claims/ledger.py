@@ -90,14 +90,14 @@ def command(claim: Claim, source: str) -> str:
 
 
 def computed() -> pd.DataFrame:
-    """The ledger, made anew: some ten seconds, most of which go into accounting."""
+    """The ledger of what is recorded, made anew in some ten seconds."""
     return judged(read(), measures.sources())
 
 
 def digest() -> str:
-    """Of the claims and of all recorded tables: what the recorded ledger was made of."""
-    names = ("claims.yml", "terms.yml")
-    parts = [FOLDER.joinpath(name).read_text(encoding="utf-8") for name in names]
+    """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
+    files = sorted(f.name for f in FOLDER.iterdir() if f.name.endswith((".py", ".yml")))
+    parts = [FOLDER.joinpath(name).read_text(encoding="utf-8") for name in files]
     parts += [f"{name} {tables.digest(name)}" for name in tables.names()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -111,7 +111,7 @@ def _ledger() -> pd.DataFrame:
 
 def ledger() -> pd.DataFrame:
     """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
-    recorded, or made anew where the claims or the tables are others."""
+    recorded, or made anew where the claims, the rules or the tables are others."""
     return _ledger().copy()
 
 

@@ -47,9 +47,13 @@ def sources() -> Sources:
 
 
 def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """A table as the claims name its arms: GPT-2 from a public start is a model of its own, Hush!'s
-    runs are those at the learning rate and the C that validation chose, the report has a count at
-    the last snapshot that is not overfitted."""
+    """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
+    public start as a model of its own, Hush!'s runs at the learning rate and the C that
+    validation chose, the report with a count at the last snapshot that is not overfitted."""
+    if name.startswith("crt_"):
+        runs = table.drop_duplicates("run")
+        seconds = runs.assign(metric="seconds_an_epoch", value=runs.seconds / runs.epochs)
+        return pd.concat([table, seconds], ignore_index=True)
     if name == "public_start_laptop":
         return table[table.init != "random"].assign(model="gpt2_public")
     if name == "secrets_laptop":
@@ -196,7 +200,6 @@ def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at)
     if x.empty:
         return None
-    same = all(c in cell and set(cell[c]) == {v} for c, v in claim.own.items())
     e = statistics.mean((x / float(claim.line)).tolist(), side="close", line=statistics.CLOSE)
     return replace(
         e,
@@ -205,8 +208,6 @@ def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
         low=None,
         high=None,
         rule="a level is compared on the paper's own corpus and model, and only there",
-        comparable=same,
-        why="" if same else claim.why,
     )
 
 
@@ -225,6 +226,8 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
         for _, cell in table.groupby(list(claim.cells), sort=False):
             for metric in claim.metrics:
                 if (evidence := how(claim, cell, metric)) is not None:
+                    if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
+                        evidence = replace(evidence, comparable=False, why=claim.why)
                     yield evidence, _where(claim, cell, name, metric)
 
 

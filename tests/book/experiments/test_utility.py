@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from crtbook import utility
+from crtbook.figures.crt import figure_2
 from crtlib.experiments.crt import CrtStudy
 from crtlib.intervals import clopper_pearson_upper
 
@@ -59,3 +60,10 @@ def test_epsilon_grows_with_the_epochs_and_shrinks_with_gamma():
     assert 0 == curve["crt", 0.0, 2] < curve["crt", 0.1, 1] < curve["crt", 0.1, 2]
     assert curve["crt", 0.1, 2] < curve["dpsgd", 0.0, 2]
     assert np.isinf(curve["sgd", 0.0, 2]) and np.isinf(curve["selective", 0.1, 1])
+
+
+def test_one_seed_has_a_mean_and_no_spread():
+    table = results()
+    curve = utility.curve(table[table.seed == 0])
+    assert curve.ppl_std.isna().all() and curve.ppl_mean.notna().all()
+    assert set(figure_2(curve).axes[0].get_title("left").split(", ")) == {"CustomerSim", "LSTM"}

@@ -1,0 +1,38 @@
+"""One training path: a plan is a method like another."""
+
+import pytest
+
+from crtlib import options
+from crtlib.experiments import own, plans
+from crtlib.text import customersim, jsonl
+
+
+@pytest.fixture
+def planned(tmp_path):
+    corpus = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(customersim.simulate(20, 0), corpus)
+    plans.make(corpus, tmp_path / "plan", policy="regex:customersim", by="user", posterior=0.1,
+               scales=(5.0,), steps=20, batch_size=8)  # fmt: skip
+    return corpus, tmp_path / "plan"
+
+
+def test_a_plan_keeps_what_it_promised(planned, tmp_path):
+    corpus, plan = planned
+    trained = own.train(corpus, plan=plan, out=tmp_path / "m", epochs=1, width=8)
+    assert trained.holds and (trained.secrets.posterior <= trained.secrets.promised).all()
+    assert trained.promise in (tmp_path / "m" / "guarantee.txt").read_text()
+    open_ = own.train(corpus, plan=plan, epochs=1, width=8, repeatable_noise=True)
+    assert open_.kept and not open_.holds
+
+
+def test_an_option_that_a_plan_does_not_read_spends_nothing(planned, tmp_path, run):
+    corpus, plan = planned
+    before = sorted(tmp_path.iterdir())
+    for name, value in (("clip-norm", 77), ("epsilon", 0.001), ("policy", "nosuch"), ("delta", 5)):
+        words = ["train", corpus, "--plan", plan, f"--{name}", value, "--out", tmp_path / "m"]
+        says = f"crtlib: error: --{name}: is no option of method plan\n"
+        assert run(*words) == (2, "", says)
+        names = {"plan": plan, name.replace("-", "_"): value}
+        with pytest.raises(options.Refused, match="is no option of method plan"):
+            own.train(corpus, out=tmp_path / "m", **names)
+    assert sorted(tmp_path.iterdir()) == before  # no odometer either
