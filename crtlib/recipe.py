@@ -50,7 +50,7 @@ Kind = Annotated[
 ]
 Context = Annotated[
     int | None,
-    opt("Tokens read at once, of a transformer. [256; pre-trained the model's, up to 1024]",
+    opt("Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]",
         group=TEXT, needs="model=gpt2 or init!=random", ge=1),
 ]  # fmt: skip
 Epochs = Annotated[int | None, opt("Passes over the points. [by model size]", group=TRAINING, ge=1)]
