@@ -8,7 +8,7 @@ RUN pip install --no-cache-dir -c constraints.txt torch \
     --index-url https://download.pytorch.org/whl/cpu
 
 COPY . .
-RUN pip install --no-cache-dir -c constraints.txt ".[compiled,hub,peft,dedup]"
+RUN pip install --no-cache-dir -c constraints.txt ".[all]"
 
 RUN useradd --create-home crtlib
 USER crtlib

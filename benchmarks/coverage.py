@@ -35,7 +35,7 @@ from crtlib.text.records import Point
 ALPHA = 0.025
 SIZES = (30, 100, 300, 600)
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "crtlib" / "experiments" / "recorded" / "coverage.parquet"
+OUT = ROOT / "book" / "crtbook" / "recorded" / "coverage.parquet"
 
 
 @dataclass(frozen=True)

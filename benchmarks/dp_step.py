@@ -47,7 +47,6 @@ from torch import Tensor, nn
 
 from crtbook.spine import MALLOC
 from crtlib import files
-from crtlib.machine import software
 from crtlib.models import interface
 from crtlib.models.build import build
 from crtlib.models.recurrent import Lstm
@@ -412,7 +411,7 @@ def main() -> None:
     if args.json:
         packages = ("torch", "transformers", "opacus", "numpy")
         versions = {p: importlib.metadata.version(p) for p in packages}
-        versions |= {"python": platform.python_version(), **software()}
+        versions |= {"python": platform.python_version()}
         table = {"machine": where, "versions": versions, "rows": rows}
         files.write_text(args.json, json.dumps(table, indent=1) + "\n")
 

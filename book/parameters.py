@@ -1,5 +1,6 @@
 """Write the parameters cell of every notebook, and of its published chapter, from the section of
-the profiles that it reads: ``python book/parameters.py``. A test holds them in step."""
+the profiles that it reads, and the page of all options of ``crtlib train``: ``python
+book/parameters.py``. A test holds them in step."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from crtbook import settings
+from crtlib import recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
@@ -32,7 +34,18 @@ def renew(path: Path) -> bool:
     return new != text
 
 
+def options() -> str:
+    """The page of the options of a training."""
+    return (
+        "# Options of a training\n\n"
+        "`crtlib train`, `crtlib.train`, the table `[train]` of `crtlib.toml` and a notebook take "
+        "the same options; a method takes those that it reads, and refuses the others.\n\n"
+        + recipe.table()
+    )
+
+
 if __name__ == "__main__":
+    (ROOT / "book/options.md").write_text(options(), encoding="utf-8")
     for folder in ("notebooks", "book/chapters"):
         for path in sorted((ROOT / folder).glob("*.ipynb")):
             if renew(path):

@@ -8,13 +8,24 @@ ValueError: gamma=7: must be in [0, 1]
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
 def check(name: str, value: float, allowed: bool, rule: str) -> None:
-    """Refuse a value that is not ``allowed``, in one line that says what is."""
-    if not allowed:  # also reached for nan, because every comparison with nan is false
-        raise ValueError(f"{name}={value}: must be {rule}")
+    """Refuse a value that is not ``allowed``, in one line that says what is; True is no number."""
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's as well
+        rule += ": a number, and neither True nor False"
+    elif allowed:  # not for nan, because every comparison with nan is false
+        return
+    raise ValueError(f"{name}={value}: must be {rule}")
+
+
+def check_whole(name: str, value: float, least: int) -> None:
+    """Refuse what is no whole number, is below ``least``, or beyond what floats count."""
+    allowed = least <= value <= 2**53 and value == int(value)
+    far = isinstance(value, int) and abs(value) > 2**53  # it may have more digits than a line
+    check(name, math.inf if far else value, allowed, f"a whole number, at least {least}")
 
 
 def check_delta(delta: float) -> None:
@@ -28,8 +39,7 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 def check_positive(**values: float) -> None:
     for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name}={value}: must be positive")
+        check(name, value, value > 0, "positive")
 
 
 class DamagedError(ValueError):

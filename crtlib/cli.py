@@ -42,6 +42,9 @@ DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+EXTRAS = dict.fromkeys(("torch", "transformers", "safetensors", "peft"), "train")
+"""Packages that not every installation has, and the extra that brings each."""
+DISK = ("OperationalError", "IOException", "OutOfMemoryException")  # of SQLite and DuckDB
 GROUPS = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
 """Headings that come in this order, before others."""
 WIDTH = {"max_content_width": 80, "terminal_width": 80}
@@ -87,6 +90,16 @@ def failure(error: BaseException, options: Iterable[Option] = ()) -> Failure | N
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
         hint = "what was finished is kept: run the same command again"
         return Failure(MACHINE, "workers", "one died (killed, or out of memory)", hint)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        if extra := EXTRAS.get(package):
+            hint = f"pip install 'crtlib[{extra}]'"
+            return Failure(MISTAKE, package, "is needed here and not installed", hint)
+    if type(error).__name__ in DISK and type(error).__module__.partition(".")[0].strip("_") in (
+        "sqlite3", "duckdb",
+    ):  # fmt: skip
+        hint = "free some, then run the same command again"
+        return Failure(MACHINE, "temporary files", "disk full, or a limit on files reached", hint)
     if isinstance(error, MemoryError):
         return Failure(MACHINE, "memory", "there is not enough", "try less at a time")
     if isinstance(error, RecursionError):
@@ -388,11 +401,11 @@ def plain(value: Any) -> Any:
 def _leads(command: str) -> bool:
     """Whether this process writes and speaks, of several of ``torchrun`` for all; refuses what
     none can share."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["WORLD_SIZE"] == "1":
+    if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return True
     if command != "train":
         raise ValueError(f"torchrun: {command} runs in one process; only train shares its work")
-    return os.environ["RANK"] == "0"
+    return os.environ.get("RANK", "0") == "0"
 
 
 def run(program: Program) -> None:

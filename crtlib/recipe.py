@@ -50,7 +50,7 @@ Kind = Annotated[
 ]
 Context = Annotated[
     int | None,
-    opt("Tokens read at once, of a transformer. [256; pre-trained the model's, up to 1024]",
+    opt("Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]",
         group=TEXT, needs="model=gpt2 or init!=random", ge=1),
 ]  # fmt: skip
 Epochs = Annotated[int | None, opt("Passes over the points. [by model size]", group=TRAINING, ge=1)]
@@ -336,7 +336,7 @@ def derived(method: Any) -> type[Recipe]:
     named = {"neighbouring_relation": "neighbouring"}
     names = {named.get(name, name) for name in method.reads} | set(Language.model_fields)
     if "policy" in method.reads:
-        names |= {"conservative", "labelled"} | ({"labels"} if not method.reads_raw else set())
+        names |= {"conservative", "labelled", "vocab_size", *["labels"] * (not method.reads_raw)}
     if not method.deduplicates:
         names -= {"dedup"}
     if method.private:
@@ -396,25 +396,19 @@ def cell(method: str) -> str:
     lines = [f'method: str = "{method}"  # each method has its own parameters']
     for o in options(method):
         if o.name != "method":
-            value = None if o.needed or o.default is None else o.default
             kind = kinds.get(o.node.get("type", ""), "str")
-            lines.append(f"{o.name}: {kind} = {value!r}  # {o.phrase}: {o.text}")
+            lines.append(f"{o.name}: {kind} = {o.default!r}  # {o.phrase}: {o.text}")
     return "\n".join(lines)
 
 
 def of_cell(namespace: Mapping[str, Any], method: str) -> Recipe:
     """The recipe of a notebook's ``globals()`` below the parameters of :func:`cell`. What is as
     the cell has it was not given, so another method can be named. An unknown name is refused."""
-    start: dict[str, Any] = {}
-    exec(cell(method), start)
+    start = {o.name: o.default for o in options(method)} | {"method": method}
     plain = {k: v for k, v in namespace.items() if isinstance(v, str | int | float)}
     given = {k: v for k, v in plain.items() if k[0] != "_" and k not in ("In", "Out")}
-    changed = {k: v for k, v in given.items() if k not in start or (type(v), v) != _typed(start[k])}
+    changed = {k: v for k, v in given.items() if k not in start or repr(v) != repr(start[k])}
     return make({"method": method} | changed)
-
-
-def _typed(value: Any) -> tuple[type, Any]:
-    return type(value), value
 
 
 def table() -> str:
@@ -422,7 +416,7 @@ def table() -> str:
     rows: dict[tuple[str, str, str, str], list[str]] = {}
     for method in RECIPES:
         for o in options(method):
-            default = "" if o.default is None else str(o.default)
+            default = "" if o.default is None or o.name == "method" else str(o.default)
             key = (f"`{o.flag}`", o.phrase, default, o.text)
             rows.setdefault(key, []).append(method)
     lines = ["| option | value | default | | methods |", "|---|---|---|---|---|"]

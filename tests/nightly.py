@@ -6,20 +6,26 @@ ROOT = Path(__file__).resolve().parent.parent
 NIGHTLY = {
     "tests/accounting/test_statements.py::test_golden_values_said_several_times[event2-": "7 s",
     "tests/accounting/test_statements.py::test_golden_values_said_several_times[event3-": "7 s",
-    "tests/attacks/test_reading.py::test_the_report_finds_all_that_the_model_completes": "trains",
+    "tests/attacks/test_reading.py": "trains by transformers",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",
     "tests/book/experiments/test_ledger.py::test_the_command_prints_every_paper_or_one": "7 s",
+    "tests/book/teach/test_labs.py::test_the_attack_lab_is_solved": "solves a lab",
+    "tests/book/teach/test_labs.py::test_the_defence_lab_is_solved": "solves a lab",
+    "tests/book/test_course.py::test_slides_stand_alone": "makes all slides",
     "tests/book/test_notebooks.py": "runs each chapter with other parameters",
     "tests/book/test_pages.py": "builds the published edition and opens it in a browser",
     "tests/fuzz/test_fuzz.py::test_a_sample_of_bad_input_is_refused_in_one_line": "60 commands",
     "tests/kills/test_kills.py::test_what_is_killed_goes_on_as_if_nothing_had_happened": "10 kills",
+    "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[named": "2 s",
+    "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[plain": "2 s",
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
     "tests/pins/test_studies.py": "trains by each method",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more2": "2 s",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more3": "2 s",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more4": "2 s",
+    "tests/screening/test_policies.py::test_regex_on_the_original": "reads corpora",
     "tests/screening/test_policies.py::test_regex_is_fast": "compares times",
     "tests/screening/test_scaling.py": "compares times",
     "tests/test_golden_path.py::"
@@ -27,6 +33,8 @@ NIGHTLY = {
     "tests/test_reliability.py::test_any_number_of_threads_gives_the_same": "8 s",
     "tests/text/test_customersim.py::test_our_wording_is_our_own": "reads corpora",
     "tests/text/test_customersim.py::test_the_table_is_what_the_original_says": "reads corpora",
+    "tests/training/test_noise_of_a_step.py::"
+    "test_noise_of_every_number_is_the_accounted_one[masked-gpt2]": "6 s",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:

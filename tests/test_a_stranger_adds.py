@@ -11,6 +11,7 @@ from crtbook import spine
 from crtbook.figures import crt as figures
 from crtbook.figures import theme
 from crtbook.store import Store
+from crtlib import recipe
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
 from crtlib.experiments.crt import CrtStudy
@@ -108,6 +109,17 @@ def test_a_model_of_theirs_is_in_a_report(tmp_path):
     page, summary = leakage_report.make(tmp_path / "run", tmp_path / "toy.jsonl", tmp_path / "out")
     assert summary["documents"] and "toy.jsonl" in page.read_text(encoding="utf-8")
     assert "toy_method" in (tmp_path / "run" / "experiment.json").read_text(encoding="utf-8")
+
+
+def test_a_method_of_theirs_has_the_options_that_it_reads(run, tmp_path):
+    shown = run("train", "--method", "toy_method", "--help")[1]
+    assert "--gamma" in shown and "--policy" in shown and "--epsilon" not in shown
+    words = ["train", "c.jsonl", "--method", "toy_method", "--out", tmp_path / "m"]
+    says = "crtlib: error: --epsilon: is no option of method toy_method\n"
+    assert run(*words, "--epsilon", 3) == (2, "", says)
+    code, _, error = run("train", "c", "--method", "x", "--out", tmp_path / "m")
+    assert code == 2 and "must be one of crt, sgd" in error and "toy_method" in error
+    assert recipe.make({"corpus": "c", "method": "toy_method", "gamma": 0.5}).gamma == 0.5
 
 
 @pytest.mark.parametrize("path", sorted(STRANGERS.glob("toy_*.py")), ids=lambda path: path.stem)

@@ -3,6 +3,10 @@
 import errno
 import json
 import os
+import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -243,3 +247,28 @@ def test_an_unwritable_folder_is_one_line(run, dialogues, tmp_path):
     ):
         code, _, err = run(*command, "--out", tmp_path / "file" / "out")
         assert code == 2 and err.startswith("crtlib: error: ") and err.count("\n") == 1
+
+
+def test_a_variable_of_torchrun_alone_is_no_torchrun(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    code, _, err = run("simulate", "--dialogues", 3, "--seed", 1, "--out", tmp_path / "s.jsonl")
+    assert code == 0, err
+
+
+def test_a_limit_on_the_size_of_files_is_one_line(tmp_path):
+    """``ulimit -f``: SQLite reports it in words of its own, and nothing is written."""
+    texts = (random.Random(i).randbytes(300).hex() for i in range(6000))
+    rows = "".join(f"t{i},u{i},2024-01-01 10:00:00,{x}\n" for i, x in enumerate(texts))
+    (tmp_path / "messages.csv").write_text("thread,user,sent,text\n" + rows)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
+        "sys.argv = ['crtlib', 'ingest', 'messages.csv', '--yes', '--out', 'corpus'];"
+        "from crtlib.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert done.returncode == 3 and done.stderr.count("\n") == 1, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["messages.csv"]

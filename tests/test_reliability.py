@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from crtbook import __main__ as companion
 from crtbook import spine
 from crtbook.store import Store
 from crtlib import __main__ as cli
@@ -121,6 +122,9 @@ def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path,
 
 
 # --------------------------------------------------------------------------- modes
+COMPANION = {"sweep", "claims", "lab", "grade"}
+
+
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_the_mode_of_every_file_that_is_written_is_that_of_the_table(home, tmp_path, mask):
     shutil.copytree(home / "model", tmp_path / "model")
@@ -128,7 +132,7 @@ def test_the_mode_of_every_file_that_is_written_is_that_of_the_table(home, tmp_p
     for name, files in modes.measure(tmp_path, mask, only=modes.QUICK).items():
         assert files == {p: m[mask == 0o077] for p, m in known[name].items()}, name
     assert set(known) == set(modes.STEPS)
-    assert {name.split()[0] for name in known} == set(COMMANDS) - {"run"}
+    assert {name.split()[0] for name in known} == {*COMMANDS, *companion.app.names} - {"run"}
 
 
 def test_what_is_private_is_private():

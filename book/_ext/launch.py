@@ -1,4 +1,5 @@
-"""Sphinx extension: launch buttons (Binder, Colab) on every chapter, once the book has an address.
+"""Sphinx extension: launch buttons (Binder, Colab) on every chapter, and links to its source and to
+the issues, once the book has an address.
 
 The address is ``repository: url:`` in ``_config.yml``, and stands nowhere else. Where it is empty
 no page has a button, as none could work. Codespaces reads ``.devcontainer`` by itself.
@@ -16,6 +17,8 @@ def add_buttons(app, config):
     options = config.html_theme_options
     if options.get("repository_url"):
         options["launch_buttons"] = {**options.get("launch_buttons", {}), **BUTTONS}
+        for link in ("repository", "edit_page", "issues"):
+            options[f"use_{link}_button"] = True
 
 
 def setup(app):

@@ -13,12 +13,14 @@ given, with its name. The libraries are imported when they are first used.
 
 from __future__ import annotations
 
+import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -231,10 +233,23 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _prv_curve(events: Sequence[Step]) -> Curve:
-    from opacus.accountants import PRVAccountant
+def borrowed(name: str) -> Any:
+    """A module of another library's accountants.
 
-    accountant = PRVAccountant()
+    Raises ValueError, which names the extra, where it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        package = name.partition(".")[0]
+        raise ValueError(
+            f"accountant: this one is {package}'s, which is not installed; "
+            "pip install 'crtlib[accountants]', or choose pld or rdp"
+        ) from error
+
+
+def _prv_curve(events: Sequence[Step]) -> Curve:
+    accountant = borrowed("opacus.accountants").PRVAccountant()
     accountant.history = [(sigma, q, steps) for q, sigma, steps in events]
     total = sum(steps for _, _, steps in events)
     bound = profile(tuple(events), "rdp", "add_or_remove")
@@ -250,17 +265,17 @@ def _prv_curve(events: Sequence[Step]) -> Curve:
 
 
 def _autodp_curve(events: Sequence[Step]) -> Curve:
-    from autodp.mechanism_zoo import GaussianMechanism
-    from autodp.transformer_zoo import AmplificationBySampling, Composition
-
+    zoo, transformers = borrowed("autodp.mechanism_zoo"), borrowed("autodp.transformer_zoo")
     mechanisms = []
     for q, sigma, _ in events:
-        mechanism = GaussianMechanism(sigma=sigma)
+        mechanism = zoo.GaussianMechanism(sigma=sigma)
         if q < 1:
-            sample = AmplificationBySampling(PoissonSampling=True)
+            sample = transformers.AmplificationBySampling(PoissonSampling=True)
             mechanism = sample(mechanism, q, improved_bound_flag=True)
         mechanisms.append(mechanism)
-    curve: Curve = Composition()(mechanisms, [steps for _, _, steps in events]).get_approxDP
+    curve: Curve = transformers.Composition()(
+        mechanisms, [steps for _, _, steps in events]
+    ).get_approxDP
     return curve
 
 

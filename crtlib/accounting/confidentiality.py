@@ -27,7 +27,7 @@ from crtlib.accounting.accountants import RELATIONS
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.ledger import describe_relation, profile
-from crtlib.checks import check, check_choice, check_delta
+from crtlib.checks import check, check_choice, check_delta, check_whole
 
 
 def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
@@ -131,7 +131,7 @@ def group_epsilon(
 def _group_bracket(
     event: SampledGaussian, group: int, relation: str, what: str, at: float
 ) -> tuple[float, float]:
-    check("group", group, group >= 0 and group == int(group), "a whole number, at least 0")
+    check_whole("group", group, 0)
     check_choice("neighbouring_relation", relation, RELATIONS)
     check("noise_multiplier", event.noise_multiplier, event.noise_multiplier > 0, "positive")
     if not group or not event.steps or not event.sampling_probability:
@@ -244,7 +244,7 @@ def crt_group(
     (The paper writes "detects"; Proposition 5, which it applies, counts the missed ones.) The
     conservative policy must catch the whole group, and neighbours are taken after deduplication.
     """
-    check("missed", missed, missed >= 0 and missed == int(missed), "a whole number, at least 0")
+    check_whole("missed", missed, 0)
     return group_naive([epsilon] * int(missed), delta=delta, tight=tight)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crtlib.checks import check
+from crtlib.checks import check, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SampledGaussian:
         q, sigma, steps = self.sampling_probability, self.noise_multiplier, self.steps
         check("sampling_probability", q, 0 <= q <= 1, "in [0, 1]")
         check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
-        check("steps", steps, steps >= 0 and steps == int(steps), "a whole number, at least 0")
+        check_whole("steps", steps, 0)
 
 
 Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
@@ -53,4 +53,4 @@ class WeightedGaussian:
             check("sampling_probabilities", float(end), 0 <= end <= 1, "in [0, 1]")
         sigma, steps = self.noise_multiplier, self.steps
         check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
-        check("steps", steps, steps >= 0 and steps == int(steps), "a whole number, at least 0")
+        check_whole("steps", steps, 0)

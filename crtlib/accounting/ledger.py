@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from crtlib.accounting import accountants
 from crtlib.accounting.accountants import ACCOUNTANTS, RELATIONS, Answer, Profile
 from crtlib.accounting.events import Events, SampledGaussian
-from crtlib.checks import check, check_choice, check_delta
+from crtlib.checks import check, check_choice, check_delta, check_whole
 
 Group = int | Sequence[int]  # how many points differ, in all events or in each
 
@@ -131,7 +131,7 @@ def profile(
     every = [events] if isinstance(events, SampledGaussian) else list(events)
     sizes = [group] * len(every) if isinstance(group, (int, float)) else list(group)
     for size in sizes:
-        check("group", size, size >= 0 and size == int(size), "a whole number, at least 0")
+        check_whole("group", size, 0)
     check("groups", len(sizes), len(sizes) == len(every), f"as many as events, {len(every)}")
     total: dict[tuple[float, float, int], int] = {}
     for e, size in zip(every, sizes, strict=True):

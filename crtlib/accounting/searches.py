@@ -21,7 +21,7 @@ from crtlib.accounting import ledger
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.losses import Array
 from crtlib.accounting.renyi import to_delta, to_epsilon
-from crtlib.checks import check, check_choice, check_delta
+from crtlib.checks import check, check_choice, check_delta, check_whole
 
 LAWS = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}
 """How the number of trials is drawn; the number is the shape of a truncated negative binomial."""
@@ -65,7 +65,7 @@ def fixed(
     neighbouring_relation: str = "replace",
 ) -> float:
     """epsilon of ``trials`` trainings composed: whatever is done with any of them is covered."""
-    check("trials", trials, trials >= 1 and trials == int(trials), "a whole number, at least 1")
+    check_whole("trials", trials, 1)
     every = [events] if isinstance(events, SampledGaussian) else list(events)
     return ledger.epsilon(
         every * int(trials),

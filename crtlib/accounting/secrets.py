@@ -29,7 +29,7 @@ from crtlib.accounting import mixtures, renyi, secret_lp
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.losses import Array, Pair
 from crtlib.accounting.posteriors import by_renyi, divergence, posterior, promised
-from crtlib.checks import check, check_choice
+from crtlib.checks import check, check_choice, check_whole
 
 RELATIONS: dict[str, tuple[mixtures.Direction, ...]] = {
     "reference": ("forward",),
@@ -117,7 +117,7 @@ def noise_multiplier(
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATIONS))
     check_choice("accounting", accounting, ("kl", "tight"))
-    check("steps", steps, steps >= 1 and steps == int(steps), "a whole number, at least 1")
+    check_whole("steps", steps, 1)
     p, r = promised(np.broadcast_to(prior, incidence.shape[:1]), posterior)
     allowed = divergence(p, r) / steps
     groups = _counts(incidence, probabilities)

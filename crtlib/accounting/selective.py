@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from crtlib.accounting import ledger
+from crtlib.accounting.accountants import borrowed
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.checks import check, check_choice, check_delta
@@ -77,7 +78,7 @@ def reference_epsilon(
     only, and those of the last batch alone: ``hidden_releases``. Renyi orders, conversion and delta
     are those of its Opacus 0.13.
     """
-    from opacus.accountants.analysis.rdp import compute_rdp
+    compute_rdp = borrowed("opacus.accountants.analysis.rdp").compute_rdp
 
     SampledGaussian(1.0, noise_multiplier, private_updates + hidden_releases)  # refuses bad values
     check("batches", batches, batches >= 1, "at least 1")

@@ -26,7 +26,7 @@ from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.ledger import Group
 from crtlib.accounting.losses import Array
-from crtlib.checks import check, check_delta
+from crtlib.checks import check, check_delta, check_whole
 
 POINTS = 1200  # at which a profile is read, to be made a polygon
 EXACT = 6  # groups up to this size are accounted finely, larger ones quickly
@@ -47,7 +47,7 @@ def user(
     events: Events, *, points: int, delta: float, neighbouring_relation: str = "replace"
 ) -> float:
     """epsilon of a person with so many data points, all of them exchanged: that of a group."""
-    check("points", points, points >= 0 and points == int(points), "a whole number, at least 0")
+    check_whole("points", points, 0)
     relation = neighbouring_relation
     return ledger.epsilon(events, delta=delta, group=points, neighbouring_relation=relation)
 
@@ -185,7 +185,7 @@ def repeated_value_independent(
 
 
 def _check_copies(copies: int, trace_rate: float, public_rate: float) -> None:
-    check("copies", copies, copies >= 0 and copies == int(copies), "a whole number, at least 0")
+    check_whole("copies", copies, 0)
     check("trace_rate", trace_rate, 0 <= trace_rate <= 1, "in [0, 1]")
     check("public_rate", public_rate, 0 <= public_rate <= 1, "in [0, 1]")
 

@@ -14,7 +14,7 @@ def train(recipe: recipes.Recipe) -> Answer:
     What is shown here are the options of one method: --method NAME --help shows another's. With
     torchrun --nproc-per-node N -m crtlib train ... N processes train one model together.
 
-    Example: crtlib train dialogues.jsonl --unit turn --method crt --epsilon 3 --out run
+    Example: crtlib train dialogues.jsonl --method crt --out run
     """
     if recipe.out is None:
         raise Refused("out", "is missing")

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
 import crtlib
-from crtlib import files, machine, outputs
+from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
@@ -307,7 +307,7 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "key": key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
-                     "torch": torch.__version__, **machine.software()},
+                     "torch": torch.__version__},
         "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},

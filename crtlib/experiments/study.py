@@ -28,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from crtlib import __version__, machine
+from crtlib import __version__
 from crtlib.experiments.value import Count, Share, Whole, value
 
 __all__ = ["Count", "Desk", "Share", "Study", "Whole", "value"]
@@ -116,7 +116,7 @@ def provenance(
     """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
     run, preparing and attacks included."""
     versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
-    versions = {"crtlib": __version__, **versions, **machine.software()}
+    versions = {"crtlib": __version__, **versions}
     facts: dict[str, str | float] = {
         "profile": profile,
         "device": device,

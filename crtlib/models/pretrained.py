@@ -185,7 +185,7 @@ def with_lora(
     try:
         import peft
     except ImportError:
-        raise ValueError("lora: needs pip install 'crtlib[peft]'") from None
+        raise ValueError("lora: needs pip install 'crtlib[train]'") from None
     names: str | list[str] = targets if targets == ALL_LINEAR else targets.split(",")
     scale: Any = alpha or 2 * rank  # declared an int there, though only divided by the rank
     config = peft.LoraConfig(

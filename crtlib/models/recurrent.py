@@ -13,7 +13,6 @@ True
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,13 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models.compiled import Product, steps_of
-
 Sink = Callable[[list[tuple[Tensor, Tensor]]], None]
-SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
-TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
+BACK_SIGMOID, BACK_TANH = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 FUSED = frozenset({"cuda"})
-"""Kinds of device with one kernel for a whole recurrence (cuDNN); elsewhere a scan is faster."""
+"""Kinds of device whose kernel for a whole recurrence (cuDNN) gives the gradient of its gates."""
 CACHED = 2**17
 """Numbers that a backward pass prepares at once, for as many steps as that is: few operators where
 the steps are small, and nothing that leaves the cache where they are large."""
@@ -43,7 +39,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, cell, sink, x, *weights):
         with torch.no_grad():
-            out, _, saved = cell.scan(x, cell.initial)
+            out, saved = cell.scan(x, cell.initial)
         if cell.initial is not None:
             cell.saved = saved
         ctx.cell, ctx.sink, ctx.saved = cell, sink, saved
@@ -101,24 +97,25 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (batch, time, inputs) -> (batch, time, hidden)
         with torch.autocast(x.device.type, enabled=False):  # a long recurrence wants precision
             x = x.to(next(self.parameters()).dtype)
-            if x.device.type in FUSED and self.initial is None:
+            if self.initial is None and x.device.type in FUSED:
                 return self.fused(x)
+            if self.initial is None and not torch.is_grad_enabled():
+                return self.run(x, None)[0]
             return _Scan.apply(self, self.sink, x, *self.weights())
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None):
-        """Outputs (batch, time, hidden) from ``state``, the state after the last step, and what
-        ``scan_backward`` needs.
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Outputs (batch, time, hidden) from ``state``, each (batch, hidden), and the state after
+        the last step, by torch's own kernel."""
+        raise NotImplementedError
 
-        In inference mode, as its many small operators then cost a tenth less; what leaves it and
-        may meet autograd is made outside.
-        """
-        out = x.new_empty(x.shape[1] + 1, len(x), self.size)  # [t] is the output before step t
-        with torch.inference_mode():
-            saved, more = self._steps(x, state, out)
-        return out[1:].transpose(0, 1), (out[-1], *(last.clone() for last in more)), saved
+    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
+        """Outputs (batch, time, hidden) from ``state``, and what :meth:`scan_backward` needs: torch
+        keeps it to itself, but the gates of all steps at once follow from the outputs."""
+        raise NotImplementedError
 
-    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
-        """Fill ``out``; what the backward pass needs, and what else than the output is carried."""
+    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> list[tuple[Tensor, Tensor]]:
+        """The pairs (inputs, gradient of the pre-activations) of each linear map, (batch, time, ·),
+        in inference mode, as its many small operators then cost a tenth less."""
         raise NotImplementedError
 
     def fused(self, x: Tensor) -> Tensor:
@@ -128,6 +125,11 @@ class Recurrent(nn.Module):
         the gates; without a sink it is fed ``x``, and autograd sees the weights.
         """
         raise NotImplementedError
+
+    def _before(self, out: Tensor, state: tuple[Tensor, ...] | None) -> Tensor:
+        """The output before each step and after the last, (time + 1, batch, hidden)."""
+        first = out.new_zeros(len(out), self.size) if state is None else state[0]
+        return torch.cat([first[None], out.transpose(0, 1)])
 
 
 class Lstm(Recurrent):
@@ -159,27 +161,33 @@ class Lstm(Recurrent):
         w_x, w_h = self.weight.roll(-n, 0).split([self.inputs, n], dim=1)  # torch: i, f, g, o
         bias = self.bias.roll(-n, 0)
         if sink is None:
-            return _kernel(torch.lstm, x, [w_x, w_h, bias, torch.zeros_like(bias)], states=2)
+            return self.run(x, None)[0]
         gates = _watched(F.linear(x, w_x.detach(), bias.detach()))
-        out = _kernel(torch.lstm, gates, [_identity(gates), w_h.detach()], states=2)
+        out, _ = _kernel(torch.lstm, gates, [_identity(gates), w_h.detach()], None, states=2)
         inputs = torch.cat([x.detach(), _before(out)], dim=2)
         gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
         return out
 
-    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        weight, bias = self.weight.roll(-self.size, 0), self.bias.roll(-self.size, 0)
+        w_x, w_h = weight.split([self.inputs, self.size], dim=1)
+        return _kernel(torch.lstm, x, [w_x, w_h, bias, torch.zeros_like(bias)], state, states=2)
+
+    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
         n = self.size
         w_x, w_h = self.weight.split([self.inputs, n], dim=1)
+        out, _ = self.run(x, state)
+        before = self._before(out, state)
         gates = _by_time(x, w_x, self.bias)  # (time, batch, 4 hidden)
-        cells = torch.empty_like(out)  # [t] is the cell before step t
-        tanhs = torch.empty_like(out[1:])
-        if state is None:
-            out[0].zero_(), cells[0].zero_()
-        else:
-            out[0].copy_(state[0]), cells[0].copy_(state[1])
-        parts = gates, cells[:-1], cells[1:], tanhs, out[1:]
-        by_operators = functools.partial(_lstm_by_operators, gates, cells, tanhs, out)
-        _recur(_lstm, parts, Product(gates, out[:-1], w_h.T.contiguous()), by_operators)
-        return (gates, cells, tanhs, out), [cells[-1]]
+        gates.flatten(0, 1).addmm_(before[:-1].flatten(0, 1), w_h.T)
+        gates[..., : 3 * n].sigmoid_(), gates[..., 3 * n :].tanh_()
+        _, i, f, g = gates.split(n, dim=2)
+        cells = torch.empty_like(before)  # [t] is the cell before step t
+        cells[0] = 0 if state is None else state[1]
+        torch.mul(i, g, out=cells[1:])
+        for new, cell, forget in _by_step(cells[1:], cells[:-1], f):
+            new.addcmul_(cell, forget)
+        return out, (gates, cells, cells[1:].tanh(), before)
 
     def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs, in
@@ -193,17 +201,28 @@ class Lstm(Recurrent):
         gates, cells, tanhs, out = saved
         time, batch, n = tanhs.shape
         w_h = self.weight[:, self.inputs :]
-        d_gates = gates.new_empty(batch, time, 4 * n)
-        d_out = grad.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-        d_cell = torch.zeros_like(cells[0])
-        parts = gates, cells[:-1], tanhs, d_out, d_cell.expand_as(d_out), d_gates.transpose(0, 1)
-        by_operators = functools.partial(
-            _lstm_backward_by_operators, gates, cells, tanhs, d_out, d_cell, d_gates
-        )
-        later = Product(d_out[:-1], d_gates.transpose(0, 1)[1:], w_h)
-        _recur(_lstm_backward, parts, later, by_operators, backwards=True)
+        d_all = gates.new_empty(batch, time, 5, n)  # of each step by o, i, f, g and the cell before
+        d_out = F.pad(grad.transpose(0, 1), (0, 0, 0, 0, 1, 0))  # [t] is before step t
+        d_cell = torch.zeros_like(cells[0, :, None])
+        for steps in _several(gates):
+            o, i, f, g = (x[steps] for x in gates.split(n, dim=2))
+            tanh = tanhs[steps]
+            by_gates = BACK_SIGMOID(g, i), BACK_SIGMOID(cells[:-1][steps], f), BACK_TANH(i, g)
+            by_cell = torch.stack([*by_gates, f], dim=2)
+            by_out = BACK_TANH(o, tanh)[:, :, None] * by_cell  # through the cell
+            by_out = torch.cat([BACK_SIGMOID(tanh, o)[:, :, None], by_out], dim=2)
+            each = d_all.transpose(0, 1)[steps]
+            parts = each, each[:, :, 1:], each[:, :, 4:], each[:, :, :4].flatten(2)
+            around = d_out[:-1][steps], d_out[1:][steps, :, None]
+            for earlier, d, whole, rest, carry, flat, out_slope, cell_slope in _by_step(
+                *around, *parts, by_out, by_cell, backwards=True
+            ):
+                torch.mul(d, out_slope, out=whole)
+                rest.addcmul_(d_cell, cell_slope)
+                d_cell = carry
+                earlier.addmm_(flat, w_h)
         inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
-        return [(inputs, d_gates)]
+        return [(inputs, d_all[:, :, :4].flatten(2))]
 
 
 class Gru(Recurrent):
@@ -232,14 +251,13 @@ class Gru(Recurrent):
             mine.copy_(other_weight)
 
     def fused(self, x: Tensor) -> Tensor:
-        n, sink, weights = self.size, self.sink, self.weights()
+        n, sink = self.size, self.sink
         if sink is None:
-            w_x, b_x, w_h, b_h = weights
-            return _kernel(torch.gru, x, [w_x, w_h, b_x, b_h], states=1)
-        w_x, b_x, w_h, b_h = (w.detach() for w in weights)
+            return self.run(x, None)[0]
+        w_x, b_x, w_h, b_h = (w.detach() for w in self.weights())
         gates = _watched(F.linear(x, w_x, b_x))
         own = [_identity(gates), w_h, torch.zeros_like(b_x), b_h]
-        out = _kernel(torch.gru, gates, own, states=1)
+        out, _ = _kernel(torch.gru, gates, own, None, states=1)
         x, before = x.detach(), _before(out)
         reset = F.linear(before, w_h[:n], b_h[:n]).add_(gates.detach()[..., :n]).sigmoid_()
 
@@ -250,31 +268,42 @@ class Gru(Recurrent):
         gates.register_hook(pairs)
         return out
 
-    def _steps(self, x: Tensor, state: tuple[Tensor, ...] | None, out: Tensor):
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        w_x, b_x, w_h, b_h = self.weights()
+        return _kernel(torch.gru, x, [w_x, w_h, b_x, b_h], state, states=1)
+
+    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
+        n = self.size
+        out, _ = self.run(x, state)
+        before = self._before(out, state)
         gates = _by_time(x, self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
-        out[0] = 0 if state is None else state[0]
-        recurrent = torch.empty_like(out[1:])  # what the reset gate multiplies
-        bias = self.bias_h.expand_as(gates)
-        from_h = self.bias_h.repeat(len(x), 1)  # of one step, which leaves it as it found it
-        parts = gates, from_h.expand_as(gates), bias, recurrent, out[:-1], out[1:]
-        by_operators = functools.partial(_gru_by_operators, gates, from_h, bias, recurrent, out)
-        product = Product(from_h.expand_as(gates), out[:-1], self.weight_h.T.contiguous())
-        _recur(_gru, parts, product, by_operators)
-        return (gates, recurrent, out), []
+        of_h, to_reset = F.linear(before[:-1], self.weight_h, self.bias_h).split([2 * n, n], dim=2)
+        gates[..., : 2 * n].add_(of_h).sigmoid_()
+        gates[..., 2 * n :].addcmul_(gates[..., :n], to_reset).tanh_()
+        return out, (gates, to_reset, before)
 
     def scan_backward(self, x: Tensor, grad: Tensor, saved):
         gates, recurrent, out = saved
         n = self.size
-        d_x_gates, d_h_gates = gates.new_empty(2, len(x), len(gates), 3 * n)
-        d_out, carry = grad.contiguous().transpose(0, 1), torch.zeros_like(out[0])
-        d_parts = d_x_gates.transpose(0, 1), d_h_gates.transpose(0, 1)
-        parts = gates, recurrent, out[:-1], d_out, carry.expand_as(d_out), *d_parts
-        by_operators = functools.partial(
-            _gru_backward_by_operators, *parts[:4], carry, d_x_gates, d_h_gates
-        )
-        later = Product(parts[4][:-1], d_parts[1][1:], self.weight_h)
-        _recur(_gru_backward, parts, later, by_operators, backwards=True)
-        return [(x, d_x_gates), (out[:-1].transpose(0, 1), d_h_gates)]
+        time, batch, _ = gates.shape
+        # For each step the gradients of n, r, z by x, of n by h (r and z are shared), and of h.
+        d_all = gates.new_empty(batch, time, 5, n)
+        d_out = F.pad(grad.transpose(0, 1), (0, 0, 0, 0, 1, 0))  # [t] is before step t
+        for steps in _several(gates):
+            r, z, new = (x[steps] for x in gates.split(n, dim=2))
+            by_new = (1 - z) * (1 - new * new)
+            by_r = by_new * recurrent[steps] * (r * (1 - r))
+            by_z = (out[:-1][steps] - new) * (z * (1 - z))
+            slopes = torch.stack([by_new, by_r, by_z, by_new * r, z], dim=2)
+            d_some = d_all.transpose(0, 1)[steps]
+            parts = d_out[:-1][steps], d_out[1:][steps, :, None], d_some
+            for earlier, d, each, flat, carry, slope in _by_step(
+                *parts, d_some[:, :, 1:4].flatten(2), d_some[:, :, 4], slopes, backwards=True
+            ):
+                torch.mul(d, slope, out=each)
+                earlier.add_(carry).addmm_(flat, self.weight_h)
+        d_x = d_all[:, :, [1, 2, 0]].flatten(2)
+        return [(x, d_x), (out[:-1].transpose(0, 1), d_all[:, :, 1:4].flatten(2))]
 
 
 def _by_time(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -282,169 +311,37 @@ def _by_time(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.linear(x.transpose(0, 1).contiguous(), weight, bias)
 
 
-# --------------------------------------------------------------------------- the rest of a step
-# What a step does besides its matrix product, of one number each (:mod:`crtlib.models.compiled`).
-def _lstm(o, i, f, g, cell, _next, _tanh, _out):
-    o, i, f, g = o.sigmoid(), i.sigmoid(), f.sigmoid(), g.tanh()
-    after = f * cell + i * g
-    tanh = after.tanh()
-    return o, i, f, g, None, after, tanh, o * tanh
+def _by_step(*parts: Tensor, backwards: bool = False) -> Iterator[tuple[Tensor, ...]]:
+    """The parts of each step, of tensors whose first dimension is time."""
+    steps = zip(*map(torch.unbind, parts), strict=True)
+    return iter(list(steps)[::-1]) if backwards else steps
 
 
-def _lstm_backward(o, i, f, g, cell, tanh, d_out, d_cell, *_d_gates):
-    d_cell = d_cell + d_out * (o * (1.0 - tanh * tanh))
-    d_o = d_out * (tanh * (o * (1.0 - o)))
-    d_i = d_cell * (g * (i * (1.0 - i)))
-    d_f = d_cell * (cell * (f * (1.0 - f)))
-    d_g = d_cell * (i * (1.0 - g * g))
-    return *[None] * 7, d_cell * f, d_o, d_i, d_f, d_g
-
-
-def _gru(r, z, new, h_r, h_z, h_new, b_r, b_z, b_new, _recurrent, before, _out):
-    r, z = (r + h_r).sigmoid(), (z + h_z).sigmoid()
-    new = (new + r * h_new).tanh()
-    after = new + z * (before - new)
-    return r, z, new, b_r, b_z, b_new, None, None, None, h_new, None, after
-
-
-def _gru_backward(r, z, new, recurrent, before, d_out, carry, *_d_gates):
-    d = d_out + carry
-    d_new = d * (1.0 - z) * (1.0 - new * new)
-    d_r = d_new * recurrent * (r * (1.0 - r))
-    d_z = d * (before - new) * (z * (1.0 - z))
-    return *[None] * 6, d * z, d_r, d_z, d_new, d_r, d_z, d_new * r
-
-
-# The same in torch's operators, for other types, other devices and where nothing compiles.
-Rest = Callable[[int], object]
-
-
-def _recur(
-    function: Callable[..., Any],
-    parts: tuple[Tensor, ...],
-    add: Product,
-    by_operators: Callable[[], Rest],
-    *,
-    backwards: bool = False,
-) -> None:
-    """All steps, as :func:`crtlib.models.compiled.steps_of` says, or ``by_operators``."""
-    if not parts[0].numel():  # no text, or no step
-        return
-    if steps := steps_of(function, *parts, add=add, backwards=backwards):
-        steps()
-        return
-    rest, into, of = by_operators(), add.into.unbind(), add.of.unbind()
-    times = range(len(parts[0]))
-    for t in reversed(times) if backwards else times:
-        if t < len(into):
-            into[t].addmm_(of[t], add.matrix)
-        rest(t)
-
-
-def _lstm_by_operators(gates: Tensor, cells: Tensor, tanhs: Tensor, out: Tensor) -> Rest:
-    n = tanhs.shape[2]
-    open_ = gates[..., : 3 * n].unbind()
-    o, i, f, g = map(torch.unbind, gates.split(n, dim=2))
-    cell, tanh, after = map(torch.unbind, (cells, tanhs, out[1:]))
-
-    def rest(t: int) -> None:
-        open_[t].sigmoid_()
-        g[t].tanh_()
-        torch.mul(f[t], cell[t], out=cell[t + 1]).addcmul_(i[t], g[t])
-        torch.tanh(cell[t + 1], out=tanh[t])
-        torch.mul(o[t], tanh[t], out=after[t])
-
-    return rest
-
-
-def _lstm_backward_by_operators(
-    gates: Tensor, cells: Tensor, tanhs: Tensor, d_out: Tensor, d_cell: Tensor, d_gates: Tensor
-) -> Rest:
-    time, batch, n = tanhs.shape
-    wide = d_cell[None]
-    d_each = d_gates.unflatten(2, (4, n)).permute(1, 2, 0, 3)  # (time, 4, batch, hidden)
-    do, d_o, d_rest = d_out.unbind(), d_each[:, 0].unbind(), d_each[:, 1:].unbind()
-    forget = gates[..., 2 * n : 3 * n].unbind()
-    several = min(time, max(1, CACHED // (5 * batch * n)))
-    store = gates.new_empty(several, 5, batch, n)
-    slopes: dict[int, tuple[Tensor, ...]] = {}
-
-    def rest(t: int) -> None:
-        if t not in slopes:
-            slopes.clear()
-            steps = slice(t - t % several, t + 1)
-            by = _lstm_slopes(gates[steps], cells[steps], tanhs[steps], store)
-            slopes.update(zip(range(time)[steps], zip(*by, strict=True), strict=True))
-        to_cell, of_o, of_rest = slopes[t]
-        d_cell.addcmul_(do[t], to_cell)
-        torch.mul(do[t], of_o, out=d_o[t])
-        torch.mul(wide, of_rest, out=d_rest[t])
-        d_cell.mul_(forget[t])
-
-    return rest
-
-
-def _lstm_slopes(gates: Tensor, cells: Tensor, tanhs: Tensor, store: Tensor):
-    """Of each of a few steps: the derivative of the output by the cell and by o, and that of
-    the cell by i, f and g, where o to g are before their sigmoid or tanh."""
-    o, i, f, g = gates.split(tanhs.shape[2], dim=2)
-    by_cell, by_o, by_i, by_f, by_g = store[: len(gates)].unbind(1)
-    TANH_BACKWARD(o, tanhs, grad_input=by_cell)
-    SIGMOID_BACKWARD(tanhs, o, grad_input=by_o)
-    SIGMOID_BACKWARD(g, i, grad_input=by_i)
-    SIGMOID_BACKWARD(cells, f, grad_input=by_f)
-    TANH_BACKWARD(i, g, grad_input=by_g)
-    return by_cell.unbind(), by_o.unbind(), store[: len(gates), 2:].unbind()
-
-
-def _gru_by_operators(
-    gates: Tensor, from_h: Tensor, bias: Tensor, recurrent: Tensor, out: Tensor
-) -> Rest:
-    n = recurrent.shape[2]
-    open_, (r, z, new) = gates[..., : 2 * n].unbind(), map(torch.unbind, gates.split(n, dim=2))
-    outs, recurrents = out.unbind(), recurrent.unbind()
-    h_open, h_new = from_h.split([2 * n, n], dim=1)
-
-    def rest(t: int) -> None:
-        open_[t].add_(h_open).sigmoid_()
-        recurrents[t].copy_(h_new)
-        new[t].addcmul_(r[t], h_new).tanh_()
-        torch.lerp(new[t], outs[t], z[t], out=outs[t + 1])
-        from_h.copy_(bias[0])
-
-    return rest
-
-
-def _gru_backward_by_operators(gates, recurrent, before, d_out, carry, d_x, d_h) -> Rest:
-    n = recurrent.shape[2]
-    r, z, new = gates.split(n, dim=2)
-    keep, flat, shut, change = 1 - z, 1 - new * new, 1 - r, before - new
-    dx_r, dx_z, dx_new = (d.unbind(1) for d in d_x.split(n, dim=2))
-    dh_new = d_h[..., 2 * n :].unbind(1)
-    dx_open, dh_open = (d[..., : 2 * n].unbind(1) for d in (d_x, d_h))
-    parts = (r, z, keep, flat, shut, change, recurrent, d_out)
-    steps = list(zip(*map(torch.unbind, parts), strict=True))
-
-    def rest(t: int) -> None:
-        r, z, keep, flat, shut, change, from_h, d = steps[t]
-        d = d + carry
-        torch.mul(d, keep, out=dx_new[t]).mul_(flat)
-        torch.mul(dx_new[t], from_h, out=dx_r[t]).mul_(r).mul_(shut)
-        torch.mul(d, change, out=dx_z[t]).mul_(z).mul_(keep)
-        dh_open[t].copy_(dx_open[t])
-        torch.mul(dx_new[t], r, out=dh_new[t])
-        torch.mul(d, z, out=carry)
-
-    return rest
+def _several(gates: Tensor) -> Iterator[slice]:
+    """All steps of (time, batch, ·), the last ones first, as many at once as stay in the cache."""
+    several = max(1, CACHED // max(1, 2 * gates.shape[1:].numel()))
+    for end in range(len(gates), 0, -several):
+        yield slice(max(0, end - several), end)
 
 
 # --------------------------------------------------------------------------- torch's kernels
-def _kernel(run: Callable[..., Any], x: Tensor, weights: list[Tensor], *, states: int) -> Tensor:
-    """``torch.lstm`` or ``torch.gru`` of one layer from zeros: (batch, time, hidden)."""
-    zeros = x.new_zeros(1, len(x), weights[1].shape[1])
-    start = (zeros, zeros) if states == 2 else zeros
+def _kernel(
+    run: Callable[..., Any],
+    x: Tensor,
+    weights: list[Tensor],
+    state: tuple[Tensor, ...] | None,
+    *,
+    states: int,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """``torch.lstm`` or ``torch.gru`` of one layer: (batch, time, hidden), and the last state."""
+    start = state or [x.new_zeros(len(x), weights[1].shape[1])] * states
+    if not x.numel():  # no text, or no step
+        return x.new_zeros(*x.shape[:2], start[0].shape[1]), tuple(start)
+    start = [h[None] for h in start]
     # has_biases, num_layers, dropout, train (keep what backward needs), bidirectional, batch_first
-    return run(x, start, weights, len(weights) == 4, 1, 0.0, True, False, True)[0]
+    options = len(weights) == 4, 1, 0.0, True, False, True
+    out, *after = run(x, start if states == 2 else start[0], weights, *options)
+    return out, tuple(h[0] for h in after)
 
 
 def _identity(gates: Tensor) -> Tensor:

@@ -201,7 +201,7 @@ def _advance(model: nn.Module, state: State | None, ids: Tensor) -> tuple[State,
     if isinstance(model, RecurrentLM):
         x, layers = model.embedding(ids), []
         for i, layer in enumerate(model.layers):
-            x, memory, _ = layer.scan(x, state.layers[i] if state else None)
+            x, memory = layer.run(x, state.layers[i] if state else None)
             layers.append(memory)
         h = x[:, -1]
     else:

@@ -48,7 +48,7 @@ from crtlib.training.layers import refuse_unfit
 from crtlib.training.recording import Book
 
 __all__ = ["IGNORED", "Clipped", "Engine", "clipped_sum", "plain_sum", "unit_sum"]
-Engine = Literal["bookkeeping", "opacus", "loop"]
+Engine = Literal["bookkeeping", "loop"]
 ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
 
@@ -86,21 +86,17 @@ def clipped_sum(
     Raises ValueError, by name, for a model that mixes the examples of a batch or drops out
     (:func:`crtlib.training.layers.refuse_unfit`).
     A layer that the engine does not know makes it fall back, with a warning that names the
-    parameter, to ``engine="loop"``, one example after the other. ``"opacus"`` runs Opacus' hooks.
+    parameter, to ``engine="loop"``, one example after the other.
     """
     if not (clip_norm > 0 and math.isfinite(clip_norm)):
         raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
-    if engine not in ("bookkeeping", "opacus", "loop"):
-        raise ValueError(f"engine={engine!r}: must be bookkeeping, opacus or loop")
+    if engine not in ("bookkeeping", "loop"):
+        raise ValueError(f"engine={engine!r}: must be bookkeeping or loop")
     refuse_unfit(model)
     batch = Examples.make(model, tokens, lengths, targets, reduction)
     if len(batch.inputs) == 0:
         zeros = torch.zeros(len(tokens), device=tokens.device)
         return Clipped(zeros, zeros.clone())
-    if engine == "opacus":
-        from crtlib.training.opacus_engine import opacus_sum
-
-        return Clipped(*batch.restored(*opacus_sum(model, batch, clip_norm)))
     if engine == "bookkeeping":
         try:
             return Clipped(*batch.restored(*_bookkeeping(model, batch, clip_norm)))

@@ -111,7 +111,7 @@ def crew() -> Crew:
 
 def launched() -> int:
     """How many processes ``torchrun`` has started, of which this is one; 1 without it."""
-    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    return int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 @contextlib.contextmanager

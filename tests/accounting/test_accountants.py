@@ -1,6 +1,7 @@
 """No accountant is below the truth: brackets, importance sampling, closed forms, and fallbacks."""
 
 import math
+import sys
 from itertools import pairwise
 
 import mpmath
@@ -350,3 +351,15 @@ def test_a_group_needs_an_accountant_for_groups():
     with pytest.raises(ValueError, match=r"group=1\.5: must be a whole number"):
         ledger.epsilon(RUNS[0], delta=1e-5, group=1.5)
     assert ledger.epsilon(RUNS[0], delta=1e-5, group=0) == 0
+
+
+@pytest.mark.parametrize(("accountant", "package"), [("prv", "opacus"), ("autodp", "autodp")])
+def test_an_accountant_that_is_not_installed_is_named_with_its_extra(
+    accountant, package, monkeypatch
+):
+    for name in [*sys.modules, package]:
+        if name.partition(".")[0] == package:
+            monkeypatch.setitem(sys.modules, name, None)
+    accountants.profile.cache_clear()
+    with pytest.raises(ValueError, match=rf"{package}'s, .* pip install 'crtlib\[accountants\]'"):
+        accountants.profile(((0.1, 1.5, 7),), accountant, "add_or_remove")

@@ -1,7 +1,9 @@
 """The ledger against golden numbers, second routes, and the properties a guarantee must have."""
 
 import math
+import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -325,3 +327,37 @@ def test_a_guarantee_says_everything():
         "delta2 = 0 (assumed)",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [
+        (math.inf, "inf"),
+        (10**400, "inf"),
+        (1e300, "1e+300"),
+        (math.nan, "nan"),
+        (2.5, "2.5"),
+        (-1, "-1"),
+    ],
+)
+def test_steps_that_cannot_be_counted_are_refused(steps, shown):
+    whole = f"steps={shown}: must be a whole number, at least 0"
+    with pytest.raises(ValueError, match=re.escape(whole)):
+        SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=steps)
+    with pytest.raises(ValueError, match=re.escape(whole)):
+        ledger.noise_multiplier(epsilon=1, delta=1e-5, sampling_probability=0.1, steps=steps)
+
+
+@pytest.mark.parametrize("field", ["sampling_probability", "noise_multiplier", "steps"])
+@pytest.mark.parametrize("true", [True, np.True_])
+def test_true_is_no_number(field, true):
+    fields = {"sampling_probability": 0.1, "noise_multiplier": 1.0, "steps": 3}
+    with pytest.raises(ValueError, match=f"{field}=True: must be .* neither True nor False"):
+        SampledGaussian(**fields | {field: true})
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+def test_a_budget_is_a_number(name):
+    budget = {"epsilon": 1.0, "delta": 1e-5} | {name: True}
+    with pytest.raises(ValueError, match=f"{name}=True: must be"):
+        ledger.noise_multiplier(**budget, sampling_probability=0.1, steps=3)

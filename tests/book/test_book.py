@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import re
 import signal
 import subprocess
@@ -329,3 +330,24 @@ def test_conda_docker_and_make_install_the_same_pins():
     for need in extras["renderer"]:
         name, _, version = need.partition("==")
         assert version in ("", pins[name]), need
+
+
+# --------------------------------------------------------------------------- the forge
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.stem)
+def test_what_the_forge_runs_is_here_and_what_it_asks_has_a_label(path):
+    made = yaml.safe_load(path.read_text())
+    makefile = (ROOT / "Makefile").read_text()
+    if path.parent.name == "workflows":
+        assert True in made and made["permissions"]["contents"] == "read"  # YAML reads "on" so
+        for job in made["jobs"].values():
+            assert job["timeout-minutes"] and job["steps"][0]["uses"].startswith("actions/checkout")
+            for command in (step["run"] for step in job["steps"] if "run" in step):
+                program, *words = command.split()
+                if program == "make":
+                    assert re.search(rf"(?m)^{words[0]}:", makefile), command
+                else:
+                    assert os.access(ROOT / program, os.X_OK), command
+    else:
+        assert made["name"] and made["description"]
+        fields = [part for part in made["body"] if part["type"] != "markdown"]
+        assert fields and all(part["attributes"]["label"] for part in fields)

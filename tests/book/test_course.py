@@ -10,7 +10,7 @@ import bs4
 import pandas as pd
 import pytest
 
-from crtbook.figures import tables
+from crtbook.figures import tables, theme
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book" / "_ext")]
@@ -186,7 +186,15 @@ def test_launch_buttons_follow_the_one_address(address, shown):
     launch = importlib.import_module("launch")
     config = type("Config", (), {"html_theme_options": {"repository_url": address}})
     launch.add_buttons(None, config)
-    assert ("launch_buttons" in config.html_theme_options) == shown
+    options = config.html_theme_options
+    assert ("launch_buttons" in options) == options.get("use_edit_page_button", False) == shown
+
+
+def test_colours_of_the_dark_page_are_those_of_the_figures_and_can_be_read():
+    pages = importlib.import_module("pages")
+    assert set(pages.NEUTRAL) == {theme.INK, theme.MUTED, theme.FAINT, theme.CARD}
+    looks = [look.color for look in theme.METHOD_STYLE.values()]
+    assert min(theme.contrast(pages.dark(color), pages.GROUND) for color in looks) >= 4.5
 
 
 def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():

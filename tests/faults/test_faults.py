@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
-from crtlib import machine
 from tests.faults import __main__ as faults
 from tests.faults.table import FAULTS, Fault
 
@@ -41,13 +41,13 @@ def test_a_fault_that_no_longer_applies_or_is_not_noticed_is_reported(capfd, mon
     harmless = FAULTS[0].target, "p.grad is None", "p.grad is None and True"
     guard = "tests/training/test_clipping.py::test_mistakes_are_named"
     gone = FAULTS[0].target, "a line that is not there", "another"
-    monkeypatch.setattr(machine, "compiles", lambda: False)  # as without llvmlite
-    elsewhere = "tests/training/test_chacha.py::test_numbers_are_normal_and_independent[compiled]"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    elsewhere = "tests/training/test_clipping.py::test_on_a_gpu"
     rows = [Fault("harmless", *harmless, guard), Fault("gone", *gone, guard)]
     rows += [Fault("elsewhere", *harmless, elsewhere), Fault("no test", *harmless, guard + "_2")]
     assert faults.plant_all(rows, jobs=1) == 3
     out = capfd.readouterr().out
-    assert "elsewhere  (not run here: no llvmlite" in out
+    assert "elsewhere  (not run here: no GPU" in out
     assert "SURVIVED  harmless  (without it: passes; with it: passes" in out
     assert "SURVIVED  gone  (without it: passes; with it: does not apply" in out
     assert "SURVIVED  no test  (without it: never ran; with it: never ran" in out

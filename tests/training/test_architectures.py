@@ -198,7 +198,7 @@ class Norm(nn.BatchNorm1d):
         return super().forward(x.mT).mT
 
 
-@pytest.mark.parametrize("engine", ["bookkeeping", "loop", "opacus"])
+@pytest.mark.parametrize("engine", ["bookkeeping", "loop"])
 def test_a_batch_norm_is_refused_by_name(engine):
     """It mixes the examples, and keeps statistics of them that no noise is added to."""
     model = build(SMALL["lstm"], 0).train()

@@ -67,7 +67,9 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
-        return pd.concat([full[full.study == "extraction"], runs.merge(long)], ignore_index=True)
+        played = full[full.study == "extraction"]
+        asked = played.drop_duplicates("run").assign(metric="probes", value=lambda t: t.probes)
+        return pd.concat([played, asked, runs.merge(long)], ignore_index=True)
     if name == "leakage_laptop":
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
         fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE).loc[lambda s: s].reset_index()

@@ -82,12 +82,12 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     """Finished cells are not run again, no half-written file is read, the table is the same."""
     code = (
         "from tests.book.experiments.test_crt import GRID\n"
-        "from crtlib.experiments import spine, store\n"
+        "from crtbook import spine, store\n"
         f"spine.sweep(GRID, store.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
     )
     script = tmp_path / "killed.py"
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, script], env=environment)
     deadline = time.time() + 400
     while not list((tmp_path / "s").glob("*.json")):

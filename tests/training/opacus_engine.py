@@ -2,18 +2,6 @@
 
 Recurrent models are mirrored in Opacus' own layers, which share the weights' values; transformers
 are wrapped as they are.
-
->>> from crtlib.training import clipping
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
->>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
->>> tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
->>> ours, theirs = (
-...     clipping.clipped_sum(model, tokens, lengths, clip_norm=0.01, engine=engine).norms
-...     for engine in ("bookkeeping", "opacus")
-... )
->>> bool(torch.allclose(ours, theirs))
-True
 """
 
 from __future__ import annotations
@@ -29,6 +17,7 @@ from torch import Tensor, nn
 
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm, Recurrent
+from crtlib.training import clipping
 from crtlib.training.bookkeeping import clip_factors, gradient
 from crtlib.training.examples import Examples
 from crtlib.training.layers import refuse_unfit
@@ -113,13 +102,22 @@ def _to_ours(*parts: Any) -> Tensor:
     return torch.cat([o, i, f, g], dim=1)
 
 
-def opacus_sum(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
-    """Losses and norms (B,) of a batch; adds the clipped sum to ``.grad``.
+def clipped_sum(
+    model: nn.Module,
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    clip_norm: float,
+    targets: Tensor | None = None,
+) -> clipping.Clipped:
+    """As :func:`crtlib.training.clipping.clipped_sum`.
 
     Opacus keeps every example's whole gradient: memory grows as batch times parameters.
     """
     from opacus.grad_sample import GradSampleModule
 
+    refuse_unfit(model)
+    batch = Examples.make(model, tokens, lengths, targets, "mean")
     training = {module: module.training for module in model.modules()}
     before = {p: p.grad for p in model.parameters()}
     mirror, wrapped = Mirror(model).train(), None  # Opacus records in training mode only
@@ -136,7 +134,7 @@ def opacus_sum(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Ten
             losses.sum().backward()
             grads = [(p, grad()) for p, grad in mirror.give_back]
         except NotImplementedError as error:
-            raise ValueError(f"engine='opacus': {error}") from None
+            raise ValueError(f"opacus: {error}") from None
         finally:
             if wrapped is not None:
                 wrapped.cleanup()
@@ -147,7 +145,7 @@ def opacus_sum(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Ten
             for p, grad in before.items():
                 p.grad = grad
     if any(g is None for _, g in grads):
-        raise ValueError("engine='opacus': some parameters have no rule there")
+        raise ValueError("opacus: some parameters have no rule there")
     with torch.no_grad():
         norms = torch.stack([g.flatten(1).norm(dim=1) for _, g in grads], 1).norm(dim=1)
         factors = clip_factors(norms, clip_norm)
@@ -155,4 +153,4 @@ def opacus_sum(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Ten
             for p, g in grads:
                 g[factors == 0] = 0  # 0 times infinity would be no number
                 gradient(p).add_(torch.einsum("b,b...->...", factors, g))
-    return losses.detach(), norms
+    return clipping.Clipped(*batch.restored(losses.detach(), norms))

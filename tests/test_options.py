@@ -1,0 +1,160 @@
+"""Every option changes what it says that it changes, and nothing else, or is refused."""
+
+import ast
+import hashlib
+import inspect
+import pickle
+import textwrap
+
+import pytest
+import torch
+
+from crtbook import __main__ as companion
+from crtlib import __main__ as cli
+from crtlib import options, recipe
+from crtlib.experiments import crt, own, plans
+from crtlib.text import customersim, jsonl
+from crtlib.training import loop, methods
+
+COMMANDS = cli.app.every() | companion.app.every()
+BASE = {"seed": 0, "device": "cpu", "epochs": 2, "width": 8}
+KINDS = [*((name, "lstm") for name in recipe.RECIPES), ("crt", "gpt2"), ("crt", "pretrained")]
+WITH = {  # what an option needs to be read
+    "copies": {"canaries": 2, "dedup": "none", "gamma": 0.5}, "long": {"context": 16},
+    "lora_alpha": {"lora": 2},
+    "lora_targets": {"lora": 2}, "context": {"context": 64},
+}  # fmt: skip
+OTHER = {  # another value, where its type does not say one
+    "init": "nowhere", "template": "plain", "policy": "cautious", "conservative": "cautious",
+    "vocab_size": 270, "width": 16, "context": 16, "lora_targets": "c_attn", "labels": "nowhere",
+    "learning_rate": 0.1, "private_learning_rate": 0.1, "delta": 0.02, "clip_norm": 0.5,
+    "dtype": "bfloat16", "batch_size": 5,
+    "sampling_probability": 0.3, "memory": 1.0, "unit": "dialogue", "plan": "nowhere",
+}  # fmt: skip
+IN_THE_RECORD = {"trials"}
+"""Read after the training: a certificate has it."""
+
+
+class Begins(Exception):
+    """What a training begins with."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    for seed in (0, 1):
+        jsonl.write_jsonl(customersim.simulate(30, seed), home / f"{seed}.jsonl")
+    plans.make(home / "0.jsonl", home / "plan", policy="regex:customersim", by="user",
+               posterior=0.1, scales=(5.0,), steps=20, batch_size=8)  # fmt: skip
+    own.train(home / "1.jsonl", method="sgd", model="gpt2", width=8, epochs=1, out=home / "gpt2")
+    return home
+
+
+@pytest.fixture
+def begins(monkeypatch):
+    """What a training begins with, as a hash: weights, phases, texts, and what its odometer is
+    told. Nothing is trained."""
+
+    def stop(model, phases, parts, *, on_start, checkpoint, progress, memory, on_epoch=None, **how):
+        facts = {k: v for k, v in on_start.__self__.facts.items() if k != "base"}
+        state = {name: weight.numpy().tobytes() for name, weight in model.state_dict().items()}
+        grad = [name for name, p in model.named_parameters() if p.requires_grad]
+        scales = [repr(getattr(m, "scaling", None)) for m in model.modules()]
+        raise Begins(pickle.dumps((state, grad, scales, phases, parts, how, facts)))
+
+    monkeypatch.setattr(loop, "train", stop)
+    monkeypatch.setattr(crt, "train", stop)
+    threads, promised = torch.get_num_threads(), []
+    ready = crt.CrtStudy.ready
+    monkeypatch.setattr(crt.CrtStudy, "ready", lambda self: promised.append(s := ready(self)) or s)
+
+    def call(names):
+        promised.clear()
+        with pytest.raises(Begins) as begun:
+            own.train(names.pop("corpus"), **names)
+        torch.set_num_threads(threads)
+        deltas = {study.delta for study in promised}  # what a promise is made for
+        return hashlib.sha256(begun.value.args[0] + repr(deltas).encode()).hexdigest()
+
+    return call
+
+
+def other(option):
+    """Another value of an option."""
+    if option.name in OTHER:
+        return OTHER[option.name]
+    if "enum" in option.node:
+        return next(one for one in option.node["enum"] if one != option.default)
+    if option.kind is bool:
+        return not option.default
+    if option.kind is float:
+        return (option.default or 0) / 2 or 0.5
+    return (option.default or 1) + 1
+
+
+@pytest.mark.parametrize(("method", "kind"), KINDS)
+def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
+    home, begins, tmp_path, method, kind
+):
+    known = recipe.options(method)
+    names = {o.name for o in known}
+    base = {n: v for n, v in BASE.items() if n in names}
+    base |= {"method": method, "corpus": home / "0.jsonl"}
+    base |= {"plan": home / "plan"} if method == "plan" else {}
+    base |= {"accountant": "rdp"} if "accountant" in names else {}
+    base |= {"repeatable_noise": True} if "repeatable_noise" in names else {}
+    if kind == "gpt2":
+        base |= {"model": "gpt2"}
+    if kind == "pretrained":
+        base = {n: v for n, v in base.items() if n != "width"} | {"init": str(home / "gpt2")}
+    starts = {}
+    untouched = set()
+    for option in known:
+        name = option.name
+        if name in IN_THE_RECORD | {"method", "device"}:
+            continue
+        if name in ("out", "odometer"):
+            changed = {name: tmp_path / f"{kind}-{name}"}
+        elif name == "corpus":
+            changed = {name: home / "1.jsonl"}
+        elif name == "labelled":
+            changed = {"policy": "tagger", "conservative": "tagger", name: 5}
+        else:
+            changed = {name: other(option) if name not in base or name in OTHER else None}
+            if changed[name] is None:
+                changed = {name: {"seed": 1, "epochs": 3, "accountant": "pld", "model": "lstm",
+                                  "repeatable_noise": False}[name]}  # fmt: skip
+        start = base | {n: v for n, v in WITH.get(name, {}).items() if n in names}
+        try:
+            recipe.make(start)
+        except options.Refused:
+            start = base
+        key = tuple(sorted(map(str, start.items())))
+        if key not in starts:
+            starts[key] = begins(dict(start))
+        try:
+            now = begins(start | changed)
+        except ValueError as error:
+            assert "\n" not in str(error) and option.changes in ("result", "speed"), name
+            continue
+        same = now == starts[key]
+        if same is (option.changes == "result"):
+            untouched.add(name)
+    assert not untouched
+
+
+def test_ours_have_the_options_that_their_methods_read():
+    for name, ours in recipe.RECIPES.items():
+        if name != "plan":
+            derived = recipe.derived(methods.by_name(name))
+            assert set(derived.model_fields) == set(ours.model_fields), name
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
+def test_every_option_of_a_command_is_read(name):
+    function = COMMANDS[name].function
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    for option in options.options_of(options.model_of(function)):
+        assert option.name in read, option.name
+        assert option.changes in options.CHANGES

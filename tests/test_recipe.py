@@ -1,0 +1,110 @@
+"""One declaration: every form in which people meet the options of a training says the same."""
+
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import nbformat
+import papermill
+import pydantic
+import pytest
+
+from crtlib import __main__ as cli
+from crtlib import options, recipe
+
+GIVEN = {
+    "crt": {"epsilon": 2.0, "gamma": 0.1, "policy": "a\"b+\x7f", "dedup": "none", "canaries": 3,
+            "copies": 5, "delta": 1e-6},
+    "sgd": {"learning_rate": 0.5, "model": "gpt2", "context": 64},
+    "dpsgd": {"clip_norm": 0.5, "repeatable_noise": True, "sampling_probability": 0.2},
+    "user_dpsgd": {"accountant": "rdp", "trials": 3},
+    "selective": {"delta": 1e-5, "conservative": "everything"},
+    "jft": {"init": "some/model", "lora": 8, "lora_targets": "a,b", "dtype": "float32"},
+    "plan": {"plan": "p", "epochs": 3},
+}  # fmt: skip
+HERE = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("method", recipe.RECIPES)
+def test_every_form_says_the_same(method):
+    given = GIVEN[method]
+    want = recipe.make({"corpus": "c", "method": method, **given})
+    assert want == recipe.RECIPES[method](corpus=Path("c"), **given)
+    words = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    line = [x for k, v in words.items() for x in ([k] if v is True else [k, str(v)])]
+    command = cli.app.every()["train"]
+    typed = command.make_context("train", ["c", "--method", method, *line]).params
+    arguments = command.arguments({k: v for k, v in typed.items() if v not in (None, ())})
+    assert arguments(None)["recipe"] == want
+    table = tomllib.loads(recipe.to_toml(want))["train"]
+    assert recipe.make({"corpus": "c", **table}) == want
+    jsonschema.validate(want.model_dump(mode="json", exclude_none=True), recipe.schema())
+    assert recipe.of_cell({"corpus": "c", **given}, method) == want
+    for name in given:
+        option = next(o for o in recipe.options(method) if o.name == name)
+        assert f"| `{option.flag}` |" in recipe.table()
+
+
+@pytest.mark.parametrize("method", recipe.RECIPES)
+def test_papermill_sees_every_option_with_its_sentence(method, tmp_path):
+    book = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
+    )
+    book.cells = [nbformat.v4.new_code_cell(recipe.cell(method), metadata={"tags": ["parameters"]})]
+    nbformat.write(book, tmp_path / "a.ipynb")
+    seen = papermill.inspect_notebook(str(tmp_path / "a.ipynb"))
+    assert [*seen] == ["method", *(o.name for o in recipe.options(method) if o.name != "method")]
+    for option in recipe.options(method):
+        if option.name != "method":
+            assert seen[option.name]["help"] == f"{option.phrase}: {option.text}"
+
+
+def test_a_notebook_may_name_another_method_and_no_unknown_name():
+    assert recipe.of_cell({"corpus": "c", "method": "sgd", "epsilon": 3.0}, "crt").method == "sgd"
+    with pytest.raises(options.Refused, match=r"^epsilon: is no option of method sgd$"):
+        recipe.of_cell({"corpus": "c", "method": "sgd", "epsilon": 2.0}, "crt")
+    with pytest.raises(options.Refused, match=r"^epsilom: is no option; did you mean epsilon\?$"):
+        recipe.of_cell({"corpus": "c", "epsilom": 2.0}, "crt")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("c --plan p --clip-norm 77", "--clip-norm: is no option of method plan"),
+        ("c --method plan", "--plan: is missing"),
+        ("c --plan p --method crt", "--plan: is no option of method crt"),
+        ("c --epsilon -1", "--epsilon -1: must be greater than 0"),
+        ("c --epsilon nan", "--epsilon nan: must be a finite number"),
+        ("c --epsilon inf", "--epsilon inf: must be a finite number"),
+        ("c --epochs 2.5", "--epochs 2.5: must be a valid integer"),
+        ("c --unit word", "--unit word: must be 'turn', 'dialogue' or 'user'"),
+        ("c --copies 3", "--copies 3: is read only with canaries"),
+        ("c --context 3", "--context 3: is read only with model=gpt2 or init!=random"),
+        ("c --lora 3", "--lora 3: is read only with init!=random"),
+        (
+            "c --method crt_sigma0",
+            "--method crt_sigma0: must be one of crt, sgd, dpsgd, user_dpsgd, selective, jft, plan",
+        ),
+        ("c --epsilon 1 --epsilon 2", "--epsilon: is given twice"),
+        ("c --clip-nrom 1", "--clip-nrom: no such option; did you mean --clip-norm?"),
+    ],
+)
+def test_a_mistake_is_one_line(words, says, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = ["train", *words.split(), "--out", "m"]
+    assert run(*line) == (2, "", f"crtlib: error: {says}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_is_frozen_and_its_methods_options_alone_are_shown(run):
+    made = recipe.make({"corpus": "c"})
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        made.seed = 2
+    for method, kind in recipe.RECIPES.items():
+        words = set(run("train", "--method", method, "--help")[1].split())
+        for name in {n for r in recipe.RECIPES.values() for n in r.model_fields} - {"corpus"}:
+            assert (f"--{name.replace('_', '-')}" in words) == (name in kind.model_fields), name
+
+
+def test_the_page_of_options_is_in_step():
+    assert (HERE / "book" / "options.md").read_text(encoding="utf-8").endswith(recipe.table())
