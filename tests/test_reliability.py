@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from crtbook import __main__ as companion
 from crtbook import spine
 from crtbook.store import Store
 from crtlib import __main__ as cli
@@ -132,7 +131,7 @@ def test_the_mode_of_every_file_that_is_written_is_that_of_the_table(home, tmp_p
     for name, files in modes.measure(tmp_path, mask, only=modes.QUICK).items():
         assert files == {p: m[mask == 0o077] for p, m in known[name].items()}, name
     assert set(known) == set(modes.STEPS)
-    assert {name.split()[0] for name in known} == {*COMMANDS, *companion.app.names} - {"run"}
+    assert {name.split()[0] for name in known} == set(COMMANDS) - {"run"} | COMPANION
 
 
 def test_what_is_private_is_private():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 import torch
@@ -66,60 +66,6 @@ CLIP_NORM = 0.1
 
 Facts = Mapping[str, Any]
 Card = Callable[[Facts], str]
-
-
-class Trained(Protocol):
-    """What a training of any method has made: its promise, and what is written of it."""
-
-    @property
-    def key(self) -> bytes:
-        """That of hashes in what is shown (:func:`crtlib.outputs.keyed`)."""
-
-    @property
-    def run(self) -> Run: ...
-
-    @property
-    def promise(self) -> str:
-        """In words."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the model carries a promise, so that it may be shown."""
-
-    def facts(self, name: str) -> Facts:
-        """What ``--json`` and a model card say of it."""
-
-    def lines(self) -> list[str]:
-        """What a person is told at the end."""
-
-    def settings(self) -> dict[str, Any]:
-        """How it was made, without paths of this machine."""
-
-    def model(self) -> dict[str, Any]:
-        """What :func:`crtlib.training.kept.save` writes."""
-
-    def sources(self, meter: record.Meter) -> list[gate.Source]:
-        """What all its files may know of the text."""
-
-    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
-        """Further files of its folder, with what they know beside :meth:`sources`."""
-
-    def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
-        """What a certificate is made of."""
-
-    def keep(self, aside: Path) -> None:
-        """Write what is private."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training that can begin: all that can be refused has been. ``inputs`` is what it reads,
-    ``fit`` trains, ``finish`` says what came of it; of a process that does not lead, with None."""
-
-    inputs: dict[str, str | os.PathLike[str]]
-    fit: Callable[..., Any]
-    meter: Callable[[], record.Meter]
-    finish: Callable[[Any, record.Meter | None], Trained]
 
 
 @dataclass(frozen=True)
@@ -350,6 +296,23 @@ class Planned:
         """What is promised of each secret, for the owner of the text alone."""
         with files.replacing(aside / "secrets.parquet", mode=0o600) as table:
             self.secrets.to_parquet(table, index=False)
+
+
+Trained = Studied | Planned
+"""What a training of any method has made: its promise, and what is written of it. ``key`` is that
+of hashes in what is shown, ``facts`` are for ``--json`` and a model card, ``lines`` for a person,
+``settings`` say how it was made, without paths of this machine; ``keep`` writes what is private."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training that can begin: all that can be refused has been. ``inputs`` is what it reads,
+    ``fit`` trains, ``finish`` says what came of it; of a process that does not lead, with None."""
+
+    inputs: dict[str, str | os.PathLike[str]]
+    fit: Callable[..., Any]
+    meter: Callable[[], record.Meter]
+    finish: Callable[[Any, record.Meter | None], Trained]
 
 
 def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
