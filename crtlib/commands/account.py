@@ -60,7 +60,7 @@ def account(
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
-    told = confidentiality.account(
+    told: dict[str, Any] = confidentiality.account(
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
         delta=delta,

@@ -113,7 +113,7 @@ def _table(
         return Answer({"scales": table.to_dict("records")}, [shown])
     made = library.plan(*promises, scale=scales[0], **options)
     summary = made.summary() | {"incidence": file.name}
-    recipe = {"command": "protect", "options": {**options, "scale": str(scales[0])}}
+    recipe: dict[str, Any] = {"command": "protect", "options": {**options, "scale": str(scales[0])}}
     recipe |= {"inputs": {"incidence": file}}
     if not outputs.up_to_date(out, **recipe):
         with outputs.staged(out, public=["plan.json"], force=force, **recipe) as part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from crtlib.commands import On, Workers
 from crtlib.options import Answer, opt
@@ -65,7 +65,7 @@ def screen(
         keep_ids,
         form,  # type: ignore[arg-type]
     )
-    options = {"labels": labels, "reveal": reveal, "force": force}
+    options: dict[str, Any] = {"labels": labels, "reveal": reveal, "force": force}
     with executors.pool(executor, workers) as pool:
         outcome = screening.make(
             corpus, out, how, executor=pool, progress=sys.stderr.isatty(), **options
