@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -309,3 +311,42 @@ def test_a_folder_with_a_key_shows_no_hash_of_what_is_private(tmp_path):
     (tmp_path / "one" / "private" / "kept").write_text("z")
     with pytest.raises(ValueError, match="does not match its SHA-256"):
         outputs.demand(tmp_path / "one")
+
+
+def written(folder, name="a.txt", **more):
+    with outputs.staged(folder, command="demo", options={"n": name}, **more) as part:
+        (part / name).write_text(name)
+        return part
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
+def test_a_link_to_another_disk_is_written_through(tmp_path):
+    """All work was done, the budget was spent, and then: invalid cross-device link."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        link = tmp_path / "link"
+        (Path(other) / "out").mkdir()
+        link.symlink_to(Path(other) / "out")
+        part = written(link)
+        assert part.parent == Path(other).resolve() and link.is_symlink()
+        assert sorted(os.listdir(Path(other) / "out")) == ["a.txt", "crtlib.json"]
+        assert os.listdir(other) == ["out"]
+        outputs.demand(link)
+
+
+def test_a_mount_point_is_written_into(tmp_path, monkeypatch):
+    """Nothing can take its place: "device or resource busy", after all the work."""
+    out = tmp_path / "out"
+    (out / "lost+found").mkdir(parents=True)
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == out)
+    assert written(out).parent == out
+    assert sorted(os.listdir(out)) == ["a.txt", "crtlib.json", "lost+found"]
+    outputs.demand(out)
+    written(out, "b.txt", force=True)
+    assert sorted(os.listdir(out)) == ["b.txt", "crtlib.json", "lost+found"]
+    with (
+        pytest.raises(ZeroDivisionError),
+        outputs.staged(out, command="demo", options={}, force=True) as part,
+    ):
+        (part / "c.txt").write_text(str(1 / 0))
+    assert sorted(os.listdir(out)) == ["b.txt", "crtlib.json", "lost+found"]
+    outputs.demand(out)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from crtlib.commands import On, Workers
 from crtlib.options import Answer, opt
 
 COLUMNS = "Columns"
@@ -47,8 +46,6 @@ def ingest(
     split: Annotated[str, opt("Name of the split.")] = "train",
     shard: Annotated[int, opt("Size of a shard in MiB.", "place")] = 128,
     yes: Annotated[bool, opt("Take the guessed columns.", group=COLUMNS)] = False,
-    workers: Workers = 1,
-    executor: On = "processes:",
     force: Annotated[bool, opt("Replace a corpus that exists.", "place")] = False,
 ) -> Answer:
     """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail, plain text or a dataset.
@@ -60,36 +57,33 @@ def ingest(
     """
     import click
 
-    from crtlib.experiments import executors
     from crtlib.text import ingest as library
-    from crtlib.text.columns import Columns
+    from crtlib.text.messages import Columns
 
     def ask(shown: str) -> bool:
         print(shown, file=sys.stderr)
         return click.confirm("Are these the columns?", default=True, err=True)
 
-    with executors.pool(executor, workers) as pool:
-        summary = library.ingest(
-            sources,
-            out,
-            format=format,
-            columns=Columns(user, thread, speaker, text, time),
-            no_users=no_users,
-            speaker_map=_pairs(speaker_map),
-            encoding=encoding,
-            keep=keep,
-            quotes=quotes,
-            skip_bad=skip_bad,
-            max_bad=max_bad,
-            limit=limit,
-            split=split,
-            shard=shard,
-            yes=yes,
-            ask=ask if sys.stdin.isatty() else None,
-            force=force,
-            executor=pool,
-            progress=sys.stderr.isatty(),
-        )
+    summary = library.ingest(
+        sources,
+        out,
+        format=format,
+        columns=Columns(user, thread, speaker, text, time),
+        no_users=no_users,
+        speaker_map=_pairs(speaker_map),
+        encoding=encoding,
+        keep=keep,
+        quotes=quotes,
+        skip_bad=skip_bad,
+        max_bad=max_bad,
+        limit=limit,
+        split=split,
+        shard=shard,
+        yes=yes,
+        ask=ask if sys.stdin.isatty() else None,
+        force=force,
+        progress=sys.stderr.isatty(),
+    )
     return Answer(summary.json(), [library.table(summary)])
 
 

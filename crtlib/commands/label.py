@@ -31,7 +31,7 @@ def sample(
     forms: Annotated[
         list[str] | None,
         opt(
-            "Form: page, labelstudio, doccano, prodigy, spacy, csv or xlsx; repeatable. [page]",
+            "Form: page, jsonl or labelstudio; repeatable. [page]",
             flag="--for",
         ),
     ] = None,
@@ -79,9 +79,6 @@ def take(
     ],
     file: Annotated[Path, opt("What the page or the tool exported.", "place", argument="FILE")],
     labels: Annotated[Path, opt("Folder of crtlib label sample.", "place")],
-    format: Annotated[
-        str, opt("Form: page, labelstudio, doccano, prodigy, spacy, csv or xlsx.")
-    ] = "auto",
     annotator: Annotated[str, opt("Who read them: a short name.")] = "a",
     second: Annotated[
         Path | None, opt("A second reader's file; prints the agreement.", "place")
@@ -99,7 +96,6 @@ def take(
         corpus,
         file,
         labels,
-        form=format,
         annotator=annotator,
         second=second,
         trim=trim,

@@ -23,7 +23,6 @@ from types import MappingProxyType
 # Each registers its corpora when it is imported.
 from crtlib.text import (
     customersim,
-    customersim_shi2021,
     hub,
     jsonl,
     multiwoz,
@@ -34,7 +33,7 @@ from crtlib.text import folder as corpus_folder
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
 
-_OURS = (customersim, customersim_shi2021, multiwoz, wikitext, hub)
+_OURS = (customersim, multiwoz, wikitext, hub)
 GROUP = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``Source``."""
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from crtlib.text import jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
-from crtlib.text.source import Files, register
 
 SPLITS = ("train", "valid", "test")
 
@@ -60,14 +59,3 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
 
     dialogues = jsonl.parsed(path, parse)
     return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
-
-
-SOURCE = register(
-    Files(
-        "customersim_shi2021",
-        ("customersim_shi2021",),
-        files,
-        lambda folder, split, _: read(folder, split),
-        "https://github.com/wyshi/lm_privacy",
-    ).source("CustomerSim (Shi et al., 2022)")
-)

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crtlib import outputs
@@ -48,7 +50,8 @@ COLUMNS = pa.schema(
 )
 """The columns of a corpus: one row a thread."""
 USERS_ARE = ("column", "thread", "unknown")
-GROUP_ROWS, GROUP_BYTES = 10_000, 16 << 20
+GROUP_ROWS = 1_000
+"""Dialogues that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,13 @@ def corpus_hash(dialogues: Iterable[Dialogue]) -> str:
     """The corpus hash of dialogues in their order."""
     digest = hashlib.sha256()
     for d in dialogues:
-        digest.update(jsonl.canonical(d))
+        digest.update(jsonl.canonical(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
     return digest.hexdigest()
 
 
 class Writer:
-    """Writes rows into the shards of one split, a row group at a time.
-
-    A row is ``{"id", "user", "turns": [{"speaker", "text", "time", "labelled", "secrets"}],
-    "extra"}``, ``time`` a datetime or None, ``extra`` a JSON object as a string or None.
-    """
+    """Writes tables with the columns ``COLUMNS`` into the shards of one split, each as a row group:
+    ``time`` may be null, ``extra`` is a JSON object as a string or null."""
 
     def __init__(
         self,
@@ -98,49 +98,42 @@ class Writer:
         self.folder.mkdir(parents=True, exist_ok=True)
         about = {"schema": "crtlib/corpus/1", "users_are": users_are, "policy": policy}
         self.schema = COLUMNS.with_metadata({"crtlib": json.dumps(about)})
-        self.rows: list[Mapping[str, Any]] = []
-        self.bytes, self.turns, self.threads, self.labelled = 0, 0, 0, 0
-        self.users: set[int] = set()
+        self.turns, self.threads, self.labelled = 0, 0, 0
+        self.users: set[bytes] = set()
         self.digest = hashlib.sha256()
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.parts: list[Path] = []
         self.open: pq.ParquetWriter | None = None
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take one thread; ``ValueError`` where it is no dialogue."""
-        dialogue = jsonl.dialogue(row)
-        self.digest.update(jsonl.canonical(dialogue))
-        user = hashlib.blake2b(dialogue.user.encode(), digest_size=12).digest()
-        self.users.add(int.from_bytes(user))
-        self.threads += 1
-        self.turns += len(dialogue.turns)
-        for turn in row["turns"]:
-            self.bytes += len(turn["text"])
-            self.labelled += turn["labelled"]
-            if turn["time"] is not None:
-                self.first = min(self.first or turn["time"], turn["time"])
-                self.last = max(self.last or turn["time"], turn["time"])
-        self.rows.append(row)
-        if len(self.rows) == GROUP_ROWS or self.bytes >= GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self.rows:
-            return
+    def add(self, rows: pa.Table) -> None:
+        """Take some threads."""
+        lists = rows["turns"].combine_chunks()
+        turns = lists.flatten()
+        ends = lists.offsets.to_pylist()
+        said = list(zip(*(turns.field(n).to_pylist() for n in ("speaker", "text")), strict=True))
+        names, users = (rows[name].to_pylist() for name in ("id", "user"))
+        for name, user, a, b in zip(names, users, ends, ends[1:], strict=False):
+            self.digest.update(jsonl.canonical(name, user, said[a - ends[0] : b - ends[0]]))
+            self.users.add(hashlib.blake2b(user.encode(), digest_size=12).digest())
+        self.threads += len(names)
+        self.turns += len(said)
+        self.labelled += turns.field("labelled").true_count
+        dates = pc.min_max(turns.field("time")).as_py()
+        if dates["min"]:
+            self.first = min(self.first or dates["min"], dates["min"])
+            self.last = max(self.last or dates["max"], dates["max"])
         if self.open is None:
             path = self.folder / f"{self.split}-{len(self.parts):05d}.part"
             self.parts.append(path)
             self.open = pq.ParquetWriter(path, self.schema, compression="zstd")
-        self.open.write_table(pa.Table.from_pylist(self.rows, self.schema))
-        self.rows, self.bytes = [], 0
+        self.open.write_table(rows.cast(self.schema))
         if self.parts[-1].stat().st_size >= self.shard:
             self.open.close()
             self.open = None
 
     def close(self) -> Facts:
         """Finish the last shard and name them all; ``ValueError`` where nothing was written."""
-        self._flush()
         if self.open is not None:
             self.open.close()
         if not self.parts:
@@ -201,8 +194,9 @@ def save(
         force=force,
     ) as part:
         writer = Writer(part, split=split, shard=shard, users_are=users_are, policy=policy)
-        for d in dialogues:
-            writer.add(row(d, labelled=labelled))
+        rows = (row(d, labelled=labelled) for d in dialogues)
+        while some := list(itertools.islice(rows, GROUP_ROWS)):
+            writer.add(pa.Table.from_pylist(some, COLUMNS))
         counts = writer.close()
         summary["corpus"] = asdict(counts)
         card.write(part, Path(out).name, counts, list(inputs or {}), simulated=simulated)

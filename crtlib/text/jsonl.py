@@ -119,18 +119,18 @@ def record(d: Dialogue) -> dict[str, Any]:
     return {"id": d.id, "user": d.user, "turns": turns}
 
 
-def canonical(d: Dialogue) -> bytes:
+def canonical(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:
     """The line of a dialogue that the hash of a corpus is taken over: its text, not its labels.
+    ``turns`` are speakers and texts.
 
-    >>> canonical(Dialogue("d", "ann", (Turn("USR", "é"),))).decode()
+    >>> canonical("d", "ann", [("USR", "é")]).decode()
     '{"id":"d","turns":[{"speaker":"USR","text":"é"}],"user":"ann"}\\n'
     """
-    turns = [{"speaker": t.speaker, "text": t.text} for t in d.turns]
-    line = {"id": d.id, "turns": turns, "user": d.user}
-    return _CANONICAL(line).encode() + b"\n"
+    said = ",".join([f'{{"speaker":{_TEXT(s)},"text":{_TEXT(t)}}}' for s, t in turns])
+    return f'{{"id":{_TEXT(name)},"turns":[{said}],"user":{_TEXT(user)}}}\n'.encode()
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
+_TEXT = json.encoder.encode_basestring
 
 
 def _stem(path: Path) -> str:

@@ -1,22 +1,20 @@
-"""Tasks to and answers from labelling tools: our page, Label Studio, doccano, Prodigy, spaCy, CSV.
+"""Tasks to and answers from who labels: our page, JSON lines of the same records, Label Studio.
 
 Offsets are half-open, in Unicode code points, as Python slices.
 
 >>> task = Task("judge-00001", "d", "ann", 0, "judge", "I am Ann.", "", "")
->>> prodigy([task], {})[0]
-{'text': 'I am Ann.', 'spans': [], 'meta': {'task': 'judge-00001'}}
+>>> records([task], {})[0]["secrets"]
+[]
 """
 
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,8 +26,7 @@ import jinja2
 from crtlib import files
 from crtlib.text.records import Secret
 
-FORMS = ("page", "labelstudio", "doccano", "prodigy", "spacy", "csv", "xlsx")
-COLUMNS = ("task", "part", "before", "text", "after", "secrets", "done")
+FORMS = ("page", "jsonl", "labelstudio")
 Spans = Mapping[str, Sequence[Secret]]
 """Spans to begin with, by task."""
 
@@ -51,12 +48,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a tool says is secret: offsets as the tool counts, and the value if it gives one. With
-    ``start`` None every occurrence of the value is meant."""
+    """What is said to be secret: offsets as the tool counts, and the value if it gives one."""
 
     kind: str
-    start: int | None
-    end: int | None
+    start: int
+    end: int
     value: str | None = None
 
 
@@ -79,32 +75,21 @@ def check(kinds: Sequence[str], forms: Sequence[str]) -> None:
         raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
     if not forms or (bad := [f for f in forms if f not in FORMS]):
         raise ValueError(f"--for: {bad[0] if forms else ''!r} must be one of {', '.join(FORMS)}")
-    if "xlsx" in forms:
-        _openpyxl()
 
 
 def write(
     form: str, folder: Path, tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]
 ) -> list[str]:
     """Write the tasks for one tool into ``folder``; the names of the files."""
-    kinds = about["kinds"]
     if form == "page":
         texts = {"page.html": page(tasks, flags, about)}
-    elif form == "labelstudio":
-        records = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
-        texts = {"labelstudio.json": records, "labelstudio.xml": labelstudio_config(kinds)}
-    elif form in ("csv", "xlsx"):
-        table = [COLUMNS, *(sheet_row(t, flags.get(t.task, ())) for t in tasks)]
-        if form == "xlsx":
-            return _write_xlsx(folder / "sheet.xlsx", table)
-        buffer = io.StringIO()
-        csv.writer(buffer).writerows(table)
-        texts = {"sheet.csv": "\ufeff" + buffer.getvalue()}
+    elif form == "jsonl":
+        lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records(tasks, flags)]
+        text = "".join(lines)  # some tools end lines at these two as well
+        texts = {"tasks.jsonl": text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")}
     else:
-        make = {"doccano": doccano, "prodigy": prodigy, "spacy": spacy}[form]
-        lines = [json.dumps(record, ensure_ascii=False) for record in make(tasks, flags)]
-        text = "\n".join(lines) + "\n"  # some tools end lines at these two as well
-        texts = {f"{form}.jsonl": text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")}
+        studio = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
+        texts = {"labelstudio.json": studio, "labelstudio.xml": labelstudio_config(about["kinds"])}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
     return list(texts)
@@ -140,53 +125,19 @@ def labelstudio_config(kinds: Sequence[str]) -> str:
     )
 
 
-def doccano(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
-    """doccano's JSONL for sequence labelling."""
-    return [{"task": t.task, "text": t.text, "label": _triples(t, flags)} for t in tasks]
-
-
-def spacy(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
-    """spaCy's offsets."""
-    return [{"task": t.task, "text": t.text, "entities": _triples(t, flags)} for t in tasks]
-
-
-def _triples(t: Task, flags: Spans) -> list[list[Any]]:
-    return [[s.start, s.end, s.kind] for s in flags.get(t.task, ())]
-
-
-def prodigy(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
-    """Prodigy's JSONL."""
+def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
+    """The tasks as our page holds them, a line each in JSONL. Who has read one marks its secrets
+    and says ``"done": true``."""
     return [
         {
-            "text": t.text,
-            "spans": [{"start": a, "end": b, "label": k} for a, b, k in _triples(t, flags)],
-            "meta": {"task": t.task},
+            **{"task": t.task, "part": t.part, "text": t.text, "before": t.before},
+            **{"after": t.after, "done": False},
+            "secrets": [
+                {"kind": s.kind, "start": s.start, "end": s.end} for s in flags.get(t.task, ())
+            ],
         }
         for t in tasks
     ]
-
-
-def sheet_row(t: Task, spans: Sequence[Secret]) -> tuple[str, ...]:
-    """A row of the spreadsheet: secrets as lines ``kind: value``."""
-    secrets = "\n".join(dict.fromkeys(f"{s.kind}: {t.text[s.start : s.end]}" for s in spans))
-    return tuple(map(files.harmless, (t.task, t.part, t.before, t.text, t.after, secrets, "")))
-
-
-def _openpyxl() -> Any:
-    try:
-        import openpyxl
-    except ImportError:
-        raise ValueError("xlsx: needs pip install openpyxl; or choose --for csv") from None
-    return openpyxl
-
-
-def _write_xlsx(path: Path, table: Sequence[Sequence[str]]) -> list[str]:
-    book = _openpyxl().Workbook(write_only=True)
-    sheet = book.create_sheet("tasks")
-    for row in table:
-        sheet.append([re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", "\ufffd", cell) for cell in row])
-    book.save(path)
-    return [path.name]
 
 
 # The page.
@@ -199,16 +150,7 @@ def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
     data = {
         "labels": about["labels"],
         "kinds": list(about["kinds"]),
-        "tasks": [
-            {
-                **{"task": t.task, "part": t.part, "text": t.text},
-                **{"before": t.before, "after": t.after},
-                "secrets": [
-                    {"kind": s.kind, "start": s.start, "end": s.end} for s in flags.get(t.task, ())
-                ],
-            }
-            for t in tasks
-        ],
+        "tasks": records(tasks, flags),
     }
     embedded = json.dumps(data, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
@@ -235,17 +177,10 @@ def _csp(text: str) -> str:
 # Reading.
 
 
-def read(path: str | os.PathLike, form: str = "auto") -> list[Answer]:
+def read(path: str | os.PathLike) -> list[Answer]:
     """The answers in a file that a tool exported; ``ValueError`` names file and task number."""
     path = Path(path)
     files.check_regular(path)
-    if form not in ("auto", *FORMS):
-        raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(FORMS)}")
-    suffix = path.suffix.lower()
-    if form == "xlsx" or suffix == ".xlsx":
-        return _sheet(path, _read_xlsx(path))
-    if form == "csv" or suffix == ".csv":
-        return _sheet(path, _read_csv(path))
     with files.reading(path) as file:
         content = file.read()
     try:
@@ -282,21 +217,8 @@ def _values(text: str) -> list[Any]:
 def _answer(number: int, r: dict[str, Any]) -> Answer:
     if "data" in r:
         return _from_labelstudio(number, r)
-    if "secrets" in r and "task" in r:  # our page
-        spans = [Span(s["kind"], s["start"], s["end"]) for s in r["secrets"]]
-        return Answer(number, r["task"], bool(r["done"]), _checked(spans))
-    if "meta" in r:  # Prodigy
-        spans = [Span(s["label"], s["start"], s["end"]) for s in r.get("spans", [])]
-        done = r.get("answer") == "accept"
-        return Answer(number, r["meta"]["task"], done, _checked(spans), r["text"])
-    if isinstance(r.get("entities"), list) and r["entities"] and isinstance(r["entities"][0], dict):
-        spans = [Span(e["label"], e["start_offset"], e["end_offset"]) for e in r["entities"]]
-    else:
-        name = next(k for k in ("label", "labels", "entities", "") if k in r or not k)
-        triples = r[name]
-        spans = [Span(kind, start, end) for start, end, kind in triples]
-    task = r["task"] if "task" in r else r["meta_task"]
-    return Answer(number, task, True, _checked(spans), r["text"])
+    spans = [Span(s["kind"], s["start"], s["end"]) for s in r["secrets"]]
+    return Answer(number, r["task"], bool(r["done"]), _checked(spans), r.get("text"))
 
 
 def _from_labelstudio(number: int, r: dict[str, Any]) -> Answer:
@@ -314,46 +236,3 @@ def _checked(spans: list[Span]) -> tuple[Span, ...]:
         if type(s.start) is not int or type(s.end) is not int or not isinstance(s.kind, str):
             raise ValueError("a span needs integers and a kind")
     return tuple(spans)
-
-
-def _read_csv(path: Path) -> Iterator[list[str]]:
-    csv.field_size_limit(max(csv.field_size_limit(), files.LONGEST))
-    with files.reading(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as text:
-        try:
-            yield from csv.reader(text)
-        except UnicodeDecodeError:
-            raise ValueError(f"{path.name}: is not UTF-8; save it as CSV in UTF-8") from None
-        except csv.Error:
-            raise ValueError(f"{path.name}: is no CSV file") from None
-
-
-def _read_xlsx(path: Path) -> Iterator[list[str]]:
-    try:
-        book = _openpyxl().load_workbook(path, read_only=True, data_only=True)
-    except (OSError, KeyError, TypeError) as error:
-        raise ValueError(f"{path.name}: is no Excel file ({type(error).__name__})") from None
-    for row in book.worksheets[0].iter_rows(values_only=True):
-        yield ["" if cell is None else str(cell) for cell in row]
-
-
-def _sheet(path: Path, rows: Iterator[list[str]]) -> list[Answer]:
-    header = [name.strip().lower() for name in next(rows, [])]
-    if not {"task", "text", "secrets", "done"} <= set(header):
-        raise ValueError(f"{path.name}: must have the columns {', '.join(COLUMNS)}")
-    answers = []
-    for number, row in enumerate(rows, 1):
-        cells = dict(zip(header, row, strict=False))
-        if not cells.get("task"):
-            continue
-        spans = []
-        for line in cells.get("secrets", "").replace("\r", "").split("\n"):
-            kind, colon, value = line.removeprefix("'").partition(":")
-            if line.strip() and not (colon and value.strip()):
-                raise ValueError(
-                    f"{path.name}, task {number}: a line of its secrets is not 'kind: value'"
-                )
-            if line.strip():
-                spans.append(Span(kind.strip(), None, None, value.strip()))
-        done = cells.get("done", "").strip().lower() in ("x", "yes", "true", "1")
-        answers.append(Answer(number, cells["task"], done, tuple(spans), cells["text"]))
-    return answers

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crtlib import files, outputs
+from crtlib import outputs
 from crtlib.text import corpora, label_forms, labels, units
 from crtlib.text.folder import TURN
 from crtlib.text.label_forms import Answer, Span, Task
@@ -70,7 +70,6 @@ def take(
     file: str | os.PathLike,
     folder: str | os.PathLike,
     *,
-    form: str = "auto",
     annotator: str = "a",
     second: str | os.PathLike | None = None,
     trim: bool = False,
@@ -88,7 +87,7 @@ def take(
     same_corpus(corpus, about)
     if not annotator or len(annotator) > 40:
         raise ValueError(f"--annotator: {annotator!r} must be a short name")
-    work = _read(file, form, tasks, about["kinds"], trim)
+    work = _read(file, tasks, about["kinds"], trim)
     judge = [t for t in tasks.values() if t.part == "judge"]
     unread = sum(t.task not in work.secrets for t in judge)
     if unread and not partial:
@@ -99,7 +98,7 @@ def take(
     works = {annotator: work}
     f1 = kappa = None
     if second is not None:
-        other = _read(second, "auto", tasks, about["kinds"], trim)
+        other = _read(second, tasks, about["kinds"], trim)
         works["b" if annotator != "b" else "b2"] = other
         f1, kappa = agreement(work.secrets, other.secrets)
     summary = Imported(
@@ -133,10 +132,10 @@ def same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
 
 
 def _read(
-    path: str | os.PathLike, form: str, tasks: Mapping[str, Task], kinds: Sequence[str], trim: bool
+    path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[str], trim: bool
 ) -> _Work:
     name = Path(path).name
-    answers = [a for a in label_forms.read(path, form) if a.done]
+    answers = [a for a in label_forms.read(path) if a.done]
     seen: set[str] = set()
     for a in answers:
         where = f"{name}, task {a.number}"
@@ -152,7 +151,8 @@ def _read(
     merged = inside = 0
     for a in answers:
         where, text = f"{name}, task {a.number}", tasks[a.task].text
-        spans = _checked(where, text, _placed(where, text, a, way), kinds, trim)
+        spans = [Secret(s.kind, *_ends(text, s, WAYS[way](text))) for s in a.spans]
+        spans = _checked(where, text, spans, kinds, trim)
         secrets[a.task], count = _disjoint(where, spans)
         merged += count
         inside += sum(_inside(text, s.start) or _inside(text, s.end) for s in secrets[a.task])
@@ -164,8 +164,8 @@ def _plain(text: str) -> str:
 
 
 def _same(given: str, text: str) -> bool:
-    """Whether a tool gave the text back, but for line ends and a spreadsheet's apostrophe."""
-    return _plain(given) in (_plain(text), _plain(files.harmless(text)))
+    """Whether a tool gave the text back, but for line ends."""
+    return _plain(given) == _plain(text)
 
 
 # Offsets: tools count code points, UTF-16 units, or code points after CRLF became LF.
@@ -195,16 +195,12 @@ WAYS: dict[str, Callable[[str], Callable[[int], int]]] = {
 
 def fit(text: str, spans: Sequence[Span]) -> list[str]:
     """The ways to count in which the values of all spans stand where they should."""
-    return [
-        name
-        for name, way in WAYS.items()
-        if all(_stands(text, s, way(text)) for s in spans if s.start is not None)
-    ]
+    return [name for name, way in WAYS.items() if all(_stands(text, s, way(text)) for s in spans)]
 
 
 def _ends(text: str, s: Span, place: Callable[[int], int]) -> tuple[int, int]:
     """Where a span begins and ends in ``text``; it never ends between CR and LF."""
-    start, end = place(s.start or 0), place(s.end or 0)
+    start, end = place(s.start), place(s.end)
     return start, end - (end > 0 and text[end - 1 : end + 1] == "\r\n")
 
 
@@ -230,39 +226,11 @@ def _way(name: str, answers: Sequence[Answer], tasks: Mapping[str, Task]) -> str
         if not left:
             text = tasks[a.task].text
             place = WAYS[first](text)
-            ends = [_ends(text, s, place) for s in a.spans if s.start is not None]
+            ends = [_ends(text, s, place) for s in a.spans]
             outside = any(not 0 <= x < y <= len(text) for x, y in ends)
             what = "a span is empty or outside its text" if outside else "a span has another value"
             raise ValueError(f"{name}, task {a.number}: {what}")
     return left[0]
-
-
-def _placed(where: str, text: str, a: Answer, way: str) -> list[Secret]:
-    place = WAYS[way](text)
-    spans: list[Secret] = []
-    values = [s for s in a.spans if s.start is None]
-    for s in a.spans:
-        if s.start is not None and s.end is not None:
-            spans.append(Secret(s.kind, *_ends(text, s, place)))
-    for s in sorted(values, key=lambda s: -len(s.value or "")):  # longest first, every occurrence
-        found = _occurrences(text, s.value or "")
-        if not found:
-            raise ValueError(f"{where}: a value of its secrets does not stand in its text")
-        taken = [(x.start, x.end) for x in spans]
-        spans += [
-            Secret(s.kind, start, end)
-            for start, end in found
-            if not any(b > start and end > a_ for a_, b in taken)
-        ]
-    return spans
-
-
-def _occurrences(text: str, value: str) -> list[tuple[int, int]]:
-    places, start = [], text.find(value)
-    while start >= 0:
-        places.append((start, start + len(value)))
-        start = text.find(value, start + len(value))
-    return places
 
 
 def _checked(

@@ -4,7 +4,7 @@
 >>> from crtlib.text import corpora, jsonl
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(corpora.load("customersim", limit=60), home / "c.jsonl")
->>> summary = sample(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["csv"])
+>>> summary = sample(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["jsonl"])
 >>> summary.judge, summary.teach, len(tasks(home / "labels"))
 (20, 5, 25)
 """
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crtlib import intervals, outputs
-from crtlib.text import corpora, folder, label_forms
+from crtlib.text import corpora, jsonl, label_forms
 from crtlib.text.label_forms import Task
 from crtlib.text.records import Dialogue, Point, Secret
 
@@ -160,7 +160,7 @@ def _one_each(corpus: str | os.PathLike, by: str, rng: np.random.Generator) -> t
     seen: dict[str, int] = {}
     digest = hashlib.sha256()
     for d in corpora.dialogues(corpus):
-        digest.update(folder.jsonl.canonical(d))
+        digest.update(jsonl.canonical(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
         who = d.user if by == "user" else d.id
         turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
         if not turns:

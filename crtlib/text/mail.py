@@ -1,7 +1,7 @@
 """Mails: an mbox, or files in the Internet message format; who wrote, in which thread, and what.
 
 >>> raw = b"From: Ann <Ann@Example.com>\\nMessage-ID: <2@x>\\nReferences: <1@x>\\n\\n"
->>> cells = parse(1, raw + b"Thanks.\\n\\nOn Monday Bob wrote:\\n> Here it is.\\n").cells
+>>> cells = parse(raw + b"Thanks.\\n\\nOn Monday Bob wrote:\\n> Here it is.\\n")
 >>> cells["user"], cells["thread"], cells["text"]
 ('ann@example.com', '<1@x>', 'Thanks.')
 """
@@ -18,9 +18,10 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
 from pathlib import Path
+from typing import Any
 
 from crtlib import files
-from crtlib.text.rows import Fault, TableRow
+from crtlib.text.messages import Bad
 
 COLUMNS = ("user", "thread", "time", "subject", "text")
 _ID = re.compile(r"<[^<>\s]{1,998}>")
@@ -28,12 +29,17 @@ _WROTE = re.compile(r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto
 _ORIGINAL = re.compile(r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I)
 
 
-def rows(path: Path, form: str, *, quotes: str = "drop") -> Iterator[TableRow]:
+def rows(
+    path: Path, form: str, *, quotes: str = "drop"
+) -> Iterator[tuple[int, dict[str, Any] | Bad]]:
     """The mails of an mbox, of one .eml file or of a folder of them, in order."""
     if quotes not in ("drop", "keep"):
         raise ValueError(f"--quotes: {quotes!r} must be drop or keep")
     for number, raw in enumerate(_raw(path, form), 1):
-        yield parse(number, raw, quotes=quotes)
+        try:
+            yield number, parse(raw, quotes=quotes)
+        except Bad as bad:
+            yield number, bad
 
 
 def _raw(path: Path, form: str) -> Iterator[bytes]:
@@ -54,26 +60,23 @@ def _raw(path: Path, form: str) -> Iterator[bytes]:
         box.close()
 
 
-def parse(number: int, raw: bytes, *, quotes: str = "drop") -> TableRow:
-    """One mail as a row with the cells ``COLUMNS``."""
+def parse(raw: bytes, *, quotes: str = "drop") -> dict[str, Any]:
+    """One mail as a row with the cells ``COLUMNS``; raises ``Bad``."""
     message = email.message_from_bytes(raw)
     address = parseaddr(_header(message, "From"))[1].strip().lower()
     if not address:
-        return TableRow(number, fault=Fault("no user", "has no sender", "From"))
+        raise Bad("no user", "has no sender", "From")
     ids = _ID.findall(
         " ".join(_header(message, name) for name in ("References", "In-Reply-To", "Message-ID"))
     )
-    text, fault = _body(message)
-    if fault:
-        return TableRow(number, fault=fault)
-    cells = {
+    text = _body(message)
+    return {
         "user": address,
         "thread": ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>",
         "time": _header(message, "Date") or None,
         "subject": _header(message, "Subject"),
         "text": without_quotes(text) if quotes == "drop" else text.strip(),
     }
-    return TableRow(number, cells)
 
 
 def _header(message: Message, name: str) -> str:
@@ -84,7 +87,7 @@ def _header(message: Message, name: str) -> str:
     return " ".join(value.encode("utf-8", "replace").decode().split())
 
 
-def _body(message: Message) -> tuple[str, Fault | None]:
+def _body(message: Message) -> str:
     """The first text/plain part that is no attachment."""
     for part in message.walk():
         if part.get_content_type() == "text/plain" and not part.get_filename():
@@ -94,11 +97,11 @@ def _body(message: Message) -> tuple[str, Fault | None]:
                 try:
                     text = content.decode(charset)
                     text.encode()
-                    return text.replace("\r\n", "\n"), None
+                    return text.replace("\r\n", "\n")
                 except (LookupError, ValueError):
                     continue
-            return "", Fault("not its charset", "has a text that is not in its charset")
-    return "", Fault("no text", "has no text/plain part")
+            raise Bad("not its charset", "has a text that is not in its charset")
+    raise Bad("no text", "has no text/plain part")
 
 
 def without_quotes(text: str) -> str:

@@ -3,9 +3,9 @@
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "mails.csv"
 >>> _ = path.write_text('customer;body\\nann;"Hi,\\nthere"\\nbob\\n')
->>> first, second = rows(path)
->>> form(path), first.cells, second.number, second.fault.reason
-('csv', {'customer': 'ann', 'body': 'Hi,\\nthere'}, 3, 'another number of columns')
+>>> first, second = read(path, "csv")
+>>> form(path), first, second[0], second[1].reason
+('csv', (2, {'customer': 'ann', 'body': 'Hi,\\nthere'}), 3, 'another number of columns')
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,16 @@ import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.text import hub, mail
-from crtlib.text.rows import Fault, TableRow
+from crtlib.text.messages import Bad
 
+Row = tuple[int, dict[str, Any] | Bad]
+"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
 FORMATS = (
     *("csv", "tsv", "parquet", "jsonl", "text-jsonl", "messages"),
     *("datasets", "mbox", "eml", "text"),
 )
-BATCH = 10_000
+BATCH = 1_000
+"""Rows of a Parquet file that are read at a time."""
 
 
 def form(path: str | os.PathLike) -> str:
@@ -72,35 +75,30 @@ def _folder_form(path: Path) -> str:
     raise ValueError(f"{path}: holds no dataset, no .parquet, .eml or .txt files")
 
 
-def rows(
+def read(
     path: str | os.PathLike,
-    form_: str = "auto",
+    form: str,
     *,
     encoding: str = "auto",
     quotes: str = "drop",
     split: str = "train",
-) -> Iterator[TableRow]:
+) -> Iterator[Row]:
     """The rows of a source, one after another, in bounded memory.
 
-    A row that cannot be read has a ``fault`` instead of cells. ``split`` is that of a ``datasets``
+    A row that cannot be read has a ``Bad`` instead of cells. ``split`` is that of a ``datasets``
     folder or of the hub. Raises ``ValueError`` where the source as a whole cannot be read.
     """
-    name = form(path) if form_ == "auto" else form_
-    if name not in FORMATS:
-        raise ValueError(f"--format: {name!r} must be one of auto, {', '.join(FORMATS)}")
-    if name == "datasets":
-        yield from _dataset(os.fspath(path), split)
-        return
-    if name in ("mbox", "eml"):
-        yield from mail.rows(Path(path), name, quotes=quotes)
-        return
-    one: dict[str, Callable[[Path], Iterator[TableRow]]] = {
-        "csv": lambda p: _table(p, encoding, None),
-        "tsv": lambda p: _table(p, encoding, "\t"),
-        "parquet": _parquet,
-        "text": lambda p: _text(p, encoding),
-    }
-    yield from one.get(name, _json)(Path(path))
+    if form not in FORMATS:
+        raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(FORMATS)}")
+    if form == "datasets":
+        return enumerate(_dataset(os.fspath(path), split), 1)
+    if form in ("mbox", "eml"):
+        return mail.rows(Path(path), form, quotes=quotes)
+    if form in ("csv", "tsv"):
+        return _table(Path(path), encoding, "\t" if form == "tsv" else None)
+    if form == "parquet":
+        return enumerate(_records(Path(path)), 1)
+    return _text(Path(path), encoding) if form == "text" else _json(Path(path))
 
 
 def codec(path: Path, encoding: str) -> str:
@@ -119,9 +117,8 @@ def codec(path: Path, encoding: str) -> str:
     return "utf-8-sig"
 
 
-def _undecoded(cells: list[str]) -> Fault | None:
-    """What is wrong with cells that were decoded with "surrogateescape"."""
-    text = "".join(cells)
+def _undecoded(text: str) -> Bad | None:
+    """What is wrong with a text that was decoded with "surrogateescape"."""
     if text.isascii():
         return None
     try:
@@ -129,8 +126,8 @@ def _undecoded(cells: list[str]) -> Fault | None:
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
         if 0x80 <= byte <= 0xFF:
-            return Fault("not UTF-8", f"is not UTF-8 (byte 0x{byte:02X})", encoding=True)
-        return Fault("half a surrogate pair", "holds half a surrogate pair")
+            return Bad("not UTF-8", f"is not UTF-8 (byte 0x{byte:02X})", encoding=True)
+        return Bad("half a surrogate pair", "holds half a surrogate pair")
     return None
 
 
@@ -139,55 +136,53 @@ def _opened(path: Path, raw: Any, encoding: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, codec(path, encoding), errors="surrogateescape", newline="")
 
 
-def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[TableRow]:
+def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[Row]:
     """A table with a header; row 1 is the header, as a spreadsheet counts."""
     csv.field_size_limit(max(csv.field_size_limit(), files.LONGEST))
     with files.reading(path) as raw, _opened(path, raw, encoding) as text:
         try:
-            yield from _records(path, text, delimiter)
+            yield from _rows(path, text, delimiter)
         except UnicodeDecodeError:
             raise ValueError(
                 f"{path.name}: is not {codec(path, encoding)}; see --encoding"
             ) from None
 
 
-def _records(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Iterator[TableRow]:
+def _rows(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Iterator[Row]:
     lines = files.lines(text, path)
     first = next((line for line in lines if line.strip()), "")
     sign = delimiter or max(",;\t|", key=first.count)
     header = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
     if not any(header):
         raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
-    if _undecoded(header):
+    if _undecoded("".join(header)):
         raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
     if len(set(header)) < len(header) or not all(header):
         raise ValueError(f"{path.name}: two columns have one name, or one has none")
     reader = csv.reader(lines, delimiter=sign, strict=True)
-    number = 1
+    number, width = 1, len(header)
     while True:
         try:
-            cells = next(reader, None)
+            for cells in reader:
+                if not cells:
+                    continue
+                number += 1
+                if bad := _undecoded("".join(cells)):
+                    yield number, bad
+                elif len(cells) == width:
+                    yield number, dict(zip(header, cells, strict=True))
+                else:
+                    says = f"has {len(cells)} cells, the header has {width}"
+                    yield number, Bad("another number of columns", says)
+            return
         except csv.Error as error:
             number += 1
             open_quote = "unexpected end" in str(error) or "field larger" in str(error)
             says = "has a quote that is never closed" if open_quote else "has a quote out of place"
-            yield TableRow(number, fault=Fault("a broken quote", says))
-            continue
-        if cells is None:
-            return
-        if not cells:
-            continue
-        number += 1
-        if fault := _undecoded(cells):
-            yield TableRow(number, fault=fault)
-        elif len(cells) != len(header):
-            says = f"has {len(cells)} cells, the header has {len(header)}"
-            yield TableRow(number, fault=Fault("another number of columns", says))
-        else:
-            yield TableRow(number, dict(zip(header, cells, strict=True)))
+            yield number, Bad("a broken quote", says)
 
 
-def _json(path: Path) -> Iterator[TableRow]:
+def _json(path: Path) -> Iterator[Row]:
     """One JSON object a line."""
     with files.reading(path) as file:
         for number, line in enumerate(files.lines(file, path), 1):
@@ -199,19 +194,17 @@ def _json(path: Path) -> Iterator[TableRow]:
                 record = json.loads(line)
             except UnicodeDecodeError as error:
                 says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
-                yield TableRow(number, fault=Fault("not UTF-8", says, encoding=True))
+                yield number, Bad("not UTF-8", says, encoding=True)
             except (json.JSONDecodeError, RecursionError):
-                yield TableRow(number, fault=Fault("not JSON", "is not JSON"))
+                yield number, Bad("not JSON", "is not JSON")
             except ValueError:  # an integer of more than 4,300 digits
-                yield TableRow(number, fault=Fault("not JSON", "holds a number that is too long"))
+                yield number, Bad("not JSON", "holds a number that is too long")
             else:
-                if isinstance(record, dict):
-                    yield TableRow(number, record)
-                else:
-                    yield TableRow(number, fault=Fault("not a JSON object", "is not a JSON object"))
+                known = isinstance(record, dict)
+                yield number, record if known else Bad("not a JSON object", "is not a JSON object")
 
 
-def _text(path: Path, encoding: str) -> Iterator[TableRow]:
+def _text(path: Path, encoding: str) -> Iterator[Row]:
     """A file, or each .txt file of a folder, as one turn."""
     paths = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     for number, one in enumerate(paths, 1):
@@ -221,62 +214,46 @@ def _text(path: Path, encoding: str) -> Iterator[TableRow]:
             raise ValueError(
                 f"{one}: is longer than {files.LONGEST >> 20} MiB, too long for a turn"
             )
-        fault = _undecoded([content])
-        yield TableRow(number, {} if fault else {"text": content.strip()}, fault)
+        yield number, _undecoded(content) or {"text": content.strip()}
 
 
-def _batches(
-    path: str | os.PathLike, batches: Iterator[pa.RecordBatch], start: int
-) -> Iterator[TableRow]:
-    number = start
-    for batch in batches:
-        try:
-            records = batch.to_pylist()
-        except UnicodeDecodeError:
-            raise ValueError(f"{path}: holds strings that are not UTF-8") from None
-        for record in records:
-            number += 1
-            yield TableRow(number, record)
-
-
-def _parquet(path: Path, start: int = 0) -> Iterator[TableRow]:
-    files.check_regular(path)
+def _batches(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """The records of a file of ``datasets``."""
     try:
-        table = pq.ParquetFile(path)
-        yield from _batches(path, table.iter_batches(batch_size=BATCH), start)
-    except (pa.ArrowException, OSError, MemoryError):
-        raise ValueError(f"{path}: is no Parquet file, or damaged") from None
+        for batch in batches:
+            yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: holds strings that are not UTF-8") from None
 
 
-def _arrow(path: Path, start: int = 0) -> Iterator[TableRow]:
-    """A file of ``Dataset.save_to_disk``."""
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a Parquet file, or of an Arrow file as ``Dataset.save_to_disk`` writes it."""
     files.check_regular(path)
+    form = "Arrow" if path.suffix == ".arrow" else "Parquet"
     try:
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-            yield from _batches(path, iter(stream), start)
+        if form == "Parquet":
+            yield from _batches(path, pq.ParquetFile(path).iter_batches(batch_size=BATCH))
+        else:
+            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+                yield from _batches(path, stream)
     except (pa.ArrowException, OSError, MemoryError):
-        raise ValueError(f"{path}: is no Arrow file, or damaged") from None
+        raise ValueError(f"{path}: is no {form} file, or damaged") from None
 
 
-def _dataset(name: str, split: str) -> Iterator[TableRow]:
-    """A folder of ``datasets`` (saved, or of Parquet files), or a dataset of the hub."""
+def _dataset(name: str, split: str) -> Iterator[dict[str, Any]]:
+    """The records of a folder of ``datasets`` (saved, or of Parquet files), or of the hub."""
     if name.startswith("hub:"):
-        for number, record in enumerate(hub.rows(hub.address(name, split)), 1):
-            yield TableRow(number, record)
+        yield from hub.rows(hub.address(name, split))
         return
     folder = Path(name)
     if (folder / "dataset_dict.json").is_file():
         folder /= split
         if not folder.is_dir():
             raise ValueError(f"--split: {name} has no split {split!r}")
-    number = 0
     parquet = sorted(folder.rglob("*.parquet"))
     matching = [p for p in parquet if p.name.startswith(split) or p.parent.name == split]
     for path in _saved(folder) or matching or parquet:
-        read = _arrow if path.suffix == ".arrow" else _parquet
-        for row in read(path, number):
-            number = row.number
-            yield row
+        yield from _records(path)
 
 
 def _saved(folder: Path) -> list[Path]:

@@ -382,7 +382,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     listed.write_text("\n".join(v for v in values if len(v) > 3))
     policy = f"list:{listed}"
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
-    drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["csv"]}
+    drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["jsonl"]}
     labels.sample(path, tmp_path / "open", **drawn)
     labels.sample(path, tmp_path / "sealed", sealed=[by_name.digest(policy)], **drawn)
     for name in ("open", "sealed"):

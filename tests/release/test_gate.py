@@ -2,7 +2,11 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -226,3 +230,25 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     assert both.delta2 == pytest.approx(S.public + T.public)
     exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3))
     assert both.missed()[0] == pytest.approx(exact, rel=1e-6)
+
+
+KINDS = "Constant|Noised|Planned|Screened|Redacted|Base|Declared|declare|Raw"
+PLACES = {"release/gate.py", "experiments/record.py", "experiments/own.py", "commands/account.py"}
+
+
+def test_few_places_say_what_something_may_know():
+    """Who adds one decides what a certificate promises: read it twice."""
+    home = Path(gate.__file__).parents[1]
+    found = {
+        str(p.relative_to(home)) for p in home.rglob("*.py")
+        if re.search(rf"\bgate\.({KINDS})\(|import .*\b({KINDS})\b.*gate", p.read_text())
+    }  # fmt: skip
+    assert found | {"release/gate.py"} == PLACES
+    writers = {str(p.relative_to(home)) for p in home.rglob("*.py") if "Release(" in p.read_text()}
+    assert writers == {"release/gate.py", "experiments/record.py"}
+
+
+def test_the_verifier_is_short_and_needs_no_torch():
+    assert len(Path(verify.__file__).read_text().splitlines()) <= 200
+    code = "import sys, crtlib.release.verify; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

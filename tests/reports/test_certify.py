@@ -206,7 +206,12 @@ def read_by_people(home, people=60):
     jsonl.write_jsonl(replace(known, dialogues=tuple(bare)), home / "bare.jsonl")
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     labels.sample(
-        home / "bare.jsonl", home / "labels", turns=people // 2, seed=1, kinds=kinds, forms=["csv"]
+        home / "bare.jsonl",
+        home / "labels",
+        turns=people // 2,
+        seed=1,
+        kinds=kinds,
+        forms=["jsonl"],
     )
     spans = {(d.id, i): t.secrets for d in known.dialogues for i, t in enumerate(d.turns)}
     tasks = [

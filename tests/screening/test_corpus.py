@@ -121,7 +121,7 @@ def test_nobody_is_named_and_the_owner_can_look_up(home):
 
 
 def test_labels_judge_and_each_pair_is_counted_once(home):
-    labels.sample(home / "c.jsonl", home / "labels", turns=25, seed=3, forms=["csv"])
+    labels.sample(home / "c.jsonl", home / "labels", turns=25, seed=3, forms=["jsonl"])
     known = {
         (d.id, i): t.secrets
         for d in corpora.dialogues(home / "c.jsonl")

@@ -194,12 +194,10 @@ SGD = [
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A folder of all corpora that ``load`` knows, a few lines each."""
-    for folder in ("sgd/train", "wikitext-2", "customersim_shi2021"):
+    for folder in ("sgd/train", "wikitext-2"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "sgd/train/dialogues_001.json").write_text(json.dumps(SGD))
     (tmp_path / "wikitext-2/wiki.test.tokens").write_text(" = A = \n b 7 \n")
-    shi = json.dumps({"id": "dial-0.txt", "text": "SYS: Hello"})
-    (tmp_path / "customersim_shi2021/valid.jsonl").write_text(shi)
     monkeypatch.setenv("CRTLIB_DATA", str(tmp_path))
     return tmp_path
 
@@ -210,14 +208,12 @@ def test_load_by_name(data, monkeypatch):
     assert sgd.skipped == (("a span runs outside its utterance", 1),)
     assert len(corpora.load("schema_guided", limit=1)) == 1
     assert next(corpora.load("wikitext2", "test").turns()).values() == ("7",)
-    assert len(corpora.load("customersim_shi2021", "valid")) == 1
     write_jsonl(sgd, data / "own.jsonl")
     assert corpora.load(data / "own.jsonl").dialogues == sgd.dialogues
     for name, split, ok in (
         ("schema_guided", None, True),
         ("schema_guided", "dev", False),
         ("wikitext2", "test", True),
-        ("customersim_shi2021", "train", False),
         ("multiwoz", None, False),
         (data / "own.jsonl", None, True),
         (data / "no.jsonl", None, False),

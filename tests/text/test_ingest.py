@@ -4,9 +4,10 @@ import csv
 import gzip
 import json
 import os
+import random
 import stat
 import time
-from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +15,10 @@ import pytest
 import yaml
 
 from crtlib import outputs
-from crtlib.text import columns, corpora, folder, ingest, jsonl, shapes
-from crtlib.text.columns import Columns
+from crtlib.checks import MachineError
+from crtlib.text import corpora, folder, ingest, jsonl, messages
 from crtlib.text.customersim import simulate
+from crtlib.text.messages import Columns
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 ROWS = [
@@ -283,9 +285,9 @@ def test_a_guess_is_shown_and_asked_for(tmp_path):
 
 
 def test_sender_is_the_speaker_where_another_column_is_the_user():
-    found = columns.guess(["Sender", "User-ID", "Text"], Columns(), where="x")
+    found = messages.guess(["Sender", "User-ID", "Text"], Columns(), where="x")
     assert (found.user, found.speaker) == ("User-ID", "Sender")
-    alone = columns.guess(["Sender", "Text"], Columns(), where="x")
+    alone = messages.guess(["Sender", "Text"], Columns(), where="x")
     assert (alone.user, alone.speaker) == ("Sender", None)
 
 
@@ -302,28 +304,6 @@ def test_the_same_again_is_up_to_date_and_another_input_needs_force(tmp_path):
     for out in (path, tmp_path, ""):
         with pytest.raises(ValueError, match="--out"):
             ingest.ingest([path], out, yes=True, force=True)
-
-
-def test_a_killed_ingest_reads_no_shard_twice(tmp_path, monkeypatch):
-    path, honest, read = write_csv(tmp_path / "x.csv"), ingest._parsed, []
-    monkeypatch.setattr(ingest, "BATCH", 2)
-
-    def parsed(shape, options, rows):
-        if len(read) == kill:
-            raise KeyboardInterrupt
-        read.append(rows[0].number)
-        return honest(shape, options, rows)
-
-    monkeypatch.setattr(ingest, "_parsed", parsed)
-    kill = 1
-    with ThreadPoolExecutor(1) as executor:
-        with pytest.raises(KeyboardInterrupt):
-            ingest.ingest([path], tmp_path / "o", yes=True, executor=executor)
-        kill = -1
-        made = ingest.ingest([path], tmp_path / "o", yes=True, executor=executor)
-    assert len(read) == len(set(read)) > 1
-    assert made.facts == ingest.ingest([path], tmp_path / "p", yes=True).facts
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["o", "p", "x.csv"]
 
 
 def test_all_files_are_private(tmp_path):
@@ -475,15 +455,15 @@ def test_a_private_corpus_says_so_on_its_card(tmp_path):
     ],
 )
 def test_times(value, expected):
-    assert shapes.moment(value).isoformat() == expected
+    assert messages.moment(value) == 1000 * datetime.fromisoformat(expected).timestamp()
 
 
 @pytest.mark.parametrize(
     "value", ["soon", "99/99/9999", 1e300, "nan", float("inf"), [], True, "1" * 400]
 )
 def test_what_is_no_time_is_refused(value):
-    with pytest.raises(shapes.Bad):
-        shapes.moment(value)
+    with pytest.raises(messages.Bad):
+        messages.moment(value)
 
 
 def seconds(work):
@@ -518,3 +498,56 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
     sizes = 5_000, 20_000
     small, large = (min(seconds(lambda n=n: work(n)) for _ in range(2)) for n in sizes)
     assert large < 4 * 1.6 * small + 0.1
+
+
+# --------------------------------------------------------------------------- the threads
+def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest, "MEMORY", "100MB")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.csv").write_text("user,text\na,b\n")
+    place = tmp_path / "threads"
+    with ingest.Threads(place, ["it's"]) as threads:
+        rows = [
+            (k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None, '"x"') for k in range(60_000)
+        ]
+        threads.put(rows, len(rows))
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+        assert [one.name for one in tmp_path.iterdir() if one != place] == ["other.csv"]
+        for query in (
+            "SELECT * FROM 'other.csv'",
+            "SELECT * FROM read_text('other.csv')",
+            "COPY messages TO 'out.csv'",
+            "ATTACH 'out.db'",
+            "INSTALL httpfs",
+            "SET memory_limit = '1TB'",
+        ):
+            with pytest.raises(MachineError) as error:
+                threads._run(query)
+            assert "\n" not in str(error.value) and "other" not in str(error.value)
+        made, spilled = [], set()
+        for table in threads.tables():
+            made += table.to_pylist()
+            spilled |= set(place.iterdir())
+        assert spilled
+        assert [turn["text"] for row in made for turn in row["turns"]] == [row[4] for row in rows]
+        assert json.loads(made[0]["extra"]) == {"it's": "x"}
+    assert [one.name for one in tmp_path.iterdir()] == ["other.csv"]
+
+
+def test_little_memory_and_small_lots_make_the_same_corpus(tmp_path, monkeypatch):
+    draw = random.Random(0)
+    rows = [
+        {"user": f"u{draw.randrange(40)}", "ticket": f"t{draw.randrange(300)}",
+         "text": "x é\n" * draw.randrange(1, 400), "time": f"2026-01-{draw.randrange(1, 28):02d}",
+         "lang": draw.choice(["en", "de", ""])}
+        for _ in range(4_000)
+    ]  # fmt: skip
+    path = write_csv(tmp_path / "x.csv", rows)
+    plain = ingest.ingest([path], tmp_path / "a", yes=True)
+    monkeypatch.setattr(ingest, "MEMORY", "32MB")
+    monkeypatch.setattr(ingest, "ROOM", 1 << 16)
+    small = ingest.ingest([path], tmp_path / "b", yes=True)
+    assert small.facts == plain.facts and small.cut == plain.cut > 100
+    assert list(folder.rows(tmp_path / "a")) == list(folder.rows(tmp_path / "b"))
+    times = [[t["time"] for t in row["turns"]] for row in folder.rows(tmp_path / "a")]
+    assert all(sorted(one) == one for one in times)

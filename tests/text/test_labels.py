@@ -1,6 +1,5 @@
 """Turns are drawn fairly, and labels come back as they were made, from every tool or not at all."""
 
-import csv
 import json
 import os
 import re
@@ -131,7 +130,7 @@ def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp
     jsonl.write_jsonl(everybody(80), tmp_path / "c.jsonl")
     summary = labels.sample(
         tmp_path / "c.jsonl", tmp_path / "o", secrets=20, policy=flag("Ann"), cautious=flag("Bob"),
-        teach=20, seed=1, forms=["labelstudio", "prodigy"],
+        teach=20, seed=1, forms=["labelstudio"],
     )  # fmt: skip
     assert (summary.rate, summary.judge, summary.teach) == (0.25, 64, 16)  # few: each its share
     studio = json.loads((tmp_path / "o/labelstudio.json").read_text())
@@ -142,14 +141,14 @@ def test_half_of_the_teaching_part_is_where_the_policies_disagree(tmp_path):
     jsonl.write_jsonl(everybody(400), tmp_path / "c.jsonl")
     labels.sample(
         tmp_path / "c.jsonl", tmp_path / "o", turns=40, policy=flag("Ann"),
-        cautious=flag("Ann|Bob"), teach=40, seed=1, forms=["prodigy"],
+        cautious=flag("Ann|Bob"), teach=40, seed=1, forms=["jsonl"],
     )  # fmt: skip
     drawn = labels.tasks(tmp_path / "o")
     teach = [t for t in drawn if t.part == "teach"]
     assert len(teach) == 40 and all("Bob" in t.text for t in teach[20:])
     assert any("Bob" not in t.text for t in teach[:20])
-    lines = [json.loads(x) for x in (tmp_path / "o/prodigy.jsonl").read_text().splitlines()]
-    prefilled = {x["meta"]["task"] for x in lines if x["spans"]}
+    lines = [json.loads(x) for x in (tmp_path / "o/tasks.jsonl").read_text().splitlines()]
+    prefilled = {x["task"] for x in lines if x["secrets"]}
     assert prefilled == {t.task for t in teach if "Ann" in t.text}
 
 
@@ -170,12 +169,12 @@ def test_the_table_says_which_n_certifies_which_bound(home):
 def test_all_label_files_are_private(home):
     before = os.umask(0o022)
     try:
-        draw(home, forms=["page", "csv", "labelstudio", "doccano", "prodigy", "spacy"])
+        draw(home, forms=["page", "jsonl", "labelstudio"])
     finally:
         os.umask(before)
     assert stat.S_IMODE((home / "labels").stat().st_mode) == 0o700
     files = sorted((home / "labels").iterdir())
-    assert {stat.S_IMODE(p.stat().st_mode) for p in files} == {0o600} and len(files) == 11
+    assert {stat.S_IMODE(p.stat().st_mode) for p in files} == {0o600} and len(files) == 8
 
 
 # Round trips: what each tool gives back of what we gave it.
@@ -230,53 +229,19 @@ def from_labelstudio(home, tasks, count=lambda text, offset: offset):
     return "export.json", json.dumps(given)
 
 
-def lines_of(home, name):
-    return [json.loads(x) for x in (home / f"labels/{name}.jsonl").read_text().splitlines()]
+def lines_of(home):
+    return [json.loads(x) for x in (home / "labels/tasks.jsonl").read_text().splitlines()]
 
 
-def from_doccano(home, tasks):
-    given = lines_of(home, "doccano")
-    for k, t in enumerate(given):
-        found = spans(t["text"])
-        if k % 2:
-            t["labels"] = [[s.start, s.end, s.kind] for s in found]
-            del t["label"]
-        else:
-            t["entities"] = [
-                {"id": 1, "start_offset": s.start, "end_offset": s.end, "label": s.kind}
-                for s in found
-            ]
-            del t["label"]
-            if not found:
-                t["label"] = []
+def from_jsonl(home, tasks):
+    given = [
+        t | {"done": True, "secrets": [vars_of(s) for s in spans(t["text"])]}
+        for t in lines_of(home)
+    ]
     return "export.jsonl", "\n".join(map(json.dumps, given))
 
 
-def from_prodigy(home, tasks):
-    given = lines_of(home, "prodigy")
-    for t in given:
-        t["answer"] = "accept"
-        t["spans"] = [
-            {"start": s.start, "end": s.end, "label": s.kind, "token_start": 1, "token_end": 2}
-            for s in spans(t["text"])
-        ]
-    return "export.jsonl", "\n".join(map(json.dumps, given))
-
-
-def from_spacy(home, tasks):
-    given = lines_of(home, "spacy")
-    for t in given:
-        t["entities"] = [[s.start, s.end, s.kind] for s in spans(t["text"])]
-    return "export.jsonl", "\n".join(map(json.dumps, given))
-
-
-ROUND = {
-    "page": from_page,
-    "labelstudio": from_labelstudio,
-    "doccano": from_doccano,
-    "prodigy": from_prodigy,
-    "spacy": from_spacy,
-}
+ROUND = {"page": from_page, "jsonl": from_jsonl, "labelstudio": from_labelstudio}
 
 
 @pytest.mark.parametrize("form", ROUND)
@@ -292,36 +257,6 @@ def test_labels_come_back_from_a_tool_as_they_were_made(home, form):
     json.dumps(summary.json())
 
 
-@pytest.mark.parametrize("form", ["csv", "xlsx"])
-def test_labels_come_back_from_a_spreadsheet(home, form):
-    """There every occurrence of a value is meant, and a formula is none."""
-    if form == "xlsx":
-        openpyxl = pytest.importorskip("openpyxl", reason="the package openpyxl is not installed")
-    tasks = draw(home, forms=[form])
-    path = home / f"labels/sheet.{form}"
-    if form == "csv":
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.reader(file))
-    else:
-        sheet = openpyxl.load_workbook(path).active
-        rows = [["" if c is None else str(c) for c in row] for row in sheet.values]
-    assert not any(cell.startswith("=") for row in rows for cell in row)
-    for row, t in zip(rows[1:], tasks, strict=True):
-        row[5] = "\n".join(f"{KIND[v]}: {v}" for v in TRUTH[t.text])
-        row[6] = "x"
-    done = home / f"done.{form}"
-    if form == "csv":
-        with done.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
-    else:
-        book = openpyxl.Workbook()
-        for row in rows:
-            book.active.append(row)
-        book.save(done)
-    take(home, done)
-    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
-
-
 def test_a_tool_that_counts_utf16_is_understood_if_its_whole_file_agrees(home):
     tasks = draw(home, forms=["labelstudio"])
     name, content = from_labelstudio(home, tasks, units)
@@ -331,14 +266,14 @@ def test_a_tool_that_counts_utf16_is_understood_if_its_whole_file_agrees(home):
 
 
 def test_a_tool_that_drops_carriage_returns_is_understood(home):
-    tasks = draw(home, forms=["spacy"])
-    given = lines_of(home, "spacy")
+    tasks = draw(home, forms=["jsonl"])
+    given = lines_of(home)
     for t in given:
         shift = t["text"].find("\r\n")
-        t["entities"] = [
-            [s.start - (0 <= shift < s.start), s.end - (0 <= shift < s.end), s.kind]
-            for s in spans(t["text"])
+        ends = [
+            (s.kind, *(x - (0 <= shift < x) for x in (s.start, s.end))) for s in spans(t["text"])
         ]
+        t |= {"secrets": [span(a, b, kind) for kind, a, b in ends], "done": True}
         t["text"] = t["text"].replace("\r\n", "\n")
     (home / "e.jsonl").write_text("\n".join(map(json.dumps, given)))
     assert take(home, home / "e.jsonl").offsets == "without CR"
@@ -383,8 +318,8 @@ def test_a_label_that_does_not_fit_is_refused_by_file_and_task(home, changes, me
 
 
 def test_a_changed_text_and_a_wrong_value_are_refused(home):
-    tasks = draw(home, forms=["labelstudio", "spacy"])
-    given = lines_of(home, "spacy")
+    tasks = draw(home, forms=["labelstudio", "jsonl"])
+    given = [t | {"done": True} for t in lines_of(home)]
     given[2]["text"] += "!"
     (home / "e.jsonl").write_text("\n".join(map(json.dumps, given)))
     with pytest.raises(
@@ -421,13 +356,12 @@ def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):
 
 
 def test_two_readers_are_compared_and_both_kept(home):
-    tasks = draw(home, forms=["spacy", "page"])
+    tasks = draw(home, forms=["jsonl", "page"])
     for who, wrong in (("a", None), ("b", TEXTS[3])):
-        given = lines_of(home, "spacy")
+        given = lines_of(home)
         for t in given:
-            t["entities"] = [
-                [s.start, s.end, s.kind] for s in spans(t["text"]) if t["text"] != wrong
-            ]
+            known = [vars_of(s) for s in spans(t["text"]) if t["text"] != wrong]
+            t |= {"done": True, "secrets": known}
         (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
     summary = take(home, home / "a.jsonl", annotator="ada", second=home / "b.jsonl")
     assert summary.f1 == pytest.approx(2 * 6 / (8 + 6)) and summary.kappa == pytest.approx(0.5)
@@ -454,9 +388,6 @@ def test_a_broken_export_is_one_line(home, content):
     with pytest.raises(ValueError) as error:
         take(home, home / "e.json")
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=r"must have the columns|not UTF-8"):
-        (home / "e.csv").write_bytes(content)
-        take(home, home / "e.csv")
 
 
 # The page, in a browser.
