@@ -1,5 +1,5 @@
-"""Write the recorded ledger of claims, and the readme's table of figures, as the recorded tables
-have them: ``python book/badges.py``. Tests hold both in step."""
+"""Write the recorded ledger of claims, and the table of figures in ``reproducing.md``, as the
+recorded tables have them: ``python book/badges.py``. Tests hold both in step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from crtbook import tables
 from crtbook.claims import ledger
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent / "reproducing.md"
 BLOCK = re.compile(r"(<!-- figures: [^>]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
 def renewed(text: str) -> str:
-    """The readme with today's table."""
+    """The page with today's table."""
     lines = "\n".join(ledger.badges())
     return BLOCK.sub(lambda found: f"{found[1]}\n{lines}\n\n{found[2]}", text)
 
@@ -23,4 +23,4 @@ if __name__ == "__main__":
     table = ledger.computed()
     table.attrs["of"] = ledger.digest()
     tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
-    README.write_text(renewed(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -5,7 +5,7 @@
 True
 
 Claims are data (``claims.yml``), and so are the figures of the papers (``figures.yml``) and their
-errata (``errata.yml``). Numbers, verdicts, sizes and the line of a figure in the readme are made
+errata (``errata.yml``). Numbers, verdicts, sizes and the lines of ``reproducing.md`` are made
 here.
 """
 
@@ -209,7 +209,7 @@ def status(figure: Mapping[str, Any], corpus: str) -> str:
 
 
 def badges() -> list[str]:
-    """One line a figure or table of a paper, for the readme."""
+    """One line a figure or table of a paper, for ``reproducing.md``."""
     lines = []
     for figure in entries("figures"):
         each = {corpus: status(figure, corpus) for corpus in figure["corpora"]}

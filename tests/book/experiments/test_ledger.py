@@ -119,11 +119,12 @@ def test_the_errata_have_a_calculation_or_a_reason():
 
 
 # --- one line a figure ----------------------------------------------------------------------------
-def test_the_readme_has_todays_line_for_each_figure():
+def test_the_page_has_todays_line_for_each_figure():
     spec = importlib.util.spec_from_file_location("badges", ROOT / "book" / "badges.py")
     badges = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(badges)
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "book" / "reproducing.md").read_text(encoding="utf-8")
+    assert "| CRT (NAACL 2022) |" in text
     assert badges.renewed(text) == text, "python book/badges.py"
 
 
