@@ -155,7 +155,9 @@ BAD = [
 def test_bad_input_is_one_line_and_writes_nothing(run, tmp_path, text, options, said):
     file, out = tmp_path / "pairs.csv", tmp_path / "out"
     file.write_text(text)
-    code, printed, err = run(file, *OPTIONS, *options, "--out", out)
+    words = [*OPTIONS, *options]  # what is given again replaces
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    code, printed, err = run(file, *(w for pair in given.items() for w in pair), "--out", out)
     assert code == 2 and printed == "" and not out.exists()
     assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and said in err
     assert "hunter2" not in err
