@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -32,10 +32,10 @@ import crtlib
 from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.odometer import UNITS
 from crtlib.experiments import data
-from crtlib.experiments.crt import CrtStudy
+from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.models.build import fingerprint
 from crtlib.release import gate, seal
@@ -46,8 +46,19 @@ from crtlib.text.records import Corpus
 from crtlib.training.methods import Terms
 from crtlib.training.phases import Event
 
-if TYPE_CHECKING:
-    from crtlib.experiments.own import Studied
+
+class Studied(Protocol):
+    """A finished training of a study (:class:`crtlib.experiments.own.Studied`)."""
+
+    @property
+    def study(self) -> CrtStudy: ...
+    @property
+    def fitted(self) -> Fitted: ...
+    @property
+    def guarantee(self) -> Guarantee | None: ...
+    @property
+    def key(self) -> bytes: ...
+
 
 SCHEMA = "crtlib/run/2"
 NAME = "record.json"

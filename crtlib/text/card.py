@@ -9,15 +9,13 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from crtlib import outputs
-
-if TYPE_CHECKING:
-    from crtlib.text.folder import Facts
 
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 BODY = """
@@ -50,6 +48,24 @@ USERS = {
     "thread": "no person was known, so each thread counts as one",
     "unknown": "unknown",
 }
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a corpus folder holds. ``sha256`` is the corpus hash: over ``jsonl.canonical`` of its
+    dialogues in order, so the same for Parquet and JSONL, any sharding and any labels. ``first``
+    and ``last`` are dates, None where no turn has a time."""
+
+    turns: int
+    threads: int
+    users: int
+    labelled: int
+    sha256: str
+    shards: int
+    users_are: str
+    policy: str | None
+    first: str | None
+    last: str | None
 
 
 def write(

@@ -17,7 +17,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from crtlib import outputs
 from crtlib.checks import check_choice
 from crtlib.text import card, jsonl
+from crtlib.text.card import Facts
 from crtlib.text.records import Corpus, Dialogue
 
 TURN = pa.struct(
@@ -52,24 +53,6 @@ COLUMNS = pa.schema(
 USERS_ARE = ("column", "thread", "unknown")
 GROUP_ROWS = 1_000
 """Dialogues that are written at a time."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a corpus folder holds. ``sha256`` is the corpus hash: over ``jsonl.canonical`` of its
-    dialogues in order, so the same for Parquet and JSONL, any sharding and any labels. ``first``
-    and ``last`` are dates, None where no turn has a time."""
-
-    turns: int
-    threads: int
-    users: int
-    labelled: int
-    sha256: str
-    shards: int
-    users_are: str
-    policy: str | None
-    first: str | None
-    last: str | None
 
 
 def corpus_hash(dialogues: Iterable[Dialogue]) -> str:
