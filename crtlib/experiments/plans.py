@@ -143,13 +143,16 @@ def _holders(
     prior: float,
     posterior: float | None,
 ) -> Holders:
-    points = _points(corpus, unit)
     if table is not None:
-        return holders.of_file(points, table, by=by, prior=prior, posterior=posterior)
+        return holders.of_file(
+            _points(corpus, unit), table, by=by, prior=prior, posterior=posterior
+        )
     if posterior is None:
         raise ValueError("--posterior: must be given with --from-policy")
     pi = policy_by_name(policy or "")
-    return holders.of_policy(points, pi, by=by, prior=prior, posterior=posterior)
+    return holders.of_policy(
+        lambda: _points(corpus, unit), pi, by=by, prior=prior, posterior=posterior
+    )
 
 
 def _points(corpus: str | os.PathLike[str], unit: str) -> Iterator[tuple[Point, ...]]:

@@ -159,7 +159,8 @@ def _o6(c: Certificate) -> list[str]:
         if _kind(c) == "secret_protection":
             before, after = upwards(prior).normalize(), upwards(most).normalize()
             out.append(f"A protected value that has a chance of {before:f} without the model is "
-                       f"guessed with a chance of at most {after:f}.")  # fmt: skip
+                       f"guessed with a chance of at most {after:f}, if it stands nowhere in the "
+                       "text but where our search found it.")  # fmt: skip
             continue
         many = round(1 / prior)
         what = "a passed-over secret" if _kind(c) == "bayesian_confidentiality" else "a secret"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ import pandas as pd
 from scipy import sparse
 
 from crtlib.checks import check, check_choice
-from crtlib.screening.lists import Listed, finder
+from crtlib.screening.lists import SHORTEST, Listed, entry, finder
 from crtlib.screening.policy import Policy
 from crtlib.text.records import Point
 
@@ -54,22 +54,48 @@ class Holders:
 
 
 def of_policy(
-    batches: Iterable[Sequence[Point]], policy: Policy, *, by: By, prior: float, posterior: float
+    batches: Callable[[], Iterable[Sequence[Point]]],
+    policy: Policy,
+    *,
+    by: By,
+    prior: float,
+    posterior: float,
 ) -> Holders:
-    """Each value that ``policy`` flags is a secret, wherever it is flagged; or each user is one,
-    who holds all points in which something of his is flagged."""
+    """Each value that ``policy`` flags somewhere is a secret; or each user is one, who holds all
+    points in which a value stands that is flagged in his.
+
+    Values that differ in spelling alone (as ``list:`` reads them) are one, and each is looked for
+    in all of the text: what the policy passed over elsewhere is held as well. A value that is too
+    short to look for is held where it is flagged.
+
+    Args:
+        batches: Reads the points, the same each time; they are read twice.
+    """
     _check(by, prior, posterior)
-    found, numbers = Holders(), dict[str, int]()
-    for points in batches:
+    rows: dict[tuple[str, bool], Listed] = {}
+    users: dict[int, set[str]] = {}
+    whole, flagged = Holders(), list[set[int]]()
+    for points in batches():
         for p, spans in zip(points, policy(points), strict=True):
-            names = {p.text[s.start : s.end] for s in spans} if by == "value" else {p.user}
-            for name in sorted(names) if spans else ():
-                k = numbers.setdefault(name, len(numbers))
-                found.pairs.append((k, len(found.examples)))
-            found.examples.append(p.id)
-    found.secrets = list(numbers)
-    found.prior, found.posterior = ([x] * len(numbers) for x in (prior, posterior))
-    return _some(found)
+            values = [p.text[s.start : s.end] for s in spans]
+            each = {rows.setdefault(entry(v), Listed(v, "", len(rows))).number for v in values}
+            for number in each:
+                users.setdefault(number, set()).add(p.user)
+            flagged.append(each)
+            whole.examples.append(p.id)
+    find = finder("--from-policy", [row for (n, _), row in rows.items() if len(n) >= SHORTEST])
+    names = {
+        row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
+    }
+    numbers: dict[str, int] = {}
+    for k, p in enumerate(p for points in batches() for p in points):
+        texts = [p.text[a:b] for a, b in p.spoken] or [p.text]
+        held = flagged[k].union(*map(find, texts))
+        for name in sorted(set().union(*(names[number] for number in held))):
+            whole.pairs.append((numbers.setdefault(name, len(numbers)), k))
+    whole.secrets = list(numbers)
+    whole.prior, whole.posterior = ([x] * len(numbers) for x in (prior, posterior))
+    return _some(whole)
 
 
 def of_file(

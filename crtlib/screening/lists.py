@@ -83,7 +83,7 @@ def _compact(text: str, at: list[int]) -> tuple[str, list[int]]:
     return "".join([*pieces, text[last:]]), places + at[last:]
 
 
-def _entry(value: str) -> tuple[str, bool]:
+def entry(value: str) -> tuple[str, bool]:
     """A value as it is sought, and whether in the text without signs between digits."""
     text, at = _normalised(value)
     number = sum(c.isdigit() for c in text) >= 4
@@ -157,7 +157,7 @@ def _automata(file: str, rows: Sequence[Listed]) -> tuple[Any, Any]:
         raise ValueError(f"policy='list:{file}': needs pip install pyahocorasick") from None
     automata = ahocorasick.Automaton(), ahocorasick.Automaton()
     for row in rows:
-        text, number = _entry(row.value)
+        text, number = entry(row.value)
         if len(text) < SHORTEST:
             raise ValueError(
                 f"{file}, row {row.number}: is too short to look for; {len(text)} characters"
@@ -194,7 +194,7 @@ def finder(file: str, rows: Sequence[Listed]) -> Callable[[str], set[int]]:
     """Of a text, the numbers of the rows whose value stands in it; ``file`` is for errors."""
     alike: dict[tuple[str, bool], list[int]] = {}
     for row in rows:
-        alike.setdefault(_entry(row.value), []).append(row.number)
+        alike.setdefault(entry(row.value), []).append(row.number)
     same = {numbers[0]: numbers for numbers in alike.values()}
     automata = _automata(file, rows)
 

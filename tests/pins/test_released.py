@@ -112,7 +112,8 @@ def folder(place: Path) -> dict[str, Any]:
 @functools.cache
 def released(name: str) -> dict[str, Any]:
     """The folder and the private folder of a run."""
-    with TemporaryDirectory() as home:
+    with TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CRTLIB_REGISTRY", f"{home}/registry")  # which knows no earlier run
         out = Path(home, "model")
         corpus = corpus_in(Path(home))
         train(name.partition(" ")[0], corpus, out, repeatable_noise=True, **RUNS[name])

@@ -194,7 +194,8 @@ def test_words_that_depend_on_the_case():
     assert "20 messages: no promise." in said(("right_guess.3.at_most", 0.995))["O5"][1]
     assert "20 messages: at most 99.5" in said(("right_guess.3.at_most", 0.99499))["O5"][1]
     assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
-                                 "is guessed with a chance of at most 0.05."]  # fmt: skip
+                                 "is guessed with a chance of at most 0.05, if it stands nowhere "
+                                 "in the text but where our search found it."]  # fmt: skip
     assert "one conversation and learned with noise, that" in said(("unit", "dialogue"))["O6"][0]
     certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
     assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]

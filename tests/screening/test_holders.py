@@ -1,11 +1,14 @@
 """Who holds which secret: found as a list finds it, shared by users, refused without a value."""
 
+import re
+
 import pytest
 
 from crtlib.experiments import own, plans
 from crtlib.screening import holders, policies
+from crtlib.screening.policy import Policy
 from crtlib.text import customersim, jsonl
-from crtlib.text.records import Point
+from crtlib.text.records import Point, Secret
 
 TEXTS = ["I am José O’Neill", "jose o'neill, 4111-1111", "41111111 it is", "nothing"]
 POINTS = [Point(f"d/{i}", f"user {i}", text) for i, text in enumerate(TEXTS)]
@@ -36,11 +39,32 @@ def test_values_are_found_however_they_are_written(tmp_path, by, secrets, matrix
 
 def test_a_policy_finds_values_and_users():
     digits = policies.regex("wikitext2")
-    by_value = holders.of_policy([POINTS], digits, by="value", **PROMISE)
+    by_value = holders.of_policy(lambda: [POINTS], digits, by="value", **PROMISE)
     assert by_value.secrets == ["1111", "4111", "41111111"]
-    by_user = holders.of_policy([POINTS], digits, by="user", **PROMISE)
+    by_user = holders.of_policy(lambda: [POINTS], digits, by="user", **PROMISE)
     assert by_user.secrets == ["user 1", "user 2"]
-    assert by_user.matrix().toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0]]
+    assert by_user.matrix().toarray().tolist() == [[0, 1, 0, 0], [0, 1, 1, 0]]  # 4111-1111
+
+
+def test_a_value_is_held_wherever_and_however_it_stands():
+    """A policy that flags two spellings and passes a third over: one promise was two, of .1 each,
+    where the value could be guessed with .69; and with 1 from what was passed over."""
+    texts = ["call 555-1234", "call 555 1234", "dial 5551234 now", "Ann", "hello"]
+    points = [Point(f"d/{k}", f"user {k}", text) for k, text in enumerate(texts)]
+
+    def flags(points):
+        return [
+            tuple(Secret("x", m.start(), m.end()) for m in re.finditer(r"555[- ]\d{4}|Ann", p.text))
+            for p in points
+        ]
+
+    policy = Policy("some", flags)
+    value = holders.of_policy(lambda: [points], policy, by="value", **PROMISE)
+    assert value.secrets == ["555-1234", "Ann"]
+    assert value.matrix().toarray().tolist() == [[1, 1, 1, 0, 0], [0, 0, 0, 1, 0]]
+    user = holders.of_policy(lambda: [points[:2], points[2:]], policy, by="user", **PROMISE)
+    assert user.secrets == ["user 0", "user 1", "user 3"]
+    assert user.matrix().toarray().tolist() == [[1, 1, 1, 0, 0]] * 2 + [[0, 0, 0, 1, 0]]
 
 
 @pytest.mark.parametrize(
