@@ -18,6 +18,8 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,14 @@ from typing import Any
 import pandas as pd
 
 from crtbook.leases import Lease
-from crtlib import roots
+from crtlib import outputs, roots
 from crtlib.experiments.study import STORE_VERSION, Row
 
 MEASUREMENTS = 3
 """Raised whenever a trained model is measured otherwise than before."""
+
+WHOLE = "files.json"
+"""The SHA-256 of each file of a model that was sent, written last: without it none is there."""
 
 
 class Store:
@@ -82,17 +87,21 @@ class Store:
         with roots.staging() as folder:
             model, state = folder / "model", folder / "unfinished"
             if keep:
-                roots.fetch(self._model(key), model)
+                _fetch(self._model(key), model)
             with roots.mirrored(state, unfinished, key):
                 yield state / f"{key}.pt", model if keep else None
                 if keep and model.exists():
-                    roots.send(model, self._model(key))
+                    _send(model, self._model(key))
 
     def model(self, key: str) -> Path:
         """The folder of the trained model (:mod:`crtlib.models.folder`); of a store that is no
         local folder, a copy that is there while this process lives."""
         place = self._model(key)
-        return place if roots.is_local(place) else roots.copy(place)
+        if roots.is_local(place):
+            return place
+        copy = Path(tempfile.mkdtemp(dir=roots.copies())) / key
+        _fetch(place, copy)
+        return copy
 
     def _model(self, key: str) -> Path:
         return self.folder / "models" / key
@@ -136,7 +145,8 @@ class Store:
         except (ValueError, KeyError, AttributeError, TypeError):
             whole = False
         if not whole:
-            roots.rename(path, path.with_suffix(".json.damaged"))
+            with roots.reaching(path):
+                path.rename(path.with_suffix(".json.damaged"))
             return None
         return cell
 
@@ -176,6 +186,35 @@ class Store:
             front = pd.DataFrame({k: [v] * len(frame) for k, v in constants.items()})
             frames.append(pd.concat([front, frame], axis=1))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _send(folder: Path, place: Path) -> None:
+    """Copy a local folder to ``place``. Who fetches it has all of it, or nothing."""
+    hashes = roots.hashes(folder)
+    if _sent(place) == hashes:  # as it was fetched, or as somebody else has sent it
+        return
+    roots.remove(place / WHOLE)
+    for name in hashes:
+        roots.put(folder / name, place / name)
+    roots.write(place / WHOLE, json.dumps(hashes))
+
+
+def _fetch(place: Path, folder: Path) -> None:
+    """Copy what was sent to ``place`` into a local folder: all of it, or nothing where it is not
+    there, or not whole."""
+    hashes = _sent(place)
+    if hashes != {
+        n: outputs.sha256(folder / n) for n in hashes if roots.get(place / n, folder / n)
+    }:
+        shutil.rmtree(folder)
+
+
+def _sent(place: Path) -> dict[str, str]:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        hashes = json.loads(roots.read(place / WHOLE))
+        if not roots.strange(hashes):
+            return dict(hashes)
+    return {}
 
 
 def _digest(cell: dict[str, Any]) -> str:

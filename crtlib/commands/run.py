@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from crtlib import cli, files
+from crtlib.commands import REACH
 from crtlib.options import Answer, Option, opt
 
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
@@ -72,7 +73,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _program() -> cli.Program:
-    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="")
+    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="", reach=REACH)
 
 
 def _check(step: str, table: dict[str, Any]) -> None:
