@@ -157,8 +157,17 @@ class Command(click.Command):
         return list({o.name: o for model in models for o in options_of(model)}.values())
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        if not self.params:
-            self.params = [_parameter(o) for o in self.known(None)]
+        for o in () if self.params else self.known(None):  # all as text; what is said twice is seen
+            if o.by_place:
+                self.params.append(click.Argument(
+                    [o.name], nargs=-1 if o.many else 1, required=False, default=None,
+                    type=click.UNPROCESSED,
+                ))  # fmt: skip
+                continue
+            off = f"/--no-{o.flag[2:]}" if o.default is True else ""
+            how: dict[str, Any] = {"multiple": True, "type": click.UNPROCESSED}
+            how = {"default": None, "is_flag": True} if o.kind is bool else how
+            self.params.append(click.Option([o.flag + off, o.name], **how))
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -232,17 +241,6 @@ class _Ended(click.ClickException):
         assert ended is not None
         super().__init__(str(ended))
         self.ended = ended
-
-
-def _parameter(o: Option) -> click.Parameter:
-    """All arrives as text; what is said twice is seen."""
-    if o.by_place:
-        return click.Argument([o.name], nargs=-1 if o.many else 1, required=False, default=None,
-                              type=click.UNPROCESSED)  # fmt: skip
-    if o.kind is bool:
-        off = f"/--no-{o.flag[2:]}" if o.default is True else ""
-        return click.Option([o.flag + off, o.name], default=None, is_flag=True)
-    return click.Option([o.flag, o.name], multiple=True, type=click.UNPROCESSED)
 
 
 def _value(option: Option, given: Any, reaches: bool) -> Any:

@@ -109,15 +109,9 @@ def reaching(place: Path, *passing: type[Exception]) -> Iterator[None]:
                 "environment, no option does"
             ) from error
         raise MachineError(
-            f"{place}: does not serve ({type(error).__name__}: {error}); "
+            f"{place}: does not serve ({kind}: {error}); "
             "what was finished is kept: run the same command again"
         ) from error
-
-
-def _at(path: Path) -> tuple[Any, str]:
-    """The file system of a place that is not local, and what the place is called there."""
-    place: Any = path
-    return place.fs, place.path
 
 
 # --------------------------------------------------------------------------- small files
@@ -133,31 +127,28 @@ def matching(folder: Path, pattern: str) -> list[Path]:
         return sorted(folder.glob(pattern), key=str)
 
 
-def read(path: Path) -> str:
+def read(path: Any) -> str:
     """The text of a file; raises ``FileNotFoundError``."""
     if is_local(path):
-        return path.read_text(encoding="utf-8")
+        return str(path.read_text(encoding="utf-8"))
     with reaching(path, FileNotFoundError):
-        system, at = _at(path)
-        return bytes(system.cat_file(at)).decode()
+        return bytes(path.fs.cat_file(path.path)).decode()
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Any, text: str) -> None:
     """Write a file, whole or not at all."""
     if is_local(path):
         files.write_text(path, text)
         return
     with reaching(path):
-        system, at = _at(path)
-        system.pipe_file(at, text.encode())
+        path.fs.pipe_file(path.path, text.encode())
 
 
-def remove(path: Path) -> None:
+def remove(path: Any) -> None:
     """Remove a file that may be gone, or a folder with all that lies in it."""
     if not is_local(path):
         with reaching(path), contextlib.suppress(FileNotFoundError):
-            system, at = _at(path)
-            system.rm(at, recursive=True)
+            path.fs.rm(path.path, recursive=True)
     elif path.is_dir():
         shutil.rmtree(path)
     else:
@@ -200,14 +191,15 @@ def _copied(place: Path, listed: tuple[tuple[str, str], ...]) -> Path:
     return copy
 
 
-def _listed(place: Path) -> dict[str, str]:
+def _listed(place: Any) -> dict[str, str]:
     """The files of a folder that is not local by relative name, "" for a file, and the state of
     each as the store tells it: whether it is another than before."""
-    system, at = _at(place)
     files: dict[str, Any] = {}
     with reaching(place), contextlib.suppress(FileNotFoundError):
-        files = system.find(at, detail=True)
-    listed = {name.removeprefix(at).lstrip("/"): str(facts) for name, facts in files.items()}
+        files = place.fs.find(place.path, detail=True)
+    listed = {
+        name.removeprefix(place.path).lstrip("/"): str(facts) for name, facts in files.items()
+    }
     if count := strange(listed):
         raise ValueError(f"{place}: holds {count} files with names that lead elsewhere")
     return listed
@@ -302,19 +294,17 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def put(path: Path, place: Path) -> None:
+def put(path: Path, place: Any) -> None:
     """Send a file."""
     with reaching(place):
-        system, at = _at(place)
-        system.put_file(str(path), at)
+        place.fs.put_file(str(path), place.path)
 
 
-def get(place: Path, path: Path) -> bool:
+def get(place: Any, path: Path) -> bool:
     """Fetch a file into a private folder; False where there is none."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with reaching(place), contextlib.suppress(FileNotFoundError):
-        system, at = _at(place)
-        system.get_file(at, str(path))
+        place.fs.get_file(place.path, str(path))
         return True
     return False
 
