@@ -28,18 +28,13 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from crtlib import files, outputs, shards
+from crtlib import files, outputs
 from crtlib.checks import AccessError, MachineError, ParameterError
-
-SENT = 20.0
-"""Seconds between two looks at an unfinished run whose state is kept elsewhere: what a kill costs
-it, beside the time of sending."""
 
 _PASSWORD = re.compile(r"[^/]+//[^/@]*:[^/@]*@")
 
@@ -135,10 +130,11 @@ def read(path: Any) -> str:
         return bytes(path.fs.cat_file(path.path)).decode()
 
 
-def write(path: Any, text: str) -> None:
-    """Write a file, whole or not at all."""
+def write(path: Any, text: str, mode: int | None = None) -> None:
+    """Write a file, whole or not at all; a local one with this ``mode``."""
     if is_local(path):
-        files.write_text(path, text)
+        with files.replacing(path, mode) as part:
+            part.write_text(text, encoding="utf-8")
         return
     with reaching(path):
         path.fs.pipe_file(path.path, text.encode())
@@ -213,9 +209,8 @@ def strange(names: Iterable[str]) -> int:
 @contextlib.contextmanager
 def written(place: Path) -> Iterator[Path]:
     """A local path for a folder that a command writes: its own, or, for a URL, one with what lies
-    there already, which is sent back at the end where it has changed, the marker last. The folder's
-    unfinished shards (:mod:`crtlib.shards`) are sent on the way, and stay there but for a mistake.
-    Raises ``ValueError`` for a URL where other files lie."""
+    there already, which is sent back at the end where it has changed, the marker last; then
+    the shards beside it go. Raises ``ValueError`` for a URL where other files lie."""
     if is_local(place):
         yield place
         return
@@ -223,8 +218,6 @@ def written(place: Path) -> Iterator[Path]:
         raise ParameterError(f"{place}: must name a folder in it")
     with staging() as home:
         out, sending = home / place.name, place.with_name(f".{place.name}.sending")
-        parts = shards.folder(out)
-        theirs = place.with_name(parts.name)
         _NAMES[str(out)] = str(place)
         _mend(place, sending)
         before = _listed(place)
@@ -235,19 +228,14 @@ def written(place: Path) -> Iterator[Path]:
             get(place / name, out / name)
         known = hashes(out)
         try:
-            with mirrored(parts, theirs):
-                yield out
+            yield out
             after = hashes(out)
             # What comes and goes: what the marker does not list of it goes, if we are killed.
             write(sending, json.dumps(sorted(known.keys() ^ after.keys())))
             for name in sorted(after, key=lambda name: (name == outputs.MARKER, name)):
                 if after[name] != known.get(name):
                     put(out / name, place / name)
-            remove(theirs)
-        except ValueError:
-            if not parts.exists():
-                remove(theirs)
-            raise
+            remove(place.with_name(f".{place.name}.shards"))  # of crtlib.shards
         finally:
             _mend(place, sending)
 
@@ -317,56 +305,11 @@ def copies() -> Path:
     return stack.enter_context(staging())
 
 
-@contextlib.contextmanager
-def mirrored(folder: Path, place: Path, start: str = "") -> Iterator[None]:
-    """Keep ``place`` like a local folder while something writes there: what begins with ``start``
-    is fetched first; a file that was replaced is sent within ``SENT`` seconds, and when an error
-    ends it."""
-    folder.mkdir(mode=0o700)
-    for there in matching(place, f"{start}*"):
-        get(there, folder / there.name)
-    known = {path: path.stat().st_mtime_ns for path in _files(folder)}
-
-    def look() -> None:
-        for path in _files(folder):
-            with contextlib.suppress(FileNotFoundError):  # just replaced
-                stamp = path.stat().st_mtime_ns
-                if known.get(path) != stamp:
-                    put(path, place / str(path.relative_to(folder)))
-                    known[path] = stamp
-
-    try:
-        with repeating(SENT, look):
-            yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # the error that ended it is the one to tell
-            look()
-        raise
-
-
-@contextlib.contextmanager
-def repeating(seconds: float, call: Callable[[], None]) -> Iterator[None]:
-    """``call`` on a thread again and again meanwhile; what fails may succeed the next time."""
-    end = threading.Event()
-
-    def run() -> None:
-        while not end.wait(seconds):
-            with contextlib.suppress(Exception):
-                call()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
-
-
-def _files(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
+    """The finished files in a local folder."""
     return [p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix != ".part"]
 
 
 def hashes(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file of a local folder, by relative name."""
-    return {str(path.relative_to(folder)): outputs.sha256(path) for path in _files(folder)}
+    return {str(path.relative_to(folder)): outputs.sha256(path) for path in files_of(folder)}

@@ -80,23 +80,35 @@ def test_what_failed_is_not_sent(bucket):
     assert roots.read(roots.root(bucket) / "a") == "old"
 
 
-def test_shards_are_there_after_a_kill(bucket, monkeypatch):
-    monkeypatch.setattr(roots, "SENT", 0.01)
+def test_shards_stay_until_what_they_are_for_has_been_sent(bucket, monkeypatch):
     place = roots.root(bucket)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        roots.written(place) as out,
-        shards.beside(out, {}) as some,
-    ):
-        some.write("0", 1)
-        raise KeyboardInterrupt
-    with pytest.raises(MachineError), roots.written(place) as out, shards.beside(out, {}) as some:
-        assert some.read("0") == 1
+    there = place.with_name(".runs.shards")
+
+    def work(known, error=None):
+        with (
+            roots.written(place) as out,
+            outputs.staged(out, command="demo", options={}),
+            shards.beside(place, {}) as some,
+        ):
+            assert some.read("0") == known
+            some.write("0", 1)
+            assert roots.matching(there, "*")  # a kill runs no last line
+            if error:
+                raise error
+
+    def failing(path, place):
         raise MachineError("the network is gone")
-    with pytest.raises(ValueError), roots.written(place) as out, shards.beside(out, {}) as some:
-        assert some.read("0") == 1
-        raise ValueError("row 3: is empty")  # a mistake leaves none
-    assert not roots.matching(place.with_name(".runs.shards"), "*")
+
+    with pytest.raises(KeyboardInterrupt):
+        work(None, KeyboardInterrupt())
+    with monkeypatch.context() as patch, pytest.raises(MachineError):
+        patch.setattr(roots, "put", failing)
+        work(1)
+    with pytest.raises(ValueError, match="row 3"):
+        work(1, ValueError("row 3: is empty"))  # a mistake leaves none
+    assert not roots.matching(there, "*")
+    work(None)
+    assert names(bucket) == [outputs.MARKER] and not roots.matching(there, "*")
 
 
 @pytest.mark.parametrize(

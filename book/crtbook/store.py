@@ -26,12 +26,16 @@ from typing import Any
 
 import pandas as pd
 
-from crtbook.leases import Lease
+from crtbook.leases import Lease, repeating
 from crtlib import outputs, roots
 from crtlib.experiments.study import STORE_VERSION, Row
 
 MEASUREMENTS = 3
 """Raised whenever a trained model is measured otherwise than before."""
+
+SENT = 20.0
+"""Seconds between two looks at an unfinished run whose state is kept elsewhere: what a kill costs
+it, beside the time of sending."""
 
 WHOLE = "files.json"
 """The SHA-256 of each file of a model that was sent, written last: without it none is there."""
@@ -88,7 +92,7 @@ class Store:
             model, state = folder / "model", folder / "unfinished"
             if keep:
                 _fetch(self._model(key), model)
-            with roots.mirrored(state, unfinished, key):
+            with _mirrored(state, unfinished, key):
                 yield state / f"{key}.pt", model if keep else None
                 if keep and model.exists():
                     _send(model, self._model(key))
@@ -186,6 +190,33 @@ class Store:
             front = pd.DataFrame({k: [v] * len(frame) for k, v in constants.items()})
             frames.append(pd.concat([front, frame], axis=1))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+@contextlib.contextmanager
+def _mirrored(folder: Path, place: Path, start: str = "") -> Iterator[None]:
+    """Keep ``place`` like a local folder while something writes there: what begins with ``start``
+    is fetched first; a file that was replaced is sent within ``SENT`` seconds, and when an error
+    ends it."""
+    folder.mkdir(mode=0o700)
+    for there in roots.matching(place, f"{start}*"):
+        roots.get(there, folder / there.name)
+    known = {path: path.stat().st_mtime_ns for path in roots.files_of(folder)}
+
+    def look() -> None:
+        for path in roots.files_of(folder):
+            with contextlib.suppress(FileNotFoundError):  # just replaced
+                stamp = path.stat().st_mtime_ns
+                if known.get(path) != stamp:
+                    roots.put(path, place / str(path.relative_to(folder)))
+                    known[path] = stamp
+
+    try:
+        with repeating(SENT, look):
+            yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # the error that ended it is the one to tell
+            look()
+        raise
 
 
 def _send(folder: Path, place: Path) -> None:

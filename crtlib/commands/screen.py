@@ -74,7 +74,7 @@ def screen(
         keep_ids,
         form,  # type: ignore[arg-type]
     )
-    options = {"labels": labels, "reveal": reveal, "force": force}
+    options = {"labels": labels, "reveal": reveal, "force": force, "beside": place}
     with executors.pool(executor, workers) as pool, roots.written(place) as folder:
         outcome = screening.make(
             text, folder, how, executor=pool, progress=sys.stderr.isatty(), **options

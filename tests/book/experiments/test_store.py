@@ -96,7 +96,7 @@ def test_the_next_sweep_removes_what_one_left_that_was_killed_after_it_had_recor
 
 def test_state_is_sent_while_a_run_goes_on(store, monkeypatch):
     """A worker that is killed runs no last line."""
-    monkeypatch.setattr(roots, "SENT", 0.01)
+    monkeypatch.setattr("crtbook.store.SENT", 0.01)
     with store.at_hand("abc", False) as (state, model):
         assert model is None
         state.parent.mkdir(exist_ok=True)
