@@ -48,6 +48,8 @@ DISK = ("OperationalError", "IOException", "OutOfMemoryException")  # of SQLite 
 GROUPS = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
 """Headings that come in this order, before others."""
 WIDTH = {"max_content_width": 80, "terminal_width": 80}
+POLICIES = ("policy", "conservative")
+"""Options that name files among other words."""
 TITLES = {"result": "Options", "speed": "Speed and memory", "place": "Files", "talk": "Output"}
 
 
@@ -155,8 +157,17 @@ class Command(click.Command):
         return list({o.name: o for model in models for o in options_of(model)}.values())
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        if not self.params:
-            self.params = [_parameter(o) for o in self.known(None)]
+        for o in () if self.params else self.known(None):  # all as text; what is said twice is seen
+            if o.by_place:
+                self.params.append(click.Argument(
+                    [o.name], nargs=-1 if o.many else 1, required=False, default=None,
+                    type=click.UNPROCESSED,
+                ))  # fmt: skip
+                continue
+            off = f"/--no-{o.flag[2:]}" if o.default is True else ""
+            how: dict[str, Any] = {"multiple": True, "type": click.UNPROCESSED}
+            how = {"default": None, "is_flag": True} if o.kind is bool else how
+            self.params.append(click.Option([o.flag + off, o.name], **how))
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -182,14 +193,14 @@ class Command(click.Command):
         with log.events(path, self.full, [*given], _code) as note, contextlib.ExitStack() as end:
             if quiet:
                 end.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            answer: Answer = self.function(**arguments(end))
+            answer: Answer = self.function(**arguments)
             for line in answer.lines:
                 if not (quiet or talk.as_json):
-                    print(roots.told(line), flush=True)
+                    print(line, flush=True)
             note["code"] = code = DONE if answer.facts.get("ok", True) else NO
         if leads and talk.as_json:
             head = {"schema": f"{self.program.name}/{self.full.replace(' ', '-')}/1", "ok": True}
-            print(roots.told(json.dumps(head | plain(answer.facts), allow_nan=False)))
+            print(json.dumps(head | plain(answer.facts), allow_nan=False))
         return code
 
     def read(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -198,18 +209,13 @@ class Command(click.Command):
         reach = self.full in self.program.reach
         return {k: _value(known[k], v, reach) for k, v in given.items() if k in known}
 
-    def arguments(
-        self, given: Mapping[str, Any]
-    ) -> Callable[[contextlib.ExitStack], dict[str, Any]]:
-        """What the function is called with, of what was given as text, and a stack that ends when
-        it has returned; raises :class:`Refused` before anything is opened."""
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function is called with, of what was given as text; raises :class:`Refused`
+        before anything is opened."""
         read = self.read(given, given.keys() - Talk.model_fields.keys())
         (model, *_), whose = self.choose(read)
         values = make(model, read, whose)
-        if hasattr(self.function, "choose"):
-            return lambda end: {"recipe": values}
-        paths = {o.name: read[o.name] for o in options_of(model) if o.is_path and o.name in read}
-        return lambda end: dict(values) | _near(paths, end)
+        return {"recipe": values} if hasattr(self.function, "choose") else dict(values)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS)}
@@ -237,28 +243,17 @@ class _Ended(click.ClickException):
         self.ended = ended
 
 
-def _parameter(o: Option) -> click.Parameter:
-    """All arrives as text; what is said twice is seen."""
-    if o.by_place:
-        return click.Argument([o.name], nargs=-1 if o.many else 1, required=False, default=None,
-                              type=click.UNPROCESSED)  # fmt: skip
-    if o.kind is bool:
-        off = f"/--no-{o.flag[2:]}" if o.default is True else ""
-        return click.Option([o.flag + off, o.name], default=None, is_flag=True)
-    return click.Option([o.flag, o.name], multiple=True, type=click.UNPROCESSED)
-
-
 def _value(option: Option, given: Any, reaches: bool) -> Any:
     """A value as it was typed: once where one is asked for, and no path that is none."""
     several = isinstance(given, tuple)
     if several and len(given) > 1 and not option.many:
         raise Refused(option.name, "is given twice")
-    if option.is_path:
-        for text in given if several else (given,):
-            if not str(text) or "\0" in str(text):
-                raise Refused(option.name, "is empty, or no path")
-            if "://" in str(text) and not reaches:  # as a path it would be a folder called s3:
-                raise Refused(option.name, "is a URL, must be a local file or folder", text)
+    for text in map(str, given if several else (given,)):
+        if option.is_path and (not text or "\0" in text):
+            raise Refused(option.name, "is empty, or no path")
+        # As a path it would be a folder called s3:
+        if "://" in text and (option.is_path or (option.name in POLICIES and not reaches)):
+            raise Refused(option.name, "is a URL, must be a local file or folder", text)
     if option.many:
         return list(given)
     return given[0] if several else given
@@ -277,40 +272,11 @@ def _help(option: Option) -> tuple[str, str]:
     return f"{option.flag} {option.phrase}{many}", text
 
 
-# --------------------------------------------------------------------------- URLs
-WRITTEN = {"out": 1, "labels": 2}
-"""Options that name what a command writes, or adds to. What is last is sent first: labels note
-whom they have judged, or nothing of it is shown."""
-
-
-def _near(given: Mapping[str, Any], end: contextlib.ExitStack) -> dict[str, Any]:
-    """Local paths in place of URLs: copies of what is read, and for what is written a folder that
-    is sent to its URL at the ``end``. Raises ``ValueError`` for a URL that is none, or that is
-    written and read."""
-    each = {k: v if isinstance(v, list) else [v] for k, v in given.items()}
-    urls = [(k, one) for k, some in each.items() for one in some if "://" in str(one)]
-    places = {(key, url): roots.root(url, key) for key, url in urls}  # all, before any is read
-    for (key, out), (other, url) in itertools.permutations(urls, 2):
-        both = f"{out.rstrip('/')}/", f"{url.rstrip('/')}/"
-        if key == "out" and (both[0].startswith(both[1]) or both[1].startswith(both[0])):
-            raise ValueError(f"--out: {out} is, holds or lies in what --{other} names")
-    near: dict[str, Path] = {}
-    for (key, url), place in sorted(places.items(), key=lambda x: WRITTEN.get(x[0][0], 0)):
-        if key not in WRITTEN:
-            near[url] = roots.here(place)
-            continue
-        if note := roots.note(place):
-            print(note, file=sys.stderr)
-        near[url] = end.enter_context(roots.written(place, always=key == "labels"))
-    local = {k: [near.get(one, Path(one)) for one in each[k]] for k in dict(urls)}
-    return {k: some if isinstance(given[k], list) else some[0] for k, some in local.items()}
-
-
 # --------------------------------------------------------------------------- all commands
 class Program(click.Group):
     """A command line: ``commands`` are modules of ``package``, each with a function of its name or
-    a dict of several, imported when it is asked for. ``reach`` are those whose paths may be
-    URLs."""
+    a dict of several, imported when it is asked for. ``reach`` are those whose policies
+    may be URLs; a path is none, so what else may be is text."""
 
     def __init__(self, name: str, package: str, commands: Sequence[str], *, version: str,
                  about: str, reach: Sequence[str] = ()) -> None:  # fmt: skip
@@ -344,9 +310,8 @@ class Program(click.Group):
         every, (first, *rest) = self.every(), words
         command = every.get(first) or every[f"{first} {rest.pop(0)}"]
         given = command.make_context(command.full, [*rest]).params
-        with contextlib.ExitStack() as end:
-            typed = {k: v for k, v in given.items() if v not in (None, ())}
-            answer: Answer = command.function(**command.arguments(typed)(end))
+        typed = {k: v for k, v in given.items() if v not in (None, ())}
+        answer: Answer = command.function(**command.arguments(typed))
         return answer
 
     def every(self) -> dict[str, Command]:

@@ -83,17 +83,13 @@ def disk_faults(path: str | os.PathLike[str]) -> Iterator[None]:
             error.filename = error.filename or os.fspath(path)
         raise
     except Exception:
-        with contextlib.suppress(FileNotFoundError), tempfile.TemporaryFile(dir=_home(path)) as f:
+        home = path if os.path.isdir(path) else Path(path).parent
+        with contextlib.suppress(FileNotFoundError), tempfile.TemporaryFile(dir=home) as f:
             try:
                 os.posix_fallocate(f.fileno(), 0, ROOM)
             except OSError as error:
                 raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
         raise
-
-
-def _home(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
-    return path if path.is_dir() else path.parent
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -51,14 +51,12 @@ def sha256(path: str | os.PathLike) -> str:
     """SHA-256 of a file; of a folder with a marker, of the hashes that the marker lists."""
     path = Path(path)
     if path.is_dir():
-        return _sha(json.dumps(demand(path, names=())["files"], sort_keys=True).encode())
+        listed = json.dumps(demand(path, names=())["files"], sort_keys=True)
+        return hashlib.sha256(listed.encode()).hexdigest()
     if not path.is_file():
         raise ValueError(f"{path}: {_what(path)}")
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content(path: str | os.PathLike) -> str:
@@ -109,10 +107,6 @@ def key_in(path: str | os.PathLike) -> bytes:
     except OSError:
         kept = b""
     return kept if len(kept) == 32 else secrets.token_bytes(32)
-
-
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _what(path: Path) -> str:
@@ -346,7 +340,11 @@ def staged(
     part = _beside(folder, "part")
     with _alone(part):
         try:
-            umask = _umask(part)
+            # The umask, read off a new file: to ask for it is to change it, for all threads.
+            probe = part / ".umask"
+            os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o777))
+            umask = 0o777 & ~stat.S_IMODE(probe.stat().st_mode)
+            probe.unlink()
             if add:
                 shutil.copytree(folder, part, dirs_exist_ok=True)
                 os.chmod(part, 0o700)
@@ -394,15 +392,6 @@ def _alone(part: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _umask(part: Path) -> int:
-    """The umask, read off a new file: to ask for it is to change it, for all threads."""
-    probe = part / ".umask"
-    os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o777))
-    mode = stat.S_IMODE(probe.stat().st_mode)
-    probe.unlink()
-    return 0o777 & ~mode
 
 
 def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:

@@ -25,13 +25,12 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crtlib import __version__, files
+from crtlib import __version__, roots
 from crtlib.checks import DamagedError
 
 
@@ -50,7 +49,7 @@ class Shards:
     def read(self, name: str) -> Any:
         """The result of a shard; None where it is not finished, damaged or of other work."""
         try:
-            recipe, sha, text = self._path(name).read_text(encoding="utf-8").split("\n", 2)
+            recipe, sha, text = roots.read(self._path(name)).split("\n", 2)
         except (OSError, ValueError):
             return None
         return json.loads(text) if (recipe, sha) == (self.recipe, _sha(text)) else None
@@ -58,36 +57,40 @@ class Shards:
     def write(self, name: str, result: Any) -> None:
         """Keep the result of a shard, any JSON value but null; what is none becomes its text."""
         text = json.dumps(result, default=str)
-        with files.replacing(self._path(name), mode=0o600) as part:
-            part.write_text(f"{self.recipe}\n{_sha(text)}\n{text}", encoding="utf-8")
+        roots.write(self._path(name), f"{self.recipe}\n{_sha(text)}\n{text}", mode=0o600)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{self.part}{name}.json"
 
 
 def folder(out: str | os.PathLike[str]) -> Path:
-    """Where the shards of an output lie."""
-    place = Path(out).absolute()
+    """Where the shards of an output lie, which may be a URL."""
+    place = roots.root(out)
+    place = place.absolute() if roots.is_local(place) else place
     return place.with_name(f".{place.name}.shards")
 
 
 @contextlib.contextmanager
 def beside(out: str | os.PathLike[str], recipe: Mapping[str, Any]) -> Iterator[Shards]:
     """The shards of the work that ``recipe`` tells from all other (JSON values: options, hashes of
-    input and of policies), removed when it is done or refused. One process at a time."""
+    input and of policies), removed when it is done or refused; at a URL, when its
+    output has been sent (:func:`crtlib.roots.written`). One process at a time."""
     place = folder(out)
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if roots.is_local(place):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield Shards(place, _sha(json.dumps([__version__, dict(recipe)], sort_keys=True)))
     except ValueError as error:
         if not isinstance(error, DamagedError):
-            shutil.rmtree(place)
+            roots.remove(place)
         raise
     except OSError:  # also one of a file that a user named
-        with contextlib.suppress(OSError):
-            place.rmdir()  # if nothing is finished
+        if roots.is_local(place):
+            with contextlib.suppress(OSError):
+                place.rmdir()  # if nothing is finished
         raise
-    shutil.rmtree(place)
+    if roots.is_local(place):
+        roots.remove(place)
 
 
 def _sha(text: str) -> str:

@@ -1,12 +1,15 @@
 """Input and output by URL: copies, what is sent, and what is said where it fails."""
 
+import json
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from crtlib import outputs, roots, shards
+from crtlib.__main__ import app
 from crtlib.checks import MachineError
+from crtlib.cli import POLICIES
 
 SCREEN = ("screen", "c.jsonl", "--policy", "none", "--out")
 
@@ -52,7 +55,7 @@ def test_an_output_is_found_again_and_replaced_whole(place):
 def test_a_kill_while_it_is_sent_leaves_nothing_in_the_way(bucket, monkeypatch, before):
     if before:
         folder(bucket, before)
-    honest, sent = roots._put, []
+    honest, sent = roots.put, []
 
     def put(path, place):
         sent.append(path)
@@ -62,35 +65,50 @@ def test_a_kill_while_it_is_sent_leaves_nothing_in_the_way(bucket, monkeypatch, 
 
     new = {name: name for name in ("a", "b", "c")}
     with monkeypatch.context() as patch, pytest.raises(MachineError):
-        patch.setattr(roots, "_put", put)
-        patch.setattr(roots, "_mend", lambda place: None)
+        patch.setattr(roots, "put", put)
+        patch.setattr(roots, "_mend", lambda *_: None)
         folder(bucket, new, force=True)
     folder(bucket, new, force=bool(before))
     assert names(bucket) == ["a", "b", "c", outputs.MARKER]
 
 
-def test_what_failed_is_not_sent_but_that_labels_have_judged(bucket):
-    folder(bucket, {"uses.jsonl": "none"})
-    for always, read in ((False, "none"), (True, "one")):
-        with pytest.raises(OSError), roots.written(roots.root(bucket), always=always) as out:
-            (out / "uses.jsonl").write_text("one")
-            raise OSError(28, "full")
-        assert roots.read(roots.root(bucket) / "uses.jsonl") == read
+def test_what_failed_is_not_sent(bucket):
+    folder(bucket, {"a": "old"})
+    with pytest.raises(OSError), roots.written(roots.root(bucket)) as out:
+        (out / "a").write_text("new")
+        raise OSError(28, "full")
+    assert roots.read(roots.root(bucket) / "a") == "old"
 
 
-def test_shards_are_there_after_a_kill(bucket, monkeypatch):
-    monkeypatch.setattr(roots, "SENT", 0.01)
+def test_shards_stay_until_what_they_are_for_has_been_sent(bucket, monkeypatch):
     place = roots.root(bucket)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        roots.written(place) as out,
-        shards.beside(out, {}) as some,
-    ):
-        some.write("0", 1)
-        raise KeyboardInterrupt
-    with roots.written(place) as out, shards.beside(out, {}) as some:
-        assert some.read("0") == 1
-    assert not roots.matching(place.with_name(".runs.shards"), "*")
+    there = place.with_name(".runs.shards")
+
+    def work(known, error=None):
+        with (
+            roots.written(place) as out,
+            outputs.staged(out, command="demo", options={}),
+            shards.beside(place, {}) as some,
+        ):
+            assert some.read("0") == known
+            some.write("0", 1)
+            assert roots.matching(there, "*")  # a kill runs no last line
+            if error:
+                raise error
+
+    def failing(path, place):
+        raise MachineError("the network is gone")
+
+    with pytest.raises(KeyboardInterrupt):
+        work(None, KeyboardInterrupt())
+    with monkeypatch.context() as patch, pytest.raises(MachineError):
+        patch.setattr(roots, "put", failing)
+        work(1)
+    with pytest.raises(ValueError, match="row 3"):
+        work(1, ValueError("row 3: is empty"))  # a mistake leaves none
+    assert not roots.matching(there, "*")
+    work(None)
+    assert names(bucket) == [outputs.MARKER] and not roots.matching(there, "*")
 
 
 @pytest.mark.parametrize(
@@ -140,18 +158,37 @@ def test_an_output_is_no_input(run, bucket):
 
 def test_what_is_said_of_a_bucket_names_the_bucket(run, bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    source = roots.root(bucket) / "in.csv"
-    roots.write(source, "customer,body\nann,My name is Ann\nbob,\n")
-    words = ("ingest", source, "--yes", "--out", f"{bucket}/corpus")
+    source = roots.root(bucket) / "in.jsonl"
+    roots.write(source, "{")
+    words = ("screen", source, "--policy", "none", "--out", f"{bucket}/s")
     code, _, err = run(*words)
-    assert code == 2 and "in.csv, row 3, column body: is empty" in err
-    code, out, err = run(*words, "--skip-bad", "--max-bad", 1)
-    note = f"private files lie in {bucket}/corpus: their protection is the bucket's\n"
-    assert (code, err) == (0, note) and f"{bucket}/corpus/rejected.csv" in out
-    code, out, _ = run(*words, "--skip-bad", "--max-bad", 1)
-    assert code == 0 and f"{bucket}/corpus: up to date" in out
-    code, out, _ = run(*words, "--json", "--skip-bad", "--max-bad", 1)
-    assert code == 0 and f'"out": "{bucket}/corpus"' in out and str(tmp_path) not in out
-    code, _, err = run(*words)
-    assert code == 2 and f"--out: {bucket}/corpus was made by 'crtlib ingest'" in err
+    assert code == 2 and f"{bucket}/in.jsonl" in err and str(tmp_path) not in err
+    roots.write(source, '{"id": "d", "user": "u", "turns": [{"speaker": "USR", "text": "a"}]}\n')
+    code, out, err = run(*words)
+    note = f"private files lie in {bucket}/s: their protection is the bucket's\n"
+    assert (code, err) == (0, note) and f"{bucket}/s/screening.html" in out
+    code, out, _ = run(*words)
+    assert code == 0 and f"{bucket}/s: up to date" in out
+    code, out, _ = run(*words, "--json")
+    assert code == 0 and str(tmp_path) not in out and json.loads(out)["ok"]
+    code, _, err = run(*words, "--reveal", 1)
+    assert code == 2 and f"--out: {bucket}/s was made by 'crtlib screen'" in err
     assert str(tmp_path) not in err
+
+
+URL = "s3://nobody/x"
+
+
+@pytest.mark.parametrize("name", sorted(app.every()))
+def test_no_other_argument_of_any_command_is_a_url(run, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    command = app.every()[name]
+    for option in command.known(None):
+        may = name == "screen" and option.name in (*POLICIES, "corpus", "out")
+        if may or not (option.is_path or option.name in POLICIES):
+            continue
+        given = {o.flag: "x" for o in command.known(None) if o.by_place} | {option.flag: URL}
+        words = [w for k, v in given.items() for w in ([k, v] if k.startswith("--") else [v])]
+        says = f"crtlib: error: {option.flag} {URL}: is a URL, must be a local file or folder\n"
+        assert run(*name.split(), *words) == (2, "", says)
+    assert not list(tmp_path.iterdir())

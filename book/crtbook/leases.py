@@ -20,8 +20,9 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Lease:
             yield False
             return
         since = time.time()
-        with roots.repeating(RENEWED, lambda: self._write(since)):
+        with repeating(RENEWED, lambda: self._write(since)):
             yield True
 
     def release(self) -> None:
@@ -101,6 +102,25 @@ class Lease:
         facts |= {"host": socket.gethostname(), "pid": os.getpid()}
         facts |= {"since": since, "until": time.time() + LASTS}
         roots.write(self.path, json.dumps(facts))
+
+
+@contextlib.contextmanager
+def repeating(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """``call`` on a thread again and again meanwhile; what fails may succeed the next time."""
+    end = threading.Event()
+
+    def run() -> None:
+        while not end.wait(seconds):
+            with contextlib.suppress(Exception):
+                call()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def _runs(pid: int) -> bool:

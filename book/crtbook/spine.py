@@ -295,7 +295,10 @@ class _Sweep:
             "where": getattr(error, "where", ""),
             "message": f"{type(error).__name__}: {message}".removesuffix(": "),
         }
-        roots.append(self.store.failures(key), json.dumps(line, default=str) + "\n")
+        failures, before = self.store.failures(key), ""
+        with contextlib.suppress(FileNotFoundError):
+            before = roots.read(failures)
+        roots.write(failures, f"{before}{json.dumps(line, default=str)}\n")
         self._lease(key).release()
 
 

@@ -18,18 +18,27 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from crtbook.leases import Lease
-from crtlib import roots
+from crtbook.leases import Lease, repeating
+from crtlib import outputs, roots
 from crtlib.experiments.study import STORE_VERSION, Row
 
 MEASUREMENTS = 3
 """Raised whenever a trained model is measured otherwise than before."""
+
+SENT = 20.0
+"""Seconds between two looks at an unfinished run whose state is kept elsewhere: what a kill costs
+it, beside the time of sending."""
+
+WHOLE = "files.json"
+"""The SHA-256 of each file of a model that was sent, written last: without it none is there."""
 
 
 class Store:
@@ -82,17 +91,21 @@ class Store:
         with roots.staging() as folder:
             model, state = folder / "model", folder / "unfinished"
             if keep:
-                roots.fetch(self._model(key), model)
-            with roots.mirrored(state, unfinished, key):
+                _fetch(self._model(key), model)
+            with _mirrored(state, unfinished, key):
                 yield state / f"{key}.pt", model if keep else None
                 if keep and model.exists():
-                    roots.send(model, self._model(key))
+                    _send(model, self._model(key))
 
     def model(self, key: str) -> Path:
         """The folder of the trained model (:mod:`crtlib.models.folder`); of a store that is no
         local folder, a copy that is there while this process lives."""
         place = self._model(key)
-        return place if roots.is_local(place) else roots.copy(place)
+        if roots.is_local(place):
+            return place
+        copy = Path(tempfile.mkdtemp(dir=roots.copies())) / key
+        _fetch(place, copy)
+        return copy
 
     def _model(self, key: str) -> Path:
         return self.folder / "models" / key
@@ -136,7 +149,8 @@ class Store:
         except (ValueError, KeyError, AttributeError, TypeError):
             whole = False
         if not whole:
-            roots.rename(path, path.with_suffix(".json.damaged"))
+            with roots.reaching(path):
+                path.rename(path.with_suffix(".json.damaged"))
             return None
         return cell
 
@@ -176,6 +190,62 @@ class Store:
             front = pd.DataFrame({k: [v] * len(frame) for k, v in constants.items()})
             frames.append(pd.concat([front, frame], axis=1))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+@contextlib.contextmanager
+def _mirrored(folder: Path, place: Path, start: str = "") -> Iterator[None]:
+    """Keep ``place`` like a local folder while something writes there: what begins with ``start``
+    is fetched first; a file that was replaced is sent within ``SENT`` seconds, and when an error
+    ends it."""
+    folder.mkdir(mode=0o700)
+    for there in roots.matching(place, f"{start}*"):
+        roots.get(there, folder / there.name)
+    known = {path: path.stat().st_mtime_ns for path in roots.files_of(folder)}
+
+    def look() -> None:
+        for path in roots.files_of(folder):
+            with contextlib.suppress(FileNotFoundError):  # just replaced
+                stamp = path.stat().st_mtime_ns
+                if known.get(path) != stamp:
+                    roots.put(path, place / str(path.relative_to(folder)))
+                    known[path] = stamp
+
+    try:
+        with repeating(SENT, look):
+            yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # the error that ended it is the one to tell
+            look()
+        raise
+
+
+def _send(folder: Path, place: Path) -> None:
+    """Copy a local folder to ``place``. Who fetches it has all of it, or nothing."""
+    hashes = roots.hashes(folder)
+    if _sent(place) == hashes:  # as it was fetched, or as somebody else has sent it
+        return
+    roots.remove(place / WHOLE)
+    for name in hashes:
+        roots.put(folder / name, place / name)
+    roots.write(place / WHOLE, json.dumps(hashes))
+
+
+def _fetch(place: Path, folder: Path) -> None:
+    """Copy what was sent to ``place`` into a local folder: all of it, or nothing where it is not
+    there, or not whole."""
+    hashes = _sent(place)
+    if hashes != {
+        n: outputs.sha256(folder / n) for n in hashes if roots.get(place / n, folder / n)
+    }:
+        shutil.rmtree(folder)
+
+
+def _sent(place: Path) -> dict[str, str]:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        hashes = json.loads(roots.read(place / WHOLE))
+        if not roots.strange(hashes):
+            return dict(hashes)
+    return {}
 
 
 def _digest(cell: dict[str, Any]) -> str:

@@ -28,8 +28,8 @@ On = Annotated[
 ]  # fmt: skip
 """Where a command that reads batch by batch runs them."""
 
-REACH = ("ingest", "label sample", "label import", "tagger", "screen", "report")
-"""The commands whose paths may be URLs (:mod:`crtlib.roots`)."""
+REACH = ("screen",)
+"""The commands that take URLs (:mod:`crtlib.roots`)."""
 
 COMMANDS = (
     "new",

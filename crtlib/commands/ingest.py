@@ -13,9 +13,9 @@ COLUMNS = "Columns"
 
 def ingest(
     sources: Annotated[
-        list[Path], opt("Files, folders, URLs, or hub:owner/name.", "place", argument="SOURCE")
+        list[Path], opt("Files, folders, or hub:owner/name.", "place", argument="SOURCE")
     ],
-    out: Annotated[Path, opt("Folder of the corpus, or a URL: s3://bucket/corpus.", "place")],
+    out: Annotated[Path, opt("Folder of the corpus.", "place")],
     format: Annotated[
         str,
         opt(

@@ -10,8 +10,8 @@ from crtlib.options import Answer, opt
 
 
 def sample(
-    corpus: Annotated[Path, opt("Corpus folder or JSONL, or a URL.", "place", argument="CORPUS")],
-    out: Annotated[Path, opt("Folder of the labels, or a URL.", "place")],
+    corpus: Annotated[Path, opt("Corpus folder or JSONL.", "place", argument="CORPUS")],
+    out: Annotated[Path, opt("Folder of the labels.", "place")],
     secrets: Annotated[int, opt("Users with a secret that are wanted in the judging part.")] = 400,
     turns: Annotated[int | None, opt("Turns to read instead.")] = None,
     rate: Annotated[float | None, opt("Guess of the share of turns with a secret.")] = None,

@@ -12,12 +12,10 @@ from crtlib.options import Answer, opt
 def report(
     model: Annotated[
         Path,
-        opt(
-            "Folder, or URL, of a model of crtlib train or transformers.", "place", argument="MODEL"
-        ),
+        opt("Folder of a model of crtlib train or transformers.", "place", argument="MODEL"),
     ],
-    corpus: Annotated[Path, opt("The training dialogues: folder, JSONL, or URL.", "place")],
-    out: Annotated[Path, opt("Folder for report.html, .json and Parquet, or a URL.", "place")],
+    corpus: Annotated[Path, opt("The training dialogues: folder or JSONL.", "place")],
+    out: Annotated[Path, opt("Folder for report.html, .json and Parquet.", "place")],
     top_k: Annotated[int, opt("Guesses that an attacker sees; 1: tab attack.")] = 3,
     public: Annotated[Path | None, opt("Folder of a public model.", "place")] = None,
     unit: Annotated[str | None, opt("One text: turn or dialogue. [as trained, or turn]")] = None,

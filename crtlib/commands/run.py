@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from crtlib import cli, files
-from crtlib.options import Answer, Option, opt
+from crtlib.commands import REACH
+from crtlib.options import Answer, opt
 
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 STAMPS = Path(".crtlib-run.json")
@@ -72,7 +73,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _program() -> cli.Program:
-    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="")
+    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="", reach=REACH)
 
 
 def _check(step: str, table: dict[str, Any]) -> None:
@@ -80,7 +81,8 @@ def _check(step: str, table: dict[str, Any]) -> None:
     command = _program().every()["label sample" if step == "label" else step]
     whose = command.choose(table)[1]
     fields = [
-        {_key(o) for o in command.known(given)} - {"out", "force", "json"}
+        {o.flag.removeprefix("--").replace("-", "_") for o in command.known(given)}
+        - {"out", "force", "json"}
         | ({"source"} if step == "ingest" else set())
         for given in (table, None)
     ]
@@ -93,10 +95,6 @@ def _check(step: str, table: dict[str, Any]) -> None:
         near = difflib.get_close_matches(key, fields[0], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"{where}: no such setting{hint}")
-
-
-def _key(option: Option) -> str:
-    return option.flag.removeprefix("--").replace("-", "_")
 
 
 def words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:

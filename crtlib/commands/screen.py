@@ -12,8 +12,8 @@ from crtlib.options import Answer, opt
 
 
 def screen(
-    corpus: Annotated[Path, opt("Corpus folder or JSONL, or a URL.", "place", argument="CORPUS")],
-    out: Annotated[Path, opt("Folder of the screened corpus, or a URL.", "place")],
+    corpus: Annotated[str, opt("Corpus folder or JSONL, or a URL.", "place", argument="CORPUS")],
+    out: Annotated[str, opt("Folder of the screened corpus, or a URL.", "place", metavar="path")],
     policy: Annotated[
         str | None, opt("Redaction policy pi; several, joined by +. [the corpus' own, if any]")
     ] = None,
@@ -47,14 +47,23 @@ def screen(
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
     """
+    from crtlib import roots
     from crtlib.accounting import odometer
     from crtlib.experiments import executors
     from crtlib.reports import screening
     from crtlib.screening.corpus import How, fitting
     from crtlib.text import corpora
 
+    source, place = roots.root(corpus, "corpus"), roots.root(out, "out")
+    both = [f"{str(name).rstrip('/')}/" for name in (corpus, out)]
+    nested = both[0].startswith(both[1]) or both[1].startswith(both[0])
+    if nested and not roots.is_local(place):
+        raise ValueError(f"--out: {out} is, holds or lies in what --corpus names")
+    text = roots.here(source)
+    if note := roots.note(place):
+        print(note, file=sys.stderr)
     how = How(
-        policy or fitting(corpus),
+        policy or fitting(text),
         conservative,
         unit,
         gamma,
@@ -65,15 +74,16 @@ def screen(
         keep_ids,
         form,  # type: ignore[arg-type]
     )
-    options: dict[str, Any] = {"labels": labels, "reveal": reveal, "force": force}
-    with executors.pool(executor, workers) as pool:
+    options: dict[str, Any] = {"labels": labels, "reveal": reveal, "force": force, "beside": place}
+    with executors.pool(executor, workers) as pool, roots.written(place) as folder:
         outcome = screening.make(
-            corpus, out, how, executor=pool, progress=sys.stderr.isatty(), **options
+            text, folder, how, executor=pool, progress=sys.stderr.isatty(), **options
         )
-    # What is trained on the result, wherever it lies, is then known to be of this text.
-    odometer.Registry(odometer.home()).register(corpora.corpus_hash(corpus), corpora.units(corpus))
+        # What is trained on the result, wherever it lies, is then known to be of this text.
+        odometer.Registry(odometer.home()).register(corpora.corpus_hash(text), corpora.units(text))
+        summary = json.loads((folder / "summary.json").read_bytes())
     lines = [f"{out}: up to date"]
     if outcome is not None:
         examples = f"   {out}/private/examples.html" if reveal else ""
         lines = [screening.text(outcome), f"{out}/screening.html{examples}"]
-    return Answer(json.loads((out / "summary.json").read_bytes()), lines)
+    return Answer(summary, lines)

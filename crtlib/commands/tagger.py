@@ -12,8 +12,8 @@ from crtlib.options import Answer, opt
 
 
 def tagger(
-    corpus: Annotated[Path, opt("Corpus folder or JSONL, or a URL.", "place", argument="CORPUS")],
-    out: Annotated[Path, opt("Folder for the tagger and summary.json, or a URL.", "place")],
+    corpus: Annotated[Path, opt("Corpus folder or JSONL.", "place", argument="CORPUS")],
+    out: Annotated[Path, opt("Folder for the tagger and summary.json.", "place")],
     labels: Annotated[
         Path | None, opt("Folder of crtlib label: one part teaches, the other judges.")
     ] = None,

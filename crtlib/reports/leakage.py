@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from crtlib import files, outputs, roots, shards
+from crtlib import files, outputs, shards
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage, Lot
 from crtlib.attacks.texts import Texts
@@ -284,7 +284,7 @@ def _scorer(
     """What scores texts with the model of ``folder``: here, or on an executor, whose workers read
     it where it lies. Texts are cut as one process would cut them, so that the bits are the same;
     a batch that ``kept`` holds is not scored again."""
-    where, sha = roots.told(str(Path(folder).absolute())), outputs.content(folder)
+    where, sha = str(Path(folder).absolute()), outputs.content(folder)
     call = partial(_score, where, sha) if executor else partial(_scored, network, device)
 
     def score(texts: Tokens) -> tuple[list[Any], list[Any]]:
@@ -306,10 +306,9 @@ def _scorer(
 @lru_cache(maxsize=2)  # the model and a public one
 def _loaded(where: str, sha: str) -> nn.Module:
     """The model that lies there, read once by each worker; it must be the one of that hash."""
-    folder = roots.here(where)
-    if outputs.content(folder) != sha:
+    if outputs.content(where) != sha:
         raise MachineError(f"{where}: is another model now, or where a worker reads it")
-    return load(folder)[0]
+    return load(where)[0]
 
 
 def _score(where: str, sha: str, texts: Tokens) -> list[Any]:

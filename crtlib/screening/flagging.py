@@ -42,7 +42,7 @@ def check_same(name: str, sha: str) -> None:
     if digest(name) != sha:
         raise MachineError(
             f"policy={plain(name)!r}: is another one now, or where a worker reads it; what was "
-            "finished is kept: give all workers the same files, or a URL"
+            "finished is kept: give all workers the same files"
         )
 
 

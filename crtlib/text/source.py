@@ -186,8 +186,5 @@ def _state(path: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _size: int, _time: int) -> bytes:
-    sha = hashlib.sha256()
     with reading(path) as file:
-        while block := file.read(1 << 20):
-            sha.update(block)
-    return sha.digest()
+        return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]

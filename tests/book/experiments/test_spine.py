@@ -250,6 +250,8 @@ def _watched():
         """States are sent at once; how far each run was is told."""
         from distributed import get_worker
 
+        from crtbook import store
+
         honest = state.Checkpoint.restore
 
         def restore(self, *args):
@@ -258,7 +260,7 @@ def _watched():
             get_worker().log_event("begun", facts)
             return done
 
-        roots.SENT = 0.05
+        store.SENT = 0.05
         state.Checkpoint.restore = restore
 
     def hold():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crtbook.store import Store
+from crtbook.store import WHOLE, Store
 from crtlib import roots
 
 STUDY, ROWS = {"study": "toy", "seed": 0}, [("loss", 1, 0, 0.5)]
@@ -96,7 +96,7 @@ def test_the_next_sweep_removes_what_one_left_that_was_killed_after_it_had_recor
 
 def test_state_is_sent_while_a_run_goes_on(store, monkeypatch):
     """A worker that is killed runs no last line."""
-    monkeypatch.setattr(roots, "SENT", 0.01)
+    monkeypatch.setattr("crtbook.store.SENT", 0.01)
     with store.at_hand("abc", False) as (state, model):
         assert model is None
         state.parent.mkdir(exist_ok=True)
@@ -125,14 +125,14 @@ def test_half_a_model_is_none(elsewhere):
 def test_a_model_that_nobody_changed_is_not_sent_again(elsewhere, monkeypatch):
     with elsewhere.at_hand("abc", True) as (_, model):
         write_model(model, "whole")
-    monkeypatch.setattr(roots, "_put", lambda *_: pytest.fail("sent again"))
+    monkeypatch.setattr(roots, "put", lambda *_: pytest.fail("sent again"))
     with elsewhere.at_hand("abc", True) as (_, model):
         assert (model / "weights").read_text() == "whole"
 
 
 @pytest.mark.parametrize("name", ["../x", "/x"])
 def test_a_model_of_a_bucket_cannot_write_elsewhere(elsewhere, name):
-    roots.write(elsewhere.folder / "models" / "abc" / roots.WHOLE, f'{{"{name}": "0"}}')
+    roots.write(elsewhere.folder / "models" / "abc" / WHOLE, f'{{"{name}": "0"}}')
     assert not elsewhere.model("abc").exists()
 
 
