@@ -8,13 +8,15 @@ Steinke, Nasr and Jagielski (2023) with pairs in place of "in or out".
 
 >>> pairs(["000001", "000002"], seed=0)[0][0]
 '000001'
->>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0)
->>> print(found)
-proved 3.00 · audited at least 0.40 (95 %) · consistent
+>>> print(RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99))
+proved 3.00 · audited at least 0.40 (95 %) · not refuted: 60 of 100 guesses right, 99 would refute
+>>> print(RunAudit(0.4, 0.95, 300, 100, 60, 8.0, refuted_from=None))
+proved 8.00 · audited at least 0.40 (95 %) · says nothing: 100 right guesses would not refute
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import os
@@ -28,7 +30,7 @@ import numpy as np
 from crtlib import outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.attacks.audit import one_run
+from crtlib.attacks.audit import one_run, one_run_lower_bound
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
 from crtlib.models import scoring
@@ -44,7 +46,9 @@ RECORD = "record.json"
 
 @dataclass(frozen=True)
 class RunAudit:
-    """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak."""
+    """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak.
+    ``refuted_from`` is the least number of right guesses, of so many ``guessed``, that shows more
+    than was proved; None where no number does. How likely a fault is to reach it nobody says."""
 
     epsilon_lower: float
     confidence: float
@@ -52,6 +56,7 @@ class RunAudit:
     guessed: int
     right: int
     proved: float
+    refuted_from: int | None
 
     @property
     def consistent(self) -> bool:
@@ -64,7 +69,12 @@ class RunAudit:
         return asdict(self) | {"proved": proved}
 
     def __str__(self) -> str:
-        verdict = "consistent" if self.consistent else "MORE THAN PROVED"
+        verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
+        verdict += f"{self.refuted_from} would refute"
+        if self.refuted_from is None:
+            verdict = f"says nothing: {self.guessed} right guesses would not refute"
+        if not self.consistent:
+            verdict = "MORE THAN PROVED"
         share = f"{100 * self.confidence:g} %"
         return (
             f"proved {self.proved:.2f} · audited at least {self.epsilon_lower:.2f} ({share}) · "
@@ -109,8 +119,22 @@ def audit(
     coins = np.random.default_rng([seed, 2]).random(len(known)) < 0.5
     gain = np.where(coins, 1, -1) * (scores[:, 0] - scores[:, 1])
     best = one_run(gain, coins, delta=record["delta"], confidence=confidence, guesses=guesses)
+    proved = _proved(record)
+    share = confidence if guesses is not None else 1 - (1 - confidence) / 5  # as one_run divides it
+
+    def shows(right: int) -> float:
+        return one_run_lower_bound(
+            len(values),
+            guesses=best.guesses,
+            correct=right,
+            delta=record["delta"],
+            confidence=share,
+        )
+
+    least = bisect.bisect_right(range(best.guesses + 1), proved, key=shows)
+    enough = least if least <= best.guesses else None
     found = RunAudit(
-        best.epsilon, confidence, len(values), best.guesses, best.correct, _proved(record)
+        best.epsilon, confidence, len(values), best.guesses, best.correct, proved, enough
     )
     its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
     inputs = {"corpus": its, "model": record["model"]["sha256"]}
@@ -135,9 +159,12 @@ def pairs(values: Sequence[str], *, seed: int, taken: Sequence[str] = ()) -> lis
 def _proved(record: dict[str, Any]) -> float:
     """epsilon of a secret that is in clear in a private point; infinite where noise is missing or
     known."""
-    if record["kind"] == "none" or record["randomness"] == "seed" or not record["protects_all"]:
+    private = [p for p in record["phases"] if p["kind"] == "private"]
+    noisy = bool(private) and all(p["noise_multiplier"] for p in private)
+    if not noisy or record["randomness"] == "seed" or not record["protects_all"]:
         return math.inf
-    events = [SampledGaussian(**event) for event in record["events"]]
+    names = ("sampling_probability", "noise_multiplier", "steps")
+    events = [SampledGaussian(**{name: p[name] for name in names}) for p in private]
     return ledger.epsilon(
         events, delta=record["delta"], accountant=record["accountant"],
         neighbouring_relation="replace",

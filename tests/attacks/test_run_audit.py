@@ -36,8 +36,8 @@ def trained(home, epochs, learned=None):
     folder.save(model, bpe, spec, run)
     record = {
         "key": "0" * 64,
-        "kind": "dp", "randomness": "operating_system", "protects_all": True, "delta": 1e-5,
-        "accountant": "pld", "events": [WEAK], "model": {"sha256": "a" * 64},
+        "randomness": "operating_system", "protects_all": True, "delta": 1e-5,
+        "accountant": "pld", "phases": [{"kind": "private"} | WEAK], "model": {"sha256": "a" * 64},
         "corpus": {"sha256": corpora.corpus_hash(corpus)},
         "canaries": {"planted": PLANTED, "copies": 1, "seed": 5, "in_public": []},
     }  # fmt: skip
@@ -69,19 +69,21 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
     for seed in range(5):
         found = run_audit.audit(run, corpus, tmp_path / f"{seed}", seed=seed)
         assert found.consistent and found.epsilon_lower < 0.8
+        assert found.right < found.refuted_from <= found.guessed
+        assert f"not refuted: {found.right} of {found.guessed} guesses right" in str(found)
 
 
 def test_without_secret_noise_nothing_is_proved(memorised, tmp_path):
     run, corpus = memorised
     content = json.loads((run / run_audit.RECORD).read_text())
-    for change in ({"kind": "none"}, {"randomness": "seed"}, {"protects_all": False}):
+    for change in ({"phases": []}, {"randomness": "seed"}, {"protects_all": False}):
         other = tmp_path / "run"
         other.mkdir(exist_ok=True)
         for path in run.iterdir():
             (other / path.name).write_bytes(path.read_bytes())
         (other / run_audit.RECORD).write_text(json.dumps(content | change))
         found = run_audit.audit(other, corpus, tmp_path / "audit", seed=0, force=True)
-        assert found.to_json()["proved"] == "inf" and found.consistent
+        assert found.to_json()["proved"] == "inf" and "says nothing" in str(found)
 
 
 def test_controls_are_new_and_differ_from_each_other():
