@@ -137,12 +137,14 @@ def audit(
         best.epsilon, confidence, len(values), best.guesses, best.correct, proved, enough
     )
     its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
-    inputs = {"corpus": its, "model": record["model"]["sha256"]}
+    weights = outputs.sha256(Path(run) / "model.safetensors")  # what was read, not what is said
+    inputs = {"corpus": its, "model": weights}
     options = {"guesses": guesses, "confidence": confidence, "seed": seed}
     with outputs.staged(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
-        text = json.dumps({"schema": "crtlib/audit/1", **found.to_json()}, indent=1)
+        about = {"schema": "crtlib/audit/1", "model": weights}
+        text = json.dumps(about | found.to_json(), indent=1)
         (part / "audit.json").write_text(text + "\n", encoding="utf-8")
     return found
 

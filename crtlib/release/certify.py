@@ -286,8 +286,13 @@ def parts(
         "unit": record["unit"],
         "method": record["method"],
         "guarantee": _guarantee(own, kind, secret, missed, fold.plan),
-        "right_guess": _right_guesses(own, kind, copies) if holds else [],
-        "value_guess": _value_guesses(own, fold.plan) if holds else [],
+        "right_guess": [
+            {"who": who, "copies": k, "prior": 0.5, "at_most": _share(p)}
+            for who, k, p in _right_guesses(own, kind, copies)
+        ] if holds else [],
+        "value_guess": [
+            {"prior": p, "at_most": _share(q)} for p, q in _value_guesses(own, fold.plan)
+        ] if holds else [],
         "mechanism": {"phases": record["phases"], "randomness": record["randomness"],
                       "floating_point": FLOATING_POINT,
                       **{n: record[n] for n in ("processes",) if n in record}},
@@ -310,8 +315,12 @@ def parts(
 Pair = tuple[float, float]
 
 
+def _share(value: float) -> float:
+    return min(1.0, float(upwards(value)))
+
+
 def _pair(pair: Pair) -> dict[str, Any]:
-    return {"epsilon": up(pair[0]), "delta": min(1.0, float(upwards(pair[1])))}
+    return {"epsilon": up(pair[0]), "delta": _share(pair[1])}
 
 
 def _guarantee(
@@ -335,7 +344,7 @@ def _guarantee(
     }
 
 
-def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[dict[str, Any]]:
+def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[tuple[str, int, float]]:
     if kind == PLAN:
         return []
     bayes = kind == "bayesian_confidentiality"
@@ -345,21 +354,15 @@ def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[dict[
         rows.insert(0, ("random", 1, own.right(1, gamma, delta2)))
     if delta2 > 0:
         rows.append(("public", 1, 1.0))
-    rows += [("user", k, own.right(k, gamma, delta2)) for k in copies]
-    return [
-        {"who": who, "copies": k, "prior": 0.5, "at_most": min(1.0, float(upwards(p)))}
-        for who, k, p in rows
-    ]
+    return rows + [("user", k, own.right(k, gamma, delta2)) for k in copies]
 
 
-def _value_guesses(own: Promise, plan: gate.Planned | None = None) -> list[dict[str, Any]]:
+def _value_guesses(own: Promise, plan: gate.Planned | None = None) -> list[Pair]:
     """For replacement too: one value in place of another. A plan says it itself."""
     if plan:
-        guesses = list(plan.guesses)
-    else:
-        epsilon, delta = replace(own, relation="replace").missed()
-        guesses = [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
-    return [{"prior": p, "at_most": min(1.0, float(upwards(q)))} for p, q in guesses]
+        return list(plan.guesses)
+    epsilon, delta = replace(own, relation="replace").missed()
+    return [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
 
 
 def _before(fold: Fold, single: Promise, spent: odometer.Spent, own: Promise) -> dict[str, Any]:
@@ -400,18 +403,26 @@ def profile(own: Promise, kind: str) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------- evidence
 def evidence(
-    audit: str | os.PathLike[str] | None, report: str | os.PathLike[str] | None
+    run: str | os.PathLike[str],
+    audit: str | os.PathLike[str] | None,
+    report: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
-    """What ``audit.json`` and the folder of a leakage report say, for the certificate."""
+    """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
+    certificate. Raises ``ValueError`` where they are of another one, or name none."""
     attached: dict[str, Any] = {}
+    other = "is of another model, or names none; make it again"
     if audit is not None:
         a = _json(Path(audit))
+        if a.get("model") != outputs.sha256(Path(run) / "model.safetensors"):
+            raise ValueError(f"--audit: {audit} {other}")
         proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
         lower = math.floor(1000 * a["epsilon_lower"]) / 1000
         attached["audit"] = {"lower": lower, "epsilon": proved} | {
             name: a[name] for name in ("confidence", "canaries", "guessed", "right")
         }
     if report is not None:
+        if outputs.demand(report)["inputs"].get("model") != outputs.content(run):
+            raise ValueError(f"--report: {report} {other}")
         r = _json(Path(report) / "report.json")["summary"]
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return attached
@@ -451,27 +462,13 @@ def write(
     for path in (page, page.with_suffix(".json")):
         outputs.check_file(path, force=force)
     trained = read(run, place=place)
-    content = parts(trained, name=name, copies=copies, evidence=evidence(audit, report))
+    content = parts(trained, name=name, copies=copies, evidence=evidence(run, audit, report))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     value = seal.signed(value, trained.key) if trained.key else value
     jsonschema.validate(value, certificate.schema())
-    numbers = None
-    kind = value["guarantee"]["kind"]
-    if value["verdict"] == "holds" and audience != "officer" and kind != PLAN:
-        record = trained.record
-        own = promise(
-            trained.own,
-            trained.spent,
-            delta=record["delta"],
-            accountant=record["accountant"],
-            trials=record["searched"]["trials"],
-        )
-        numbers = profile(own, kind)  # fmt: skip
-    command = f"crtlib certify {Path(run).name} --out {page.name}"
-    html = certificate.pages(value, audience, profile=numbers, command=command)
     texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
-             page: html}  # fmt: skip
+             page: _page(value, trained, audience, page.name)}  # fmt: skip
     mode = outputs.PUBLIC if value["verdict"] == "holds" else outputs.PRIVATE
     for path, text in texts.items():
         with files.replacing(path, mode=mode) as part:
@@ -480,6 +477,22 @@ def write(
     if inside and trained.key and (Path(run) / gate.NAME).is_file():
         gate.extend(Path(run), [p.resolve() for p in texts], trained.key)
     return value
+
+
+def _page(value: Mapping[str, Any], trained: Trained, audience: str, name: str) -> str:
+    """The page for an audience, which has this name."""
+    numbers, record, kind = None, trained.record, value["guarantee"]["kind"]
+    if value["verdict"] == "holds" and audience != "officer" and kind != PLAN:
+        own = promise(
+            trained.own,
+            trained.spent,
+            delta=record["delta"],
+            accountant=record["accountant"],
+            trials=record["searched"]["trials"],
+        )
+        numbers = profile(own, kind)
+    command = f"crtlib certify {trained.folder.resolve().name} --out {name}"
+    return certificate.pages(value, audience, profile=numbers, command=command)
 
 
 def summary(value: Mapping[str, Any]) -> str:
@@ -506,19 +519,22 @@ def verify(
     place: str | os.PathLike[str] | None = None,
 ) -> tuple[str | None, dict[str, Any]]:
     """The first difference between a certificate and what its run gives again (None: there is
-    none), and the certificate. Schema, id, bounds of the rates, hash of the model, and every number
-    from the ledger are compared.
+    none), and the certificate. Schema, id, bounds of the rates, hash of the model, every number
+    from the ledger and the page are compared.
 
     Raises ``ValueError`` where there is nothing to verify.
     """
     value = _json(Path(out).with_suffix(".json"))
     if "id" not in value or "verdict" not in value:
         raise ValueError(f"{Path(out).with_suffix('.json')}: is no certificate")
-    return _difference(value, run, place), value
+    return _difference(value, run, place, Path(out).with_suffix(".html")), value
 
 
 def _difference(
-    value: dict[str, Any], run: str | os.PathLike[str], place: str | os.PathLike[str] | None
+    value: dict[str, Any],
+    run: str | os.PathLike[str],
+    place: str | os.PathLike[str] | None,
+    page: Path,
 ) -> str | None:
     try:
         jsonschema.validate(value, certificate.schema())
@@ -543,7 +559,9 @@ def _difference(
     again = parts(trained, copies=rows, **same)
     for path in differences({n: v for n, v in value.items() if n in again}, again):
         return f"{path}: is another when it is made again"
-    return None
+    text = page.read_bytes() if page.is_file() else b""
+    rendered = any(_page(value, trained, a, page.name).encode() == text for a in AUDIENCES)
+    return None if rendered else f"{page}: the page differs from its certificate"
 
 
 def _bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:

@@ -242,23 +242,28 @@ def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
 
 
 def contents(folder: Path) -> list[str]:
-    """All that lies in a folder and is no folder, links included."""
+    """All that lies in a folder, links and empty folders included: a name can tell something."""
     return sorted(
         str((Path(root) / name).relative_to(folder))
         for root, folders, names in os.walk(folder)
-        for name in [*names, *(f for f in folders if (Path(root) / f).is_symlink())]
+        for name in names + [f for f in folders if _ends(Path(root) / f)]
     )
+
+
+def _ends(folder: Path) -> bool:
+    return folder.is_symlink() or not any(folder.iterdir())
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What a finished release says of itself: its run, the public key, the sources of all files
-    together; and ``altered``, what is not as it was written."""
+    together, the SHA-256 of each; and ``altered``, what is not as it was written."""
 
     run: str
     key: str
     sources: tuple[Source, ...]
     altered: tuple[str, ...]
+    hashes: Mapping[str, str]
 
 
 def read(folder: str | os.PathLike[str]) -> Manifest:
@@ -283,7 +288,8 @@ def read(folder: str | os.PathLike[str]) -> Manifest:
         plain = name in listed and path.is_file() and not path.is_symlink()
         if not plain or (outputs.sha256(path), path.stat().st_size) != listed[name]:
             altered.append(name)
-    return Manifest(run, key, tuple(every), tuple(altered))
+    hashes = {name: sha for name, (sha, _) in listed.items()}
+    return Manifest(run, key, tuple(every), tuple(altered), hashes)
 
 
 # --------------------------------------------------------------------------- the fold

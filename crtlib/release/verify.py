@@ -16,12 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crtlib.accounting import confidentiality, ledger
-from crtlib.release import gate, seal
+from crtlib.release import certify, gate, seal
 from crtlib.reports import certificate
 
 SLACK = 1 - 1e-6
-"""A recomputed number may be so much smaller: other processors round otherwise."""
+"""A number may be so much smaller than the recomputed one: other processors round otherwise."""
+ROUNDED = 0.99
+"""One that holds a delta, too: that of the certificate is rounded upwards."""
+WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 
 
 def difference(model: Path, value: Mapping[str, Any], public: str | None = None) -> str | None:
@@ -39,6 +41,9 @@ def difference(model: Path, value: Mapping[str, Any], public: str | None = None)
         return "certificate: its id is not that of its content"
     if released.altered:
         return f"{released.altered[0]}: is not what was released"
+    weights = {sha for name, sha in released.hashes.items() if name in WEIGHTS}
+    if value["model"]["sha256"] not in weights:
+        return "certificate: is of another model"
     if value["verdict"] != "holds":
         return "certificate: the model carries no promise"
     own = gate.fold(released.sources)
@@ -58,26 +63,42 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     named = [(d.of, d.value) for d in own.declared]
     if sorted((d["of"], d["value"]) for d in value["declared"]) != sorted(named):
         return "certificate: does not name what was declared public"
+    delta = float(given["missed"]["delta"])
+    promise = certify.promise(own, None, delta=delta)
+    guesses = certify._value_guesses(promise, own.plan)
+    for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):
+        if row["prior"] != prior or row["at_most"] < chance * (SLACK if own.plan else ROUNDED):
+            return "certificate: a value is guessed more often than it says"
+    if len(value["value_guess"]) != len(guesses):
+        return "certificate: leaves promises of values out"
+    rows = value["right_guess"]
+    sizes = [row["copies"] for row in rows if row["who"] == "user"]
+    chances = {(w, k): p for w, k, p in certify._right_guesses(promise, given["kind"], sizes)}
+    names = [(row["who"], row["copies"]) for row in rows]
+    if not chances.keys() <= set(names):
+        return "certificate: leaves right guesses out"
+    if any(
+        row["at_most"] < chances.get(name, 1.0) * SLACK
+        for name, row in zip(names, rows, strict=True)
+    ):
+        return "certificate: a guess is right more often than it says"
     if own.plan:
-        for row, (prior, chance) in zip(value["value_guess"], own.plan.guesses, strict=False):
-            if row["prior"] < prior * SLACK or row["at_most"] < chance * SLACK:
-                return "certificate: a value is guessed more often than it says"
-        short = len(value["value_guess"]) != len(own.plan.guesses)
-        return "certificate: leaves promises of the plan out" if short else None
+        return None
     if own.unit != value["unit"]:
         return "certificate: is of another unit than the noise"
-    delta = float(given["missed"]["delta"])
-    missed = ledger.epsilon(own.events, delta=delta, neighbouring_relation=own.relation)
+    missed = promise.missed()[0]
     if _number(given["missed"]["epsilon"]) < missed * SLACK:
         return "certificate: epsilon is smaller than the noise allows"
-    if given["secret"]["delta"] < own.delta2 * SLACK:
+    alone, bayes = value["spent_before"]["alone"], given["kind"] == "bayesian_confidentiality"
+    secret, least = promise.secret() if bayes else (missed, delta)
+    if given["secret"]["delta"] < least * ROUNDED:
         return "certificate: delta leaves out what was learned without noise"
-    if given["kind"] == "bayesian_confidentiality" and own.gamma > delta:
-        inner = delta / own.gamma
-        epsilon = ledger.epsilon(own.events, delta=inner, neighbouring_relation=own.relation)
-        secret, _ = confidentiality.bayes_amplify(epsilon, delta=inner, gamma=own.gamma)
-        if _number(given["secret"]["epsilon"]) < secret * SLACK:
-            return "certificate: the epsilon of a secret at random is smaller than it can be"
+    if _number(given["secret"]["epsilon"]) < secret * SLACK:
+        return "certificate: the epsilon of a secret at random is smaller than it can be"
+    if own.kind == "dp":
+        secret, least = missed, delta
+    if _number(alone["epsilon"]) < secret * SLACK or alone["delta"] < least * ROUNDED:
+        return "certificate: what it says of this model alone is smaller than it can be"
     return None
 
 
@@ -97,7 +118,9 @@ def main() -> int:
     except (ValueError, KeyError, TypeError, OSError) as error:
         text = error if isinstance(error, ValueError) else f"{given.certificate}: is no certificate"
         wrong, value = str(text), {}
-    print(f"refused: {wrong}" if wrong else f"as it was signed, by key {value['public_key']}")
+    unknown = "" if given.key else "; no key was compared, so anybody may have signed it"
+    same = f"as it was signed, by key {value.get('public_key')}{unknown}"
+    print(f"refused: {wrong}" if wrong else same)
     return 4 if wrong else 0
 
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from crtlib import __main__ as cli
+from crtlib import outputs
 from crtlib.attacks import run_audit
 from crtlib.models import folder
 from crtlib.models.build import build
@@ -56,7 +57,9 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     run, corpus = memorised
     found = run_audit.audit(run, corpus, tmp_path / "audit", seed=0)
     assert found.epsilon_lower > 1 > 2 * found.proved and not found.consistent
-    assert json.loads((tmp_path / "audit" / "audit.json").read_text())["right"] == found.right
+    written = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert written["right"] == found.right
+    assert written["model"] == outputs.sha256(run / "model.safetensors")
     options = ["--corpus", corpus, "--out", tmp_path / "again", "--seed", "0"]
     monkeypatch.setattr(sys, "argv", ["crtlib", "audit", *map(str, [run, *options])])
     with pytest.raises(SystemExit) as end:

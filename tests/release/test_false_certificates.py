@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crtlib import outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.release import certify, seal
+from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
@@ -288,6 +289,7 @@ def test_who_edits_what_is_signed_is_told_in_one_line(model, tmp_path, run, numb
     ("more/names.txt", lambda p: (p.parent.mkdir(), p.write_text("Ada Lovelace"))),
     ("link", lambda p: p.symlink_to("model.safetensors")),
     ("more", lambda p: p.symlink_to("/")),
+    ("Ada Lovelace", lambda p: p.mkdir()),
 ])  # fmt: skip
 def test_a_file_that_is_not_what_was_released_is_named(model, tmp_path, name, harm):
     """Weights changed, or a file added: the certificate held."""
@@ -409,3 +411,73 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
         path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair(),
         names=("regex:customersim", "cautious"), unit="turn",
     )  # fmt: skip
+
+
+def test_who_receives_a_model_is_not_told_of_another(model, tmp_path, monkeypatch, capsys):
+    """R3, R4: the certificate of an earlier model was "as it was signed" for a later one; without
+    a key to compare, whoever signed a release anew was believed."""
+    key = seal.key_in(model / "c.jsonl.odometer")
+    value = json.loads((model / "m.json").read_text())
+
+    def told(*words, **changes):
+        path = tmp_path / "m.json"
+        path.write_text(json.dumps(signed(value | changes, key)))
+        monkeypatch.setattr(sys, "argv", ["verify", str(model / "m"), str(path), *words])
+        return verify.main(), capsys.readouterr().out
+
+    code, said = told()
+    assert code == 0 and "no key was compared, so anybody may have signed it" in said
+    code, said = told("--key", value["public_key"])
+    assert code == 0 and "compared" not in said
+    code, said = told(model=value["model"] | {"sha256": "0" * 64})
+    assert code == 4 and "is of another model" in said
+    rows = [row | {"at_most": 0.5} for row in value["right_guess"]]
+    code, said = told(right_guess=rows)
+    assert code == 4 and "a guess is right more often than it says" in said
+
+
+def signed(value, key):
+    return seal.signed(value | {"id": certify.certificate.identity(value)}, key)
+
+
+def test_a_page_that_was_edited_is_not_verified(model, tmp_path, run):
+    """R5: the page said another epsilon than its JSON, and was "verified"."""
+    home = copied(model, tmp_path)
+    page = home / "m.html"
+    words = ["certify", home / "m", "--out", page]
+    for audience in ("both", "officer"):
+        assert run(*words, "--for", audience, "--force")[0] == 0
+        assert run(*words, "--verify")[0] == 0
+    page.write_text(page.read_text().replace("</body>", "<p>It is safe.</p></body>"))
+    code, said, _ = run(*words, "--verify")
+    assert code == 4 and "m.html: the page differs from its certificate" in said
+    page.unlink()
+    assert run(*words, "--verify")[0] == 4
+
+
+def test_evidence_names_its_model(model, tmp_path, run):
+    """R6: an audit that somebody wrote, or of another model, stood in the certificate."""
+    said = {"epsilon_lower": 0.1, "proved": 3.0, "confidence": 0.95, "canaries": 300,
+            "guessed": 100, "right": 60}  # fmt: skip
+    sha = outputs.sha256(model / "m" / "model.safetensors")
+    words = ["certify", model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
+    for names in ({}, {"model": "0" * 64}):
+        (tmp_path / "audit.json").write_text(json.dumps(said | names))
+        code, _, error = run(*words, "--audit", tmp_path / "audit.json")
+        assert code == 2 and "audit.json is of another model, or names none" in error
+        assert not (tmp_path / "c.json").exists()
+    (tmp_path / "audit.json").write_text(json.dumps(said | {"model": sha}))
+    report = ["report", model / "m", "--corpus", model / "c.jsonl", "--out", tmp_path / "report"]
+    assert run(*report)[0] == 0
+    evidence = ["--audit", tmp_path / "audit.json", "--report", tmp_path / "report"]
+    assert run(*words, *evidence)[0] == 0
+    made = json.loads((tmp_path / "c.json").read_text())["evidence"]
+    assert made["audit"]["lower"] == 0.1 and "completed" in made["report"]
+    assert run(*words, "--verify")[0] == 0
+    edited(tmp_path / "report" / "report.json", lambda c: c["summary"].update(runs=0))
+    code, _, error = run(*words, "--force", "--report", tmp_path / "report")
+    assert code == 3 and "report.json: does not match its SHA-256" in error
+    edited(tmp_path / "report" / "crtlib.json", lambda c: c["inputs"].update(model="0" * 64))
+    edited(tmp_path / "report" / "crtlib.json", lambda c: c["files"].clear())
+    code, _, error = run(*words, "--force", "--report", tmp_path / "report")
+    assert code == 2 and "report is of another model, or names none" in error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crtlib import outputs
 from crtlib.accounting import ledger, odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.release import certify, gate, seal, verify
@@ -22,7 +23,7 @@ RAW_RUN = gate.Noised("a", "turn", "replace", (STEP,), None)
 KEY = seal.Ed25519PrivateKey.generate()
 
 
-def released(folder, *sources, key=KEY, texts=("README.md",)):
+def released(folder, *sources, key=KEY, texts=("README.md", "model.safetensors")):
     folder.mkdir()
     out = gate.Release(folder)
     (folder / "crtlib.json").write_text("{}")
@@ -136,8 +137,16 @@ def certified(folder, key=KEY, **changes):
     secret = promise.secret() if bayes else missed
     value = {
         "verdict": "holds", "unit": own.unit,
+        "model": {"sha256": outputs.sha256(folder / "model.safetensors")},
         "guarantee": certify._guarantee(promise, own.kind, secret, missed, own.plan),
-        "value_guess": certify._value_guesses(promise, own.plan),
+        "value_guess": [
+            {"prior": p, "at_most": q} for p, q in certify._value_guesses(promise, own.plan)
+        ],
+        "right_guess": [
+            {"who": who, "copies": k, "at_most": p}
+            for who, k, p in certify._right_guesses(promise, own.kind, (2,))
+        ],
+        "spent_before": {"alone": certify._pair(secret)},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
     }  # fmt: skip
     value = json.loads(json.dumps(value))
@@ -177,6 +186,21 @@ def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
     ({"unit": "user"}, "another unit"),
     ({"declared": []}, "declared public"),
     ({"verdict": "void"}, "no promise"),
+    ({"model__sha256": "0" * 64}, "another model"),
+    ({"model__sha256": None}, "another model"),
+    ({"value_guess": [{"prior": 1e-6, "at_most": 0.5}]}, "leaves promises of values out"),
+    ({"value_guess": [{"prior": 1e-6, "at_most": 1e-6}, {"prior": 1e-3, "at_most": 0.5}]},
+     "a value is guessed more often"),
+    ({"value_guess": [{"prior": 0.1, "at_most": 0.01}, {"prior": 1e-3, "at_most": 0.5}]},
+     "a value is guessed more often"),
+    ({"right_guess": []}, "leaves right guesses out"),
+    ({"right_guess": [{"who": w, "copies": 1, "at_most": 0.5001}
+                      for w in ("random", "missed", "public")]}, "a guess is right more often"),
+    ({"right_guess": [{"who": w, "copies": 1, "at_most": p} for w, p in (
+        ("random", 1.0), ("missed", 1.0), ("public", 1.0), ("found", 0.5))]},
+     "a guess is right more often"),
+    ({"spent_before__alone__epsilon": 0.001}, "this model alone"),
+    ({"spent_before__alone__delta": 1e-9}, "this model alone"),
 ])  # fmt: skip
 def test_a_certificate_that_promises_more_than_its_files_keep_is_refused(tmp_path, changes, says):
     folder = released(tmp_path / "m", RUN, gate.Screened("public steps", S), HEARD)
@@ -189,6 +213,8 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(tmp_path):
     less = [{"prior": 0.001, "at_most": 0.01}]
     assert "more often" in verify.difference(folder, certified(folder, value_guess=less))
     assert "leaves promises" in verify.difference(folder, certified(folder, value_guess=[]))
+    row = {"who": "missed", "copies": 1, "at_most": 0.5}  # a plan promises none
+    assert "right more often" in verify.difference(folder, certified(folder, right_guess=[row]))
 
 
 def test_a_certificate_of_another_key_or_of_void_files_is_refused(tmp_path):
