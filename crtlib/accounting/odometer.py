@@ -402,14 +402,13 @@ def history(
     folder: str | os.PathLike[str], corpus: str, registry: Registry | None, run: str | None = None
 ) -> History:
     """The lines of an odometer and those that the registry adds: of runs that are not in it, or
-    are further there, and that started before ``run`` did, where it knows when that was."""
+    are further there, and that started before ``run`` last did, where it knows when that was."""
     own = read(folder)
     if registry is None:
         return History(tuple(own))
     every = registry.entries()
     related = registry.related(corpus)
-    start = next((n for n, e in enumerate(every) if e.run == run), len(every))
-    before = {e.run for n, e in enumerate(every) if n < start and e.corpus in related}
+    before = {e.run for e in every[: _begun(every, run)] if e.corpus in related} - {run}
     known = {name: sum(e.run == name for e in own) for name in before}
     added = [e for e in every if e.run in before and not known[e.run]]
     ahead = {r for r in before if 0 < known[r] < sum(e.run == r for e in every)}
@@ -483,30 +482,34 @@ class Spent:
 def spent(
     entries: Sequence[Entry], *, run: str | None = None, others: Sequence[Entry] = ()
 ) -> Spent:
-    """What was spent by all runs, or by those that started before ``run`` did. A struck run does
-    not count, unless it was struck without a reason, or one that counts started from its model:
-    that one shows what it had learned. ``others`` are lines of other texts, for models that came
-    by way of one."""
-    last: dict[str, Entry] = {}
-    for e in entries:
-        if e.run == run:
-            break
-        last[e.run] = e
-    first = {e.run for e in last.values()}
-    for e in entries:  # what became of them later
-        if e.run in first:
-            last[e.run] = e
+    """What was spent by all runs, or by those that started before ``run`` last did: one that went
+    on may hold what others learned in between. A struck run does not count, unless it was struck
+    without a reason, or one that counts started from its model: that one shows what it had learned.
+    A run of which two models are known counts for each. ``others`` are lines of other texts, for
+    models that came by way of one."""
+    first = {e.run for e in entries[: _begun(entries, run)]} - {run}
+    last = {e.run: e for e in entries if e.run in first}  # what became of them later, too
+    ends = [e for e in entries if e.run in first and e.state == "finished"]
+    model = {e.run: e.model for e in ends}
+    more = {(e.run, e.model): e for e in ends if e.model != model[e.run]}.values()
     every = (*entries, *others)
     counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
     above = _above(every, {run} if run else set())
     counted |= (above | _above(every, counted)) & set(last)
-    naked = {name for name in last if last[name].events is None}
+    counted |= {e.run for e in more}
+    naked = {e.run for e in entries if e.events is None}
     return Spent(
-        tuple(e for e in last.values() if e.run in counted),
+        (*(e for e in last.values() if e.run in counted), *more),
         bare=bool(naked & above),
-        heirs=frozenset(name for name in counted if naked & _above(every, {name})),
+        heirs=frozenset(name for name in counted if naked & {name, *_above(every, {name})}),
         struck=any(e.run == run and e.state == "struck" for e in entries),
     )
+
+
+def _begun(entries: Sequence[Entry], run: str | None) -> int:
+    """The place of the last line that says that ``run`` starts, or goes on; the end, if none."""
+    ours = (n for n, e in enumerate(entries) if e.run == run and e.state == "started")
+    return max(ours, default=len(entries))
 
 
 def _above(entries: Sequence[Entry], runs: set[str]) -> set[str]:

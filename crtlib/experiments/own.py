@@ -12,11 +12,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -441,15 +443,33 @@ def train(
     )  # fmt: skip
     if not parallel.crew().leads:
         return job.finish(fit(), None)
-    meter = job.meter()
-    meter.mark = aside and aside / "unfinished.run"
-    trained = job.finish(fit(on_start=meter.start), meter)
-    if aside is None or recipe.out is None:
-        meter.finish(None)
-    else:
-        write(trained, recipe.out, job.inputs, meter, card, getattr(recipe, "trials", 1))
-        meter.done()
-    return trained
+    with _alone(aside):
+        meter = job.meter()
+        meter.mark = aside and aside / "unfinished.run"
+        trained = job.finish(fit(on_start=meter.start), meter)
+        if aside is None or recipe.out is None:
+            meter.finish(None)
+        else:
+            write(trained, recipe.out, job.inputs, meter, card, getattr(recipe, "trials", 1))
+            meter.done()
+        return trained
+
+
+@contextlib.contextmanager
+def _alone(aside: Path | None) -> Iterator[None]:
+    """Hold the private folder beside a model: what two trainings left in it would be one run."""
+    if aside is None:
+        yield
+        return
+    handle = os.open(aside, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"--out: {aside} is in use by another training") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:

@@ -92,8 +92,8 @@ def _content(path: Path) -> str | None:
 class Meter:
     """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
     its first step, :meth:`finish` after, :meth:`done` when its model is where it belongs. ``mark``
-    is a file beside the checkpoint that names the run, so that one that goes on is not counted
-    twice. ``secret``: nobody knows the noise; ``protects``: there is some as well."""
+    is a file beside the checkpoint that names the run and its place, so that one that goes on
+    there is not counted twice. ``secret``: nobody knows the noise; ``protects``: there is some."""
 
     folder: Path
     facts: dict[str, Any]
@@ -104,18 +104,17 @@ class Meter:
     registry: odometer.Registry = field(default_factory=lambda: odometer.Registry(odometer.home()))
 
     def start(self, events: Sequence[Event], resumed: bool) -> None:
-        """Enter the run with all that it may spend; one that goes on replaces what it had entered,
-        and so does one that was killed before its first checkpoint, of which nothing is left."""
+        """Enter the run with all that it may spend. One that goes on replaces what it had entered;
+        one that was killed before its first checkpoint counts, as it may have taken steps, and so
+        does one whose checkpoint was copied from elsewhere."""
         every = [e for e in events if isinstance(e, SampledGaussian)]
-        run = ""
-        if self.mark and self.mark.exists():
-            run = self.mark.read_text().strip()
-            last = [e.state for e in odometer.read(self.folder) if e.run == run][-1:]
-            if not resumed and (last == ["finished"] or self.mark.with_suffix(".pt").exists()):
-                run = ""
-        run = run or secrets.token_hex(16)
+        run = secrets.token_hex(16)
         if self.mark:
-            files.write_text(self.mark, run + "\n")  # first: a kill in between is no second run
+            place = self.mark.resolve()
+            if resumed and self.mark.exists():
+                name, _, marked = self.mark.read_text().partition(" ")
+                run = name if marked == f"{place}\n" else run
+            files.write_text(self.mark, f"{run} {place}\n")  # first: a kill is no second run
         self.entry = odometer.add(
             self.folder, registry=self.registry, run=run, state="started",
             events=every if self.protects else None, **self.facts,

@@ -131,7 +131,8 @@ def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = 
         if ours["entry"] not in {e.entry for e in entries}:
             raise ValueError("odometer: the entries of this run are missing")
         spent = odometer.history(home, corpus, registry, ours["run"]).spent(ours["run"])
-        problems += _line([e for e in entries if e.run == ours["run"]][-1], own, record)
+        lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
+        problems += _line(lines, own, record)
         key = seal.key_in(home) if (home / seal.KEY).is_file() else None
         if key is None or key.public_key().public_bytes_raw().hex() != public:
             problems.append("The record is not signed by the key beside the odometer.")
@@ -141,9 +142,12 @@ def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = 
     return Trained(folder, record, own, spent, tuple(problems), key)
 
 
-def _line(line: odometer.Entry, own: Fold, record: Mapping[str, Any]) -> list[str]:
-    """Where the line in the odometer says something else than the files and the record do."""
-    same: list[tuple[str, Any, Any]] = [("model", line.model, record["model"]["sha256"])]
+def _line(lines: Sequence[odometer.Entry], own: Fold, record: Mapping[str, Any]) -> list[str]:
+    """Where the last of the lines of a run, or the model in any, is another than the files and the
+    record say."""
+    line, one = lines[-1], record["model"]["sha256"]
+    other = [e.model for e in lines if e.state == "finished" and e.model != one]
+    same: list[tuple[str, Any, Any]] = [("model", [line.model, *other], [one])]
     if own.events and line.events is not None:
         same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
                  ("relation", line.relation, own.relation),

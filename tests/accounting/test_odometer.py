@@ -341,3 +341,31 @@ def test_a_line_is_on_disk_before_training_goes_on(tmp_path):
     with odometer._transaction(tmp_path / odometer.LEDGER) as base:
         assert base.execute("PRAGMA synchronous").fetchone() == (3,)
         assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_a_run_that_went_on_is_after_all_that_started_before_it_did(tmp_path):
+    """In its own odometer and in the registry; what became of it before is no earlier run."""
+    registry = odometer.Registry(tmp_path / "registry")
+    registry.register(CORPUS, [("user", "ada")])
+    first = add(tmp_path / "x", registry=registry)
+    add(tmp_path / "y", "b", registry=registry)
+    odometer.again(tmp_path / "x", first, registry=registry)
+    odometer.again(tmp_path / "x", first, registry=registry, state="finished")
+    add(tmp_path / "y", "c", registry=registry)
+    before = odometer.history(tmp_path / "x", CORPUS, registry, "a").spent("a")
+    assert [e.run for e in before.entries] == ["b"]
+
+
+def test_a_run_of_two_models_counts_for_each(tmp_path):
+    first = add(tmp_path)
+    for model in ("a" * 64, "b" * 64, "b" * 64):
+        odometer.again(tmp_path, first, state="finished", model=model)
+    add(tmp_path, "b")
+    assert odometer.spent(odometer.read(tmp_path), run="b").events == (STEP, STEP)
+
+
+def test_a_run_with_one_line_without_protection_has_none(tmp_path):
+    first = add(tmp_path, events=None)
+    odometer.again(tmp_path, first, events=(STEP,))
+    whole = odometer.spent(odometer.read(tmp_path))
+    assert (whole.runs, whole.unprotected) == (0, 1)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crtlib import outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.experiments import own
 from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name
@@ -180,6 +181,84 @@ def test_a_struck_run_is_certified_no_more(tmp_path, run):
     assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == 4
     made = certificate(tmp_path / "m", page)
     assert made["verdict"] == "void" and "struck" in made["void_because"][0]
+
+
+def interrupted(monkeypatch, text, out, then=None):
+    """A training that is stopped after its first epoch, when it has done what ``then`` is."""
+    whole, calls = own.crt.utility, []
+
+    def stop(*args, **named):
+        calls.append(args)
+        if len(calls) < 2:
+            return whole(*args, **named)
+        if then:
+            then()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(own.crt, "utility", stop)
+        trainings.train(text, out=out, **TWICE)
+
+
+TWICE = CRT | {"epochs": 2}
+
+
+def test_a_run_that_begins_anew_counts_what_was_trained_in_between(tmp_path, monkeypatch):
+    """R1: it had the name of the one that was killed, so its base was no earlier run."""
+    text = corpus(tmp_path / "c.jsonl")
+    interrupted(monkeypatch, text, tmp_path / "m")
+    (tmp_path / "m.work" / "unfinished.pt").unlink()  # or killed before its first checkpoint
+    trainings.train(text, out=tmp_path / "m0", method="sgd", model="gpt2", **TINY)
+    trainings.train(text, out=tmp_path / "m", init=str(tmp_path / "m0"), **CRT)
+    made = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert made["verdict"] == "void" and "without protection" in made["void_because"][0]
+    before = made["spent_before"]
+    assert (before["runs"], before["unprotected"]) == (1, 1)
+
+
+def test_a_copied_checkpoint_makes_another_run(tmp_path, monkeypatch):
+    """R2: OUT.work was copied, and two models of one run had certificates without each other."""
+    text = corpus(tmp_path / "c.jsonl")
+    interrupted(monkeypatch, text, tmp_path / "one")
+    shutil.copytree(tmp_path / "one.work", tmp_path / "two.work")
+    for name in ("two", "one"):
+        trainings.train(text, out=tmp_path / name, **TWICE)
+    (home,) = tmp_path.glob("*.odometer")
+    events = {e.run: e.events for e in odometer.read(home)}
+    assert len(events) == 2 and len(set(events.values())) == 1  # in full, each
+    for name in ("two", "one"):
+        made = certificate(tmp_path / name, tmp_path / f"{name}.html")
+        assert (made["verdict"], made["spent_before"]["runs"]) == ("holds", 1)
+
+
+def test_a_folder_is_used_by_one_training(tmp_path, monkeypatch, run):
+    """R2: the same command twice made two models of one run, when the first one was renamed."""
+    text, said = corpus(tmp_path / "c.jsonl"), []
+    words = ["--unit", "turn", "--epochs", "1", "--width", "4", "--out", tmp_path / "r"]
+    interrupted(monkeypatch, text, tmp_path / "r", lambda: said.append(run("train", text, *words)))
+    ((code, _, error),) = said
+    assert code == 2 and f"--out: {tmp_path / 'r.work'} is in use by another training" in error
+    (home,) = tmp_path.glob("*.odometer")
+    assert len(odometer.read(home)) == 1
+
+
+def test_two_models_of_one_run_are_void_and_count_twice(tmp_path, monkeypatch):
+    """R2: a copy of OUT.work that is put back makes a second model under the name of the first."""
+    text, one = corpus(tmp_path / "c.jsonl"), tmp_path / "one"
+    interrupted(monkeypatch, text, one)
+    shutil.copytree(tmp_path / "one.work", tmp_path / "copy")
+    trainings.train(text, out=one, **TWICE)
+    assert certificate(one, tmp_path / "one.html")["verdict"] == "holds"
+    for end in ("", ".work"):
+        shutil.move(tmp_path / f"one{end}", tmp_path / f"first{end}")
+    shutil.move(tmp_path / "copy", tmp_path / "one.work")
+    trainings.train(text, out=one, **TWICE)
+    (home,) = tmp_path.glob("*.odometer")
+    assert len({e.run for e in odometer.read(home)}) == 1
+    for name in ("first", "one"):
+        made = certificate(tmp_path / name, tmp_path / f"{name}.html")
+        assert made["verdict"] == "void" and "other model" in made["void_because"][0]
+    assert odometer.spent(odometer.read(home)).runs == 2
 
 
 @pytest.fixture(scope="module")
