@@ -191,6 +191,7 @@ class Planned:
     tokenizer: Bpe
     spec: ModelSpec | None
     text: Corpus
+    void: str
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     @property
@@ -200,7 +201,7 @@ class Planned:
 
     @property
     def holds(self) -> bool:
-        return self.kept and not self.recipe.repeatable_noise
+        return self.kept and not self.void
 
     @property
     def promise(self) -> str:
@@ -218,7 +219,7 @@ class Planned:
             f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
             f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
-            f"treated as public: {plans.KNOWN}"
+            f"treated as public: {plans.KNOWN}{self.void}"
         )
 
     def facts(self, name: str) -> Facts:
@@ -496,8 +497,9 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
             return Studied(done, fitted, [], None, "", {}, secure=False)
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-        void, earlier = _void(study, meter, repeatable)
-        promise = _promise(guarantee, void + earlier)
+        trials = how["trials"] or 1
+        void, beside = _void(meter, study.init, record.oracle(study), trials)
+        promise = _promise(guarantee, void + beside)
         return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
 
     return Job(
@@ -546,7 +548,8 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
 
     def finish(run: Run, meter: record.Meter | None) -> Trained:
         accounted = plans.accounted(run.events, plan, recipe.plan)
-        return Planned(recipe, run, plan, summary, accounted, tokenizer, spec, text)
+        void = _void(meter, recipe.init)[0] if meter else ""
+        return Planned(recipe, run, plan, summary, accounted, tokenizer, spec, text, void)
 
     return Job(
         {**inputs},
@@ -628,19 +631,26 @@ def work(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _void(study: CrtStudy, meter: record.Meter, repeatable_noise: bool) -> tuple[str, str]:
-    """What makes a promise void whatever its numbers are, nothing where it stands; and what it
-    leaves out."""
+def _void(meter: record.Meter, init: str, oracle: bool = False, trials: int = 1) -> tuple[str, str]:
+    """What makes a promise void whatever its numbers are, nothing where it stands; and what of the
+    certificate it leaves out."""
+    spent, bases = meter.spent, [s for s in meter.origin(init) if isinstance(s, gate.Base)]
     said = {
-        "; noise and batches follow from a known seed: an experiment, not a release":
-            repeatable_noise,
-        "; void, as a policy read the labels themselves": record.oracle(study),
+        "; void, as noise and batches follow from a known seed: an experiment, not a release":
+            not meter.secret,
+        "; void, as a policy read the labels themselves": oracle,
         "; void, as it started from a model that had learned this text without protection":
-            meter.spent.bare,
+            spent.bare,
+        "; void, as nobody knows what the model that it started from has read":
+            any(base.lineage == "unknown" for base in bases),
     }  # fmt: skip
-    runs = meter.spent.runs + meter.spent.unprotected
-    earlier = f"; of this model alone: its certificate adds {runs} earlier on this text"
-    return "".join(text for text, applies in said.items() if applies), earlier if runs else ""
+    added = {
+        f"{spent.runs + spent.unprotected} earlier on this text": spent.runs + spent.unprotected,
+        f"{trials - 1} that were compared with it": trials - 1,
+    }
+    beside = " and ".join(text for text, number in added.items() if number)
+    beside = beside and f"; of this model alone: its certificate adds {beside}"
+    return "".join(text for text, applies in said.items() if applies), beside
 
 
 def _promise(guarantee: Guarantee | None, void: str) -> str:

@@ -231,6 +231,10 @@ def _earlier(c: Certificate) -> list[str]:
             "one alone)."]  # fmt: skip
 
 
+def _none_earlier(c: Certificate) -> list[str]:
+    return ["No earlier run on this text, or on text of the same people, is known here."]
+
+
 def _unprotected(c: Certificate) -> list[str]:
     n = c["spent_before"]["unprotected"]
     return [f"{_plural(n, 'model was', 'models were')} trained on it without protection; who has "
@@ -239,8 +243,9 @@ def _unprotected(c: Certificate) -> list[str]:
 
 def _o10(c: Certificate) -> list[str]:
     included = (
-        "All of them are charged." if c["searched"]["charged"] else "This is not included: the "
-        "true numbers are those of as many models, several times larger."
+        "All are charged, as if each had been like this one."
+        if c["searched"]["charged"] else "This is not included: the true numbers "
+        "are those of as many models, several times larger."
     )  # fmt: skip
     return [f"{c['searched']['trials']:,} trainings were compared. {included}"]
 
@@ -264,6 +269,10 @@ def _o15(c: Certificate) -> list[str]:
     named = "; ".join(f"{d['of']}, {d['value']}" for d in c["declared"])
     return [f"**Declared public** (together at most {bits:f} bits, outside of the promise): "
             f"{named}."]  # fmt: skip
+
+
+def _o16(c: Certificate) -> list[str]:
+    return [f"**Treated as known**, outside of the promise: {'; '.join(c['treated_as_public'])}."]
 
 
 def _evidence(c: Certificate, name: str) -> Mapping[str, Any] | None:
@@ -319,15 +328,17 @@ SENTENCES = (
     Sentence("O7", _of_promise(lambda c: _labelled(c, "at_random")), _o7),
     Sentence("O8", _of_promise(lambda c: _labelled(c, "given")), _o8),
     Sentence("O9", lambda c: c["spent_before"]["runs"] > 0, _earlier),
+    Sentence("O9n", _of_promise(lambda c: not c["spent_before"]["runs"]), _none_earlier),
     Sentence("O9u", lambda c: c["spent_before"].get("unprotected", 0) > 0, _unprotected),
     Sentence("O10", lambda c: c["searched"]["trials"] > 1, _o10),
     Sentence("O11", lambda c: c["canaries"]["planted"] > 0, _o11),
     Sentence("O12", lambda c: c["model"]["base"] is not None, _o12),
     Sentence("O15", _of_promise(lambda c: bool(c.get("declared"))), _o15),
+    Sentence("O16", _of_promise(lambda c: bool(c["treated_as_public"])), _o16),
     Sentence("O13", lambda c: bool(_evidence(c, "audit") or _evidence(c, "report")), _o13),
     Sentence("O14", lambda c: True, _o14),
 )
-"""All sentences, in the order of the page. O9 has two parts with conditions of their own."""
+"""All sentences, in the order of the page. O9 has three parts with conditions of their own."""
 
 
 def sentences(c: Certificate) -> dict[str, list[str]]:

@@ -118,6 +118,8 @@ CASES = {
     "O0": ([VOID, NONE], [(), DP, PLAN]),
     "O1": ([(), VOID, NONE, DP, PLAN], []),
     "O2": ([()], [VOID, NONE, DP, PLAN]),
+    "O9n": ([(), DP], [(("spent_before.runs", 1),), VOID, NONE]),
+    "O16": ([(), DP], [(("treated_as_public", []),), VOID, NONE]),
     "O3": ([(), DP], [VOID, NONE, PLAN]),
     "O4": (
         [(), (("rates.public", rate(0, 0, 0.0, "unknown")),)],
@@ -165,7 +167,8 @@ def test_the_words_of_the_worked_example():
     assert "read 1,310 messages of as many persons drawn at random; 400 had a secret" in words["O7"]
     assert "with 95 % confidence" in words["O7"] and "judged" not in words["O7"]
     assert words["O12"] == "It started from smollm2; nothing is said about what smollm2 had read."
-    assert list(words) == ["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O12", "O14"]
+    assert list(words) == ["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O9n", "O12", "O16",
+                           "O14"]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes, how", [
@@ -205,9 +208,7 @@ def test_words_that_depend_on_the_case():
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
     # A void certificate has no promise, so it must not say what its promise covers.
     assert "promise" not in said(*VOID, ("spent_before.runs", 1))["O9"][0]
-    assert (
-        "All of them are charged." in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
-    )
+    assert "All are charged, as if" in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
     assert "several times larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
     assert "0.4 against a proof of 3.0" in said(*AUDIT)["O13"][0]
     assert "found" not in said(*AUDIT)["O13"][0] and "audit" not in said(*REPORT)["O13"][0]
