@@ -296,9 +296,7 @@ def edition(
     command that makes it."""
     if table is None or table.empty:
         return Note(f"*Not recorded in this edition: `{command}` makes it.*")
-    fig = draw(table)
-    provenance(fig, "recorded: " + caption(table))
-    return fig
+    return provenance(draw(table), "recorded: " + caption(table))
 
 
 def _utility(ax: Axes, rows: pd.DataFrame) -> None:

@@ -114,6 +114,14 @@ def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
     return wide.rename_axis(columns=None)
 
 
+def keep(**values: Any) -> None:
+    """Keep values under these names for the text of a notebook, which shows them by ``glue``."""
+    from myst_nb import glue  # heavy, and only a notebook calls this
+
+    for name, value in values.items():
+        glue(name, value, display=False)
+
+
 def plain(text: str) -> str:
     """A sentence whose numbers are as people write them: no ``8e-05``."""
     return re.sub(r"(?<![\w.])\d+(?:\.\d+)?e[+-]\d+\b", lambda m: number(float(m[0]), 4), text)

@@ -5,7 +5,7 @@
 ...     describe(fig, "Nothing but the band of chance.")
 >>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt(fig)
 ('CRT', 'LSTM', 'Nothing but the band of chance.')
->>> provenance(fig, "quick, cpu, 1 seed, 2026-01-01").get_text()
+>>> provenance(fig, "quick, cpu, 1 seed, 2026-01-01").get_supxlabel()
 'quick, cpu, 1 seed, 2026-01-01'
 
 Every function of this room that returns a matplotlib figure has given it a plain sentence for
@@ -33,7 +33,6 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D, Transform
 
@@ -217,11 +216,12 @@ def svg(fig: Figure) -> str:
     return drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
 
 
-def provenance(fig: Figure, text: str) -> Text:
-    """Print a footer below the axes: profile, device, seeds and date of the run."""
+def provenance(fig: Figure, text: str) -> Figure:
+    """The figure with a footer below the axes: profile, device, seeds and date of the run."""
     # The figure's x label: the layout engine keeps room for it, whatever the axes need.
     lines = textwrap.fill(text, int(9.5 * fig.get_figwidth()))
-    return fig.supxlabel(lines, x=0.99, ha="right", fontsize=SMALL, color=MUTED)
+    fig.supxlabel(lines, x=0.99, ha="right", fontsize=SMALL, color=MUTED)
+    return fig
 
 
 def describe(fig: Figure, sentence: str) -> None:
