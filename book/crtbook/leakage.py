@@ -21,9 +21,10 @@ import pandas as pd
 from pydantic import Field
 from torch import nn
 
+from crtbook import mitigations
+from crtbook.mitigations import report_recall
 from crtlib.accounting import incidence, ledger, secrets
-from crtlib.attacks import leakage, mitigations
-from crtlib.attacks.report_recall import report_recall
+from crtlib.attacks import leakage
 from crtlib.experiments import crt
 from crtlib.experiments import data as data_studies
 from crtlib.experiments.study import Desk, Row, Study

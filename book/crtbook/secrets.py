@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from crtbook import extraction, masked_lm
 from crtlib.accounting import incidence, mixtures, secrets
-from crtlib.attacks import extraction
 from crtlib.checks import check
 from crtlib.experiments import data
 from crtlib.experiments.study import Desk, Row, Study
@@ -36,7 +36,6 @@ from crtlib.text import corpora, units
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import Bpe, train_bpe
 from crtlib.text.tokenizer import masked as masked_tokenizer
-from crtlib.training import masked_lm
 from crtlib.training.loop import train
 from crtlib.training.phases import Phase
 from crtlib.training.schedules import Private, dpsgd

@@ -10,9 +10,10 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtbook import leakage as leakage_studies
-from crtlib.attacks import leakage, mitigations
+from crtbook import mitigations
+from crtbook.mitigations import report_recall
+from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Document, Scores
-from crtlib.attacks.report_recall import report_recall
 from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.folder import load

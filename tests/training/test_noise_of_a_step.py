@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from crtbook.masked_lm import MaskedPhase
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training.loop import train
-from crtlib.training.masked_lm import MaskedPhase
 from crtlib.training.noise import add_noise
 from crtlib.training.phases import PrivatePhase
 from crtlib.training.selective import SelectivePhase

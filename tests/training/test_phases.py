@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy import sparse, stats
 
+from crtbook.masked_lm import MaskedPhase
 from crtlib.accounting import secrets
 from crtlib.models.build import build
 from crtlib.training import phases, schedules
 from crtlib.training.loop import train
-from crtlib.training.masked_lm import MaskedPhase
 from crtlib.training.selective import SelectivePhase
 from crtlib.training.steps import private_step
 from tests.training.test_loop import PARTS, SPEC, flat

@@ -114,7 +114,7 @@ def _through_training(part: Mapping[str, pd.DataFrame], epochs: Sequence[int], s
 def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
     """What a threshold hides and what it costs: unique sequences that are left on training text,
     and accuracy on held-out text, against the perplexity above which no answer is given. Both
-    tables are from :func:`crtlib.attacks.mitigations.harden`; without a threshold: lines across.
+    tables are from :func:`crtbook.mitigations.harden`; without a threshold: lines across.
     """
     titles = ["what is left", "what it costs"]
     with panels(titles, height=2.3, room=0.3, sharex=True) as (fig, (left, cost)):

@@ -11,12 +11,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from crtbook import grids, secrets, settings, spine
+from crtbook import grids, masked_lm, secrets, settings, spine
+from crtbook.individual import adjacent
 from crtbook.store import Store
-from crtlib.accounting.adjacency import adjacent
 from crtlib.experiments.study import Desk
 from crtlib.models import pretrained
-from crtlib.training import masked_lm
 
 RUN = secrets.MaskedStudy(
     seed=0,

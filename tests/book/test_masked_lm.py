@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from crtbook import masked_lm
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, masked_lm
+from crtlib.training import clipping
 from crtlib.training.loop import train
 
 SPEC = ModelSpec("bert", vocab_size=30, hidden=8, heads=2, context=16)

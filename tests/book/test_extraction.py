@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crtlib.attacks import extraction
+from crtbook import extraction
 from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
