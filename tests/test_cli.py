@@ -154,6 +154,22 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
         assert code == 2 and says in error
 
 
+def test_account_knows_the_earlier_runs_of_the_registry(run, tmp_path):
+    """A20: --before and --odometer read the one folder alone."""
+    facts = {"run": "a", "state": "finished", "unit": "turn", "method": "crt", "holds": {}}
+    facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
+    registry = odometer.Registry(odometer.home())
+    for name in "cd":
+        registry.register(name * 64, [("user", "ada")])
+    events = (SampledGaussian(0.02, 1.5, 50),)
+    odometer.add(tmp_path / "c", registry=registry, corpus="c" * 64, events=events, **facts)
+    odometer.reserve(tmp_path / "d", "d" * 64)
+    _, out, _ = run(*BEFORE, "--unit", "turn", "--before", tmp_path / "d", "--json")
+    assert json.loads(out)["together"]["runs"] == 1
+    _, out, _ = run("account", "--odometer", tmp_path / "d", "--json")
+    assert len(json.loads(out)["runs"]) == 1
+
+
 BAD = {
     "missing corpus": (["screen", "nowhere.jsonl", "--unit", "turn"], "nowhere.jsonl"),
     "empty corpus": (["screen", "EMPTY", "--unit", "turn"], "empty"),

@@ -35,14 +35,14 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.checks import check_choice, check_delta
+from crtlib.checks import check_choice, check_delta, check_whole
 
 SCHEMA = "crtlib/odometer/1"
 SUFFIX = ".odometer"
@@ -69,7 +69,8 @@ class Entry:
     points of a smaller unit one of this unit holds at the most; ``about`` says that of every unit
     of its text. ``model`` is the SHA-256 of the weights that were made, ``base`` that of those it
     started from, where they were a file; ``tensors`` and ``base_tensors`` are those of the numbers
-    in them, which stay when a model is saved again.
+    in them, which stay when a model is saved again. ``trials``: how many trainings like this one
+    the text has paid for, of which this model was chosen.
     """
 
     entry: str
@@ -92,6 +93,14 @@ class Entry:
     tensors: str | None = None
     base_tensors: str | None = None
     about: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    trials: int = 1
+
+    @property
+    def charged(self) -> tuple[SampledGaussian, ...] | None:
+        """Its events, those of each trial as they are: a search of a fixed size."""
+        if self.events is None:
+            return None
+        return tuple(replace(event, steps=event.steps * self.trials) for event in self.events)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -207,11 +216,12 @@ def _entries(lines: Iterable[str]) -> list[Entry]:
 
 
 def _entry(content: Mapping[str, Any]) -> Entry:
-    later = ("base", "tensors", "base_tensors", "about")  # older lines have none
-    content = {**dict.fromkeys(later[:3]), "about": {}, **content}
+    later = ("base", "tensors", "base_tensors")  # older lines have none of what follows
+    content = {**dict.fromkeys(later), "about": {}, "trials": 1, **content}
     values = {f.name: content[f.name] for f in fields(Entry)}
     check_choice("state", values["state"], STATES)
     check_choice("unit", values["unit"], UNITS)
+    check_whole("trials", values["trials"], 1)
     if values["events"] is not None:
         values["events"] = tuple(SampledGaussian(**event) for event in values["events"])
     return Entry(**values)
@@ -245,6 +255,7 @@ def _append(path: Path, values: Mapping[str, Any]) -> Entry:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "events": None if events is None else [asdict(event) for event in events],
             "holds": dict(values["holds"]),
+            "trials": values.get("trials", 1),
             "about": {unit: dict(sizes) for unit, sizes in values.get("about", {}).items()},
         }
         content["entry"] = _digest(content)
@@ -399,7 +410,7 @@ class History:
 
 
 def history(
-    folder: str | os.PathLike[str], corpus: str, registry: Registry | None, run: str | None = None
+    folder: str | os.PathLike[str], registry: Registry | None, run: str | None = None
 ) -> History:
     """The lines of an odometer and those that the registry adds: of runs that are not in it, or
     are further there, and that started before ``run`` last did, where it knows when that was."""
@@ -407,7 +418,7 @@ def history(
     if registry is None:
         return History(tuple(own))
     every = registry.entries()
-    related = registry.related(corpus)
+    related = registry.related(_corpus_of(Path(folder)) or "")
     before = {e.run for e in every[: _begun(every, run)] if e.corpus in related} - {run}
     known = {name: sum(e.run == name for e in own) for name in before}
     added = [e for e in every if e.run in before and not known[e.run]]
@@ -446,7 +457,7 @@ class Spent:
     @property
     def events(self) -> tuple[SampledGaussian, ...]:
         """All their events, in order."""
-        return tuple(event for e in self.private for event in e.events or ())
+        return tuple(event for e in self.private for event in e.charged or ())
 
     def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
         """Of each of ``events``: how many of its data points change with one ``unit``, which
@@ -522,13 +533,12 @@ def _above(entries: Sequence[Entry], runs: set[str]) -> set[str]:
     return found
 
 
-def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:
-    """What an odometer holds, as JSON: each run with its own epsilon at ``delta``, and all that
+def bill(known: History, *, delta: float) -> dict[str, Any]:
+    """What is known of a text, as JSON: each run with its own epsilon at ``delta``, and all that
     count together, for the largest unit among them. Infinite is "inf", no protection null."""
     check_delta(delta)
-    entries = read(folder)
-    last = {e.run: e for e in entries}
-    whole = spent(entries)
+    last = {e.run: e for e in known.entries}
+    whole = known.spent()
     unit = max((e.unit for e in whole.private), key=UNITS.index, default=UNITS[0])
 
     def epsilon(events: Sequence[SampledGaussian], groups: ledger.Group) -> float | str:
@@ -538,7 +548,7 @@ def bill(folder: str | os.PathLike[str], *, delta: float) -> dict[str, Any]:
     names = ("entry", "time", "state", "method", "unit", "model", "because")
     rows = [
         {name: getattr(e, name) for name in names}
-        | {"epsilon": None if e.events is None else epsilon(e.events, 1)}
+        | {"epsilon": None if e.charged is None else epsilon(e.charged, 1)}
         for e in last.values()
     ]
     gamma, delta2 = whole.rates("", 0.0, 0.0)

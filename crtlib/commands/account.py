@@ -48,7 +48,8 @@ def account(
 
     With --before, which needs --unit turn, dialogue or user: what a certificate of this run will
     say, as it adds what was spent on the same text (gamma and delta2 as of another screening).
-    With --odometer: the private runs on one text, and what they have spent together.
+    With --odometer: the private runs on one text, and what they have spent together. Both count
+    earlier runs on text of the same people that the registry of this user knows.
 
     Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
     """
@@ -87,10 +88,10 @@ def account(
 def _odometer(folder: Path, strike: str | None, because: str, delta: float) -> Answer:
     from crtlib.accounting import odometer
 
+    registry = odometer.Registry(odometer.home())
     if strike is not None:
-        registry = odometer.Registry(odometer.home())
         odometer.strike(folder, strike, because=because, registry=registry)
-    bill = odometer.bill(folder, delta=delta)
+    bill = odometer.bill(odometer.history(folder, registry), delta=delta)
     lines = []
     for run in bill["runs"]:
         spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
@@ -116,7 +117,7 @@ def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
 
     unit = told["unit"]
     check_choice("unit", unit, odometer.UNITS)
-    spent = odometer.spent(odometer.read(folder))
+    spent = odometer.history(folder, odometer.Registry(odometer.home())).spent()
     screening = gate.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())
     run = gate.Noised(

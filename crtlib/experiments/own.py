@@ -99,6 +99,7 @@ class Studied:
     def facts(self, name: str) -> Facts:
         study, model = self.study, self.fitted.run.model
         every = [p.numel() for p in model.parameters()]
+        kind = self.guarantee.kind if self.holds and self.guarantee else ""
         learning = [p.numel() for p in model.parameters() if p.requires_grad]
         return {
             "name": name,
@@ -112,6 +113,7 @@ class Studied:
             "settings": self.settings(),
             "perplexity": self.value("test_ppl"),
             "promise": self.promise,
+            "kind": record.KINDS.get(kind),
         }  # fmt: skip
 
     def lines(self) -> list[str]:
@@ -169,8 +171,8 @@ class Studied:
             texts["README.md"] = gate.Value.text(said, heard)
         return texts
 
-    def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
-        return record.record(self, meter, model, trials=trials)
+    def record(self, meter: record.Meter, model: str) -> dict[str, Any]:
+        return record.record(self, meter, model)
 
     def keep(self, aside: Path) -> None:
         cell = {"guarantee": self.promise, "rows": self.rows, **self.provenance}
@@ -264,7 +266,7 @@ class Planned:
     def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
         return {}
 
-    def record(self, meter: record.Meter, model: str, trials: int) -> dict[str, Any]:
+    def record(self, meter: record.Meter, model: str) -> dict[str, Any]:
         events = [e for e in self.run.events if isinstance(e, WeightedGaussian)]
         given = (outputs.marker(self.recipe.plan) or {})["options"]
         policy = {"name": given.get("policy", "a list of secrets"), "taught_by": None,
@@ -290,7 +292,7 @@ class Planned:
             "policies": {"pi": policy, "pi_c": policy},
             "oracle_on_real_text": False,
             "treated_as_public": [plans.KNOWN],
-            "searched": {"trials": trials, "charged": False},
+            "searched": {"trials": meter.facts["trials"], "charged": False},
             "canaries": {"planted": 0, "copies": 0},
             "odometer": meter.told(),
         }  # fmt: skip
@@ -451,7 +453,7 @@ def train(
         if aside is None or recipe.out is None:
             meter.finish(None)
         else:
-            write(trained, recipe.out, job.inputs, meter, card, getattr(recipe, "trials", 1))
+            write(trained, recipe.out, job.inputs, meter, card)
             meter.done()
         return trained
 
@@ -497,8 +499,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
             return Studied(done, fitted, [], None, "", {}, secure=False)
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
-        trials = how["trials"] or 1
-        void, beside = _void(meter, study.init, record.oracle(study), trials)
+        void, beside = _void(meter, study.init, record.oracle(study))
         promise = _promise(guarantee, void + beside)
         return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
 
@@ -509,7 +510,8 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
             gradient_checkpointing=bool(how["gradient_checkpointing"]),
         ),
         lambda: record.meter(
-            study.ready(), prepared, place=recipe.odometer, repeatable_noise=repeatable
+            study.ready(), prepared, place=recipe.odometer, repeatable_noise=repeatable,
+            trials=how["trials"] or 1,
         ),
         finish,
     )  # fmt: skip
@@ -545,6 +547,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     )  # fmt: skip
     facts = {"unit": summary["unit"], "method": "lp_weighted", "holds": {}, "screening": sha}
     facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
+    facts |= {"trials": recipe.trials}
 
     def finish(run: Run, meter: record.Meter | None) -> Trained:
         accounted = plans.accounted(run.events, plan, recipe.plan)
@@ -631,10 +634,11 @@ def work(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _void(meter: record.Meter, init: str, oracle: bool = False, trials: int = 1) -> tuple[str, str]:
+def _void(meter: record.Meter, init: str, oracle: bool = False) -> tuple[str, str]:
     """What makes a promise void whatever its numbers are, nothing where it stands; and what of the
     certificate it leaves out."""
-    spent, bases = meter.spent, [s for s in meter.origin(init) if isinstance(s, gate.Base)]
+    spent, trials = meter.spent, meter.facts["trials"]
+    bases = [s for s in meter.origin(init) if isinstance(s, gate.Base)]
     said = {
         "; void, as noise and batches follow from a known seed: an experiment, not a release":
             not meter.secret,
@@ -672,7 +676,6 @@ def write(
     inputs: Mapping[str, str | os.PathLike[str]],
     meter: record.Meter,
     card: Card | None,
-    trials: int,
 ) -> None:
     """Write the model as a folder that ``transformers`` loads (a recurrent one as
     :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
@@ -698,7 +701,7 @@ def write(
         texts = {"guarantee.txt": gate.Value.text(trained.promise + "\n")}
         texts |= trained.texts(trained.facts(folder.name), card)
         releases.append(record.release(part, made, texts, trained.sources(meter)))
-        record.save(trained.record(meter, model, trials), aside, meter)
+        record.save(trained.record(meter, model), aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
         trained.keep(aside)
     (aside / "unfinished.pt").unlink(missing_ok=True)

@@ -138,8 +138,7 @@ class Meter:
     def spent(self) -> odometer.Spent:
         """What was spent before on this text, and whether what it started from had learned it."""
         run = self.entry.run if self.entry else None
-        corpus = self.facts["corpus"]
-        return odometer.history(self.folder, corpus, self.registry, run).spent(run)
+        return odometer.history(self.folder, self.registry, run).spent(run)
 
     @property
     def key(self) -> Ed25519PrivateKey:
@@ -211,6 +210,7 @@ def meter(
     *,
     place: str | os.PathLike[str] | None = None,
     repeatable_noise: bool = False,
+    trials: int = 1,
 ) -> Meter:
     """That of a study (:func:`opened`). Noise that follows from a known seed protects nobody, so
     such a run counts as one without."""
@@ -223,6 +223,7 @@ def meter(
         "gamma": rates["trace"].upper,
         "delta2": rates["public"].upper,
         "holds": _holds(study),
+        "trials": trials,
     }
     secret = not repeatable_noise
     protects = _protects(study) and secret
@@ -324,9 +325,9 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def record(trained: Studied, meter: Meter, model: str, *, trials: int = 1) -> dict[str, Any]:
-    """All that a certificate says of a finished training; ``model`` is the SHA-256 of its weights,
-    ``trials`` how many trainings saw the text before this one was chosen."""
+def record(trained: Studied, meter: Meter, model: str) -> dict[str, Any]:
+    """All that a certificate says of a finished training; ``model`` is the SHA-256 of its
+    weights."""
     study, fitted, d = trained.study, trained.fitted, trained.fitted.data
     promise = trained.guarantee
     raw, processes = study.how.reads_raw, fitted.run.processes
@@ -347,7 +348,7 @@ def record(trained: Studied, meter: Meter, model: str, *, trials: int = 1) -> di
         "policies": _policies(study, d),
         "oracle_on_real_text": oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
-        "searched": {"trials": trials, "charged": True},
+        "searched": {"trials": meter.facts["trials"], "charged": True},
         "canaries": _canaries(study, d),
         "odometer": meter.told(),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},

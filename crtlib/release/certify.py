@@ -130,7 +130,7 @@ def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = 
         odometer.check_corpus(home, entries, corpus)
         if ours["entry"] not in {e.entry for e in entries}:
             raise ValueError("odometer: the entries of this run are missing")
-        spent = odometer.history(home, corpus, registry, ours["run"]).spent(ours["run"])
+        spent = odometer.history(home, registry, ours["run"]).spent(ours["run"])
         lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
         problems += _line(lines, own, record)
         key = seal.key_in(home) if (home / seal.KEY).is_file() else None
@@ -148,6 +148,7 @@ def _line(lines: Sequence[odometer.Entry], own: Fold, record: Mapping[str, Any])
     line, one = lines[-1], record["model"]["sha256"]
     other = [e.model for e in lines if e.state == "finished" and e.model != one]
     same: list[tuple[str, Any, Any]] = [("model", [line.model, *other], [one])]
+    same += [("trials", line.trials, record["searched"]["trials"])]
     if own.events and line.events is not None:
         same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
                  ("relation", line.relation, own.relation),
@@ -310,7 +311,7 @@ def parts(
                     if b.lineage == "outside"],
         "searched": {"trials": terms["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
-        "spent_before": _before(fold, alone, spent, own),
+        "spent_before": _before(fold, alone, spent, own, key),
         "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
@@ -369,16 +370,18 @@ def _value_guesses(own: Promise, plan: gate.Planned | None = None) -> list[Pair]
     return [(p, statements.value_guess(epsilon, delta=delta, prior=p)) for p in PRIORS]
 
 
-def _before(fold: Fold, single: Promise, spent: odometer.Spent, own: Promise) -> dict[str, Any]:
+def _before(
+    fold: Fold, single: Promise, spent: odometer.Spent, own: Promise, key: bytes
+) -> dict[str, Any]:
     """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
-    their screenings together."""
+    their screenings together. A line's own hash tells of the text to who knows the rest of it."""
     alone: dict[str, Any] = {"epsilon": "inf", "delta": 1.0}
     if fold.kind not in ("none", PLAN):
         bayes = fold.kind == "bayesian_confidentiality"
         alone = _pair(single.secret() if bayes else single.missed())
     return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
             "gamma": own.gamma, "delta2": own.delta2,
-            "entries": [e.entry for e in spent.entries]}  # fmt: skip
+            "entries": outputs.keyed([e.entry for e in spent.entries], key)}  # fmt: skip
 
 
 # --------------------------------------------------------------------------- the engineer's numbers

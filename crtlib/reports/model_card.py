@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crtlib.reports.pages import page
-from crtlib.reports.sentences import Certificate, sentences
+from crtlib.reports.sentences import Certificate, holds, sentences
 
+TAGS = {"dp": "differential-privacy", "bayesian_confidentiality": "confidential"}
 PROMISES = ("O0", "O2", "O3", "O4", "O5", "O6")
 
 
@@ -49,8 +50,9 @@ def model_card(
     said = sentences(value)
     promises = [text for name in PROMISES for text in said.get(name, [])]
     return _page(
-        value, settings, promises, said["O14"], perplexity=perplexity, base=base, adapter=adapter,
-        command=command, certified=True,
+        value, settings, promises, said["O14"],
+        kind=value["guarantee"]["kind"] if holds(value) else None,
+        perplexity=perplexity, base=base, adapter=adapter, command=command, certified=True,
     )  # fmt: skip
 
 
@@ -70,7 +72,7 @@ def of_training(facts: Mapping[str, Any]) -> str:
         "corpus": {"turns": facts["corpus"]["points"], **facts["corpus"]},
     }
     return _page(
-        value, facts["settings"], [facts["promise"]], [UNCERTIFIED],
+        value, facts["settings"], [facts["promise"]], [UNCERTIFIED], kind=facts["kind"],
         perplexity=facts["perplexity"], base=facts["base"], adapters=facts["adapters"],
         recurrent=facts["recurrent"],
     )  # fmt: skip
@@ -82,6 +84,7 @@ def _page(
     promises: Sequence[str],
     limits: Sequence[str],
     *,
+    kind: str | None,
     perplexity: str | None,
     base: str | None,
     adapter: bool = False,
@@ -90,14 +93,14 @@ def _page(
     command: str = "",
     certified: bool = False,
 ) -> str:
-    tags = ["crtlib", "differential-privacy", "confidential", value["method"]["name"]]
+    promised = [TAGS[kind]] if kind in TAGS else []
     front = {
         "library_name": "crtlib" if recurrent else "transformers",
         "pipeline_tag": "text-generation",
         **({"base_model": base, "base_model_relation": "adapter" if adapter else "finetune"}
            if base else {}),
         "license": "other",
-        "tags": tags,
+        "tags": ["crtlib", *promised, value["method"]["name"]],
     }  # fmt: skip
     name = value["model"]["name"]
     return page(

@@ -122,7 +122,7 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
     later = odometer.spent(odometer.read(tmp_path))
     assert later.groups("turn", {}) == (1, 1)  # one turn changes one dialogue
     assert later.groups("dialogue", {"turn": 3}) == (3, 1)
-    bill = odometer.bill(tmp_path, delta=1e-5)
+    bill = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)
     exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(3, 1))
     assert bill["unit"] == "dialogue" and exact <= bill["together"]["epsilon"] <= exact + 2e-3
     assert ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace") < exact - 0.1
@@ -136,23 +136,49 @@ def test_the_bill_lists_each_run_and_all_together(tmp_path):
     add(tmp_path, "b", method="sgd", events=None, gamma=1.0)
     add(tmp_path, "c", unit="dialogue", events=(loud,), gamma=0.0, screening="6" * 64)
     odometer.strike(tmp_path, odometer.read(tmp_path)[-1].entry, because="deleted")
-    one, two, three = odometer.bill(tmp_path, delta=1e-5)["runs"]
+    one, two, three = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)["runs"]
     assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon"}
     exact = ledger.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
     assert exact <= one["epsilon"] <= exact + 1e-3 and one["model"] == "a" * 64
     assert (one["state"], two["epsilon"], two["method"]) == ("finished", None, "sgd")
     assert (three["epsilon"], three["because"], three["state"]) == ("inf", "deleted", "struck")
-    bill = odometer.bill(tmp_path, delta=1e-5)
+    bill = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)
     assert bill["delta"] == 1e-5 and bill["unit"] == "turn"  # of those that count
     assert bill["together"] == {"epsilon": "inf", "gamma": 0.05, "delta2": 0.01}
     odometer.strike(tmp_path, two["entry"], because="deleted")
-    assert odometer.bill(tmp_path, delta=1e-5)["together"]["epsilon"] == one["epsilon"]
+    again = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)
+    assert again["together"]["epsilon"] == one["epsilon"]
     with pytest.raises(ValueError, match=r"delta=1: must be in \(0, 1\)"):
-        odometer.bill(tmp_path, delta=1)
+        odometer.bill(odometer.history(tmp_path, None), delta=1)
     odometer.strike(tmp_path, one["entry"], because="deleted")
-    assert odometer.bill(tmp_path, delta=1e-5)["together"] == {
+    assert odometer.bill(odometer.history(tmp_path, None), delta=1e-5)["together"] == {
         "epsilon": 0.0, "gamma": 0.0, "delta2": 0.0
     }  # fmt: skip
+
+
+def test_the_trials_of_a_search_are_spent_too(tmp_path):
+    """The certificate charged them, the line did not, and the next model composed with one."""
+    line = add(tmp_path, trials=3)
+    assert line.trials == 3 and odometer.again(tmp_path, line, state="finished").trials == 3
+    ((event,),) = [odometer.spent(odometer.read(tmp_path)).events]
+    assert (event.steps, event.noise_multiplier) == (3 * STEP.steps, STEP.noise_multiplier)
+    exact = ledger.epsilon((STEP,) * 3, delta=1e-5, neighbouring_relation="replace")
+    (row,) = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)["runs"]
+    assert exact <= row["epsilon"] <= exact + 1e-3
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="trials"):
+            add(tmp_path / "y", trials=wrong)
+
+
+def test_the_bill_counts_what_the_registry_knows(tmp_path):
+    """A20: of the odometer alone, next month's bill began at nothing."""
+    registry = odometer.Registry(tmp_path / "registry")
+    for corpus in (CORPUS, OTHER):
+        registry.register(corpus, [("user", "ada")])
+    add(tmp_path / "january", registry=registry)
+    odometer.reserve(tmp_path / "february", OTHER)
+    bill = odometer.bill(odometer.history(tmp_path / "february", registry), delta=1e-5)
+    assert len(bill["runs"]) == 1 and bill["together"]["epsilon"] == bill["runs"][0]["epsilon"] > 0
 
 
 def test_an_empty_or_strange_folder_is_of_no_corpus(tmp_path):
@@ -274,7 +300,7 @@ def test_four_processes_at_once_have_one_ledger(tmp_path):
 def test_next_months_messages_of_the_same_people_bring_their_runs(tmp_path):
     """They share no message, so by their text alone the budgets would not add."""
     registry = odometer.Registry(tmp_path / "registry")
-    registry.register(CORPUS, [("dialogue", "hello"), ("user", "ada"), ("user", "bob")])
+    registry.register(CORPUS, [("dialogue", "hello"), ("user", "grace"), ("user", "bob")])
     registry.register(OTHER, [("dialogue", "good morning"), ("user", "bob")])
     registry.register("e" * 64, [("dialogue", "moin"), ("user", "eve")])
     about = {"user": {"turn": 7}}
@@ -282,12 +308,12 @@ def test_next_months_messages_of_the_same_people_bring_their_runs(tmp_path):
     add(tmp_path / "strangers", "s", corpus="e" * 64, registry=registry)
     add(tmp_path / "february", "b", corpus=OTHER, registry=registry, unit="user")
     add(tmp_path / "january", "later", registry=registry)
-    before = odometer.history(tmp_path / "february", OTHER, registry, "b").spent("b")
+    before = odometer.history(tmp_path / "february", registry, "b").spent("b")
     assert [e.run for e in before.entries] == ["a"]
     assert before.groups("user", {"turn": 2}) == (7,)  # as January's text says
-    after = odometer.history(tmp_path / "february", OTHER, registry).spent()
+    after = odometer.history(tmp_path / "february", registry).spent()
     assert [e.run for e in after.entries] == ["a", "later", "b"]
-    assert b"ada" not in registry.path.read_bytes()
+    assert b"grace" not in registry.path.read_bytes()
     assert registry.path.stat().st_mode & 0o077 == 0 == registry.folder.stat().st_mode & 0o077
 
 
@@ -297,7 +323,7 @@ def test_a_process_that_was_killed_between_the_two_ledgers_counts_once(tmp_path)
     first = add(tmp_path / "x", registry=registry)
     odometer._append(registry.path, FACTS | {"run": "a", "state": "finished", "model": "a" * 64})
     odometer._append(registry.path, FACTS | {"run": "b", "state": "started"})
-    whole = odometer.history(tmp_path / "x", CORPUS, registry).spent()
+    whole = odometer.history(tmp_path / "x", registry).spent()
     assert sorted((e.run, e.state) for e in whole.entries) == [("a", "finished"), ("b", "started")]
     assert first.run == "a" and whole.runs == 2
 
@@ -352,7 +378,7 @@ def test_a_run_that_went_on_is_after_all_that_started_before_it_did(tmp_path):
     odometer.again(tmp_path / "x", first, registry=registry)
     odometer.again(tmp_path / "x", first, registry=registry, state="finished")
     add(tmp_path / "y", "c", registry=registry)
-    before = odometer.history(tmp_path / "x", CORPUS, registry, "a").spent("a")
+    before = odometer.history(tmp_path / "x", registry, "a").spent("a")
     assert [e.run for e in before.entries] == ["b"]
 
 

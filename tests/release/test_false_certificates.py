@@ -134,6 +134,33 @@ def test_two_months_of_the_same_people_compose_and_strangers_do_not(tmp_path):
     assert certificate(tmp_path / "other", tmp_path / "o.html")["spent_before"]["runs"] == 0
 
 
+def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
+    """--trials was charged to the model of which it was said, and to no later one."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", trials=5, **CRT)
+    trainings.train(text, out=tmp_path / "two", **CRT)
+    one, two = (certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "two"))
+    assert (one["verdict"], one["searched"]["trials"]) == ("holds", 5)
+    assert two["guarantee"]["missed"]["epsilon"] > one["guarantee"]["missed"]["epsilon"]
+    key = seal.key_in(next(tmp_path.glob("*.odometer")))
+    record = json.loads((tmp_path / "one.work" / "record.json").read_text())
+    record["searched"]["trials"] = 1
+    (tmp_path / "one.work" / "record.json").write_text(json.dumps(seal.signed(record, key)))
+    void = certificate(tmp_path / "one", tmp_path / "one.html")["void_because"]
+    assert "The odometer has other trials of this run." in void
+
+
+def test_a_certificate_has_no_hash_by_which_candidates_of_the_text_can_be_tried(tmp_path):
+    """A line's own hash is of the text's, its time and what the release says of the run."""
+    text = corpus(tmp_path / "c.jsonl")
+    for name in ("one", "two"):
+        trainings.train(text, out=tmp_path / name, **CRT)
+    made = certificate(tmp_path / "two", tmp_path / "two.html")
+    (home,) = tmp_path.glob("*.odometer")
+    assert len(made["spent_before"]["entries"]) == 1
+    assert not {e.entry for e in odometer.read(home)} & set(made["spent_before"]["entries"])
+
+
 def test_two_trainings_at_once_have_one_odometer(tmp_path):
     """F0: each found a folder of its own, and each certificate said "earlier 0"."""
     text = corpus(tmp_path / "c.jsonl")

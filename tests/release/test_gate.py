@@ -232,12 +232,12 @@ def test_it_compares_with_the_line_of_the_odometer():
         delta2=S.public, holds={}, model="m",
     )  # fmt: skip
     own = gate.fold([RUN, gate.Screened("public steps", S)])
-    record = {"model": {"sha256": "m"}}
+    record = {"model": {"sha256": "m"}, "searched": {"trials": 1}}
     assert certify._line([line], own, record) == []
     for change, name in (
         ({"events": (STEP, STEP)}, "events"), ({"unit": "user"}, "unit"), ({"model": "x"}, "model"),
         ({"relation": "add_or_remove"}, "relation"), ({"gamma": 0.01}, "trace rate"),
-        ({"delta2": 0.0}, "public rate"),
+        ({"delta2": 0.0}, "public rate"), ({"trials": 2}, "trials"),
     ):  # fmt: skip
         said = certify._line([replace(line, **change)], own, record)
         assert said == [f"The odometer has other {name} of this run."]

@@ -311,7 +311,9 @@ def test_the_model_card_has_its_front_matter_and_the_promises_verbatim():
     assert head["library_name"] == "transformers" and head["pipeline_tag"] == "text-generation"
     assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M"
     assert head["base_model_relation"] == "adapter" and head["license"] == "other"
-    assert head["tags"] == ["crtlib", "differential-privacy", "confidential", "crt"]
+    assert head["tags"] == ["crtlib", "confidential", "crt"]
+    any_one = model_card.model_card(made(*DP), settings={})
+    assert front(any_one)["tags"] == ["crtlib", "differential-privacy", "crt"]
     metric = head["model-index"][0]["results"][0]["metrics"][0]
     assert metric == {"type": "perplexity", "value": "8 to 16"}
     for name in ("O2", "O3", "O4", "O5", "O6", "O14"):
@@ -326,6 +328,9 @@ def test_the_model_card_has_its_front_matter_and_the_promises_verbatim():
 
 def test_a_card_without_base_or_promise_says_so():
     card = model_card.model_card(made(*NONE, ("model.base", None)), settings={})
+    assert front(card)["tags"] == ["crtlib", "sgd"]
+    void = model_card.model_card(made(*VOID), settings={})
+    assert front(void)["tags"] == ["crtlib", "crt"]
     assert "base_model" not in front(card) and "model-index" not in front(card)
     assert "**This model carries no promise.**" in card and "times in 100" not in card
 
@@ -336,4 +341,4 @@ def test_a_hostile_name_cannot_leave_the_front_matter():
         settings={},
         perplexity="1 to 2",
     )
-    assert "evil" not in front(card) and front(card)["tags"][3] == "x\n---\nevil: yes"
+    assert "evil" not in front(card) and front(card)["tags"][2] == "x\n---\nevil: yes"
