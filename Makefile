@@ -5,12 +5,14 @@ PROFILE ?= quick
 LIVE    ?= canary,leakage_report
 JOBS    ?= 2
 BIN     := .venv/bin
-PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+PIP     := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps
+# What lock.txt has for an environment, each file by its hash, and nothing that it does not name.
+LOCKED   = grep -E '\# (.* )?$(1)( |$$)' lock.txt > .venv/$(1).txt && $(PIP) --require-hashes -r .venv/$(1).txt
 
 .DEFAULT_GOAL := help
 # Without bytecode on disk, each of some hundred processes compiles the library and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house release clean kills fuzz modes
+.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house lock release clean kills fuzz modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -25,27 +27,33 @@ install: .venv/.installed ## set up .venv with the pinned packages (once; the ot
 
 # Three steps, each when it is needed: what renders the recorded book (no PyTorch), what runs its
 # chapters, what tests and checks the library.
-.venv/.renderer: constraints.txt pyproject.toml book/pyproject.toml
+.venv/.renderer: lock.txt pyproject.toml book/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: $(PYTHON) must be Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	  echo "make: $(PYTHON) cannot make a virtual environment (Debian, Ubuntu: install python3-venv)" >&2; exit 1; }
 	@echo "installing what renders the book into .venv (once)"
-	@$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["renderer"])')
+	@$(call LOCKED,renderer)
 	@touch $@
 
-# PyTorch without CUDA where no GPU is found: its other build takes gigabytes more.
-CPU_INDEX := $(shell command -v nvidia-smi >/dev/null 2>&1 || test "$$(uname)" != Linux || echo --extra-index-url https://download.pytorch.org/whl/cpu)
+# PyTorch without CUDA where no GPU is found: its other build takes gigabytes more. Its index is
+# another for each system, and may be a mirror: this one file is pinned by its version alone.
+TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || test "$$(uname)" != Linux || sed -n 's/^\(torch==[^ ]*\) .*/\1/p' lock.txt)
 
 .venv/.book: .venv/.renderer
 	@echo "installing PyTorch and what runs the chapters into .venv (once, a minute or two)"
-	@$(PIP) -q --retries 1 --no-deps $(CPU_INDEX) torch==2.13.0
-	@$(PIP) -e '.[book]' -e book
+ifdef TORCH_CPU
+	@$(PIP) -q --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu $(TORCH_CPU)
+else
+	@$(call LOCKED,gpu)
+endif
+	@$(call LOCKED,book)
+	@$(PIP) -e . -e book
 	@touch $@
 
 .venv/.installed: .venv/.book
 	@echo "installing what tests and checks the library into .venv (once)"
-	@$(PIP) -e '.[book,test,dev]' -e book
+	@$(call LOCKED,test)
 	@touch $@
 
 book: .venv/.renderer ## the recorded book at once, then LIVE=canary,leakage_report (all, none) run here: _build/html/index.html
@@ -82,7 +90,7 @@ teaching: .venv/.installed ## (maintainers) write the glossary and the pages for
 	@$(BIN)/python book/teaching.py
 
 .venv/.lab: .venv/.book
-	@$(PIP) -e '.[lab]'
+	@$(call LOCKED,lab)
 	@touch $@
 
 # A file's tests in one process: what they share (trained models, simulated corpora) is made once.
@@ -117,6 +125,9 @@ lint: .venv/.installed ## check style, the arrows between the rooms, and types
 
 house: .venv/.installed ## count tokens by package against their budgets, and imports upward or in a circle
 	@$(BIN)/python benchmarks/house.py
+
+lock: .venv/.installed ## (maintainers) write lock.txt anew; needs uv, and keeps every version that it has
+	@$(BIN)/python -m tests.lock
 
 release: .venv/.installed ## (maintainers) sdist and wheel in _build/dist, checked
 	@$(BIN)/python benchmarks/release.py

@@ -35,7 +35,7 @@ PUBLISHED = ROOT / "book" / "chapters"
 CACHE = ROOT / "_build" / "cache"
 LIVE = ROOT / "_build" / "live"
 PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
-SOURCES = [*PACKAGES, ROOT / "constraints.txt"]
+SOURCES = [*PACKAGES, ROOT / "lock.txt"]
 """What decides, beside its own code and parameters, about what a chapter shows."""
 SECONDS = {"canary": 60, "membership": 60, "leakage_report": 60, "secret_protection": 60}
 """What a chapter takes that has never run here, for the bar; the others take 20."""

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -306,30 +305,6 @@ def test_an_interrupted_build_leaves_no_process(tmp_path):
     assert build.wait(timeout=60) == 130
     assert "interrupted" in build.stderr.read()
     assert psutil.wait_procs(left, timeout=30)[1] == []
-
-
-# --------------------------------------------------------------------------- installing
-def test_conda_docker_and_make_install_the_same_pins():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    makefile, dockerfile = (ROOT / "Makefile").read_text(), (ROOT / "Dockerfile").read_text()
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split(";")[0].strip().split("==") for line in lines if "==" in line)
-    pins = {name.replace("_", "-").lower(): version for name, version in pins.items()}
-    (conda,) = (
-        part["pip"]
-        for part in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-        if isinstance(part, dict)
-    )
-    assert conda[0] == "-c constraints.txt" and "-c constraints.txt" in dockerfile
-    made = re.findall(r"(?m)^\t@\$\(PIP\) -e '(\.\[.*?\])' -e book$", makefile)
-    assert made == [".[book]", conda[1].removeprefix("-e ")] and conda[2] == "-e ./book"
-    for asked in (*made, *re.findall(r'"(\.\[[\w,]+\])"', dockerfile)):
-        assert set(asked[2:-1].split(",")) <= set(extras), asked
-    assert re.findall(r"torch==([\d.]+)", makefile) == [pins["torch"]]
-    for need in extras["renderer"]:
-        name, _, version = need.partition("==")
-        assert version in ("", pins[name]), need
 
 
 # --------------------------------------------------------------------------- the forge
