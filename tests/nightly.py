@@ -4,8 +4,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NIGHTLY = {
-    "tests/accounting/test_statements.py::test_golden_values_said_several_times[event2-": "7 s",
-    "tests/accounting/test_statements.py::test_golden_values_said_several_times[event3-": "7 s",
     "tests/attacks/test_reading.py": "trains by transformers",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",
@@ -40,7 +38,7 @@ NIGHTLY = {
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock. Tests of a bucket and of a cluster are left to it as well."""
 
-LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling", "test_statements")
+LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling")
 """Files that take half a minute or more: they go first, so that no core waits at the end."""
 
 

@@ -1,4 +1,4 @@
-"""What S-DP promises (Shi et al. 2022), and what its reference code prints.
+"""What S-DP promises (Shi et al. 2022).
 
 >>> from crtlib.accounting.events import SampledGaussian
 >>> from crtlib.accounting.guarantees import MissRate
@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from crtlib.accounting import ledger
-from crtlib.accounting.accountants import borrowed
-from crtlib.accounting.events import Events, SampledGaussian
+from crtlib.accounting.events import Events
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.checks import check, check_choice, check_delta
+from crtlib.checks import check_choice
 
-# --------------------------------------------------------------------------- what is promised
 RELATIONS = {
     "replace": "the private tokens of one {} replaced by others (exact)",
     "add_or_remove": "the private segments of one {} left out of every sum, their states zero",
@@ -60,37 +56,3 @@ def guarantee(
         public="every token that is not flagged, between which of them flagged ones stand, and "
         "the batches",
     )
-
-
-def reference_epsilon(
-    *,
-    noise_multiplier: float,
-    batches: int,
-    private_updates: int,
-    hidden_releases: int = 0,
-    delta: float = 8e-5,
-) -> float:
-    """Epsilon as accounted by the reference code of S-DP, which is NOT a guarantee.
-
-    It takes the ``private_updates`` of the whole run (``Run.updates["private"]``) for Poisson
-    samples at rate 1 / ``batches`` (those of one epoch), though its loader shuffles and the public
-    segments of the same points are learned without noise. Released states count in its log line
-    only, and those of the last batch alone: ``hidden_releases``. Renyi orders, conversion and delta
-    are those of its Opacus 0.13.
-    """
-    compute_rdp = borrowed("opacus.accountants.analysis.rdp").compute_rdp
-
-    SampledGaussian(1.0, noise_multiplier, private_updates + hidden_releases)  # refuses bad values
-    check("batches", batches, batches >= 1, "at least 1")
-    check_delta(delta)
-    if noise_multiplier == 0:
-        return math.inf
-    orders = np.array([*(1 + x / 10 for x in range(1, 100)), *range(12, 64)], dtype=float)
-    with np.errstate(all="ignore"):
-        rdp = compute_rdp(
-            q=1 / batches,
-            noise_multiplier=noise_multiplier,
-            steps=private_updates + hidden_releases,
-            orders=orders.tolist(),
-        )
-    return float(np.nanmin(np.asarray(rdp) - math.log(delta) / (orders - 1)))

@@ -11,16 +11,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from crtlib import roots
 from crtlib.screening import policies
-from crtlib.screening.policy import MAKERS, Flag, Maker, Policy, checked
-from crtlib.text import screened, source, units
-from crtlib.text.records import Corpus, Secret
+from crtlib.screening.policy import MAKERS, Maker, Policy, checked
+from crtlib.text import screened, source
 
 GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
@@ -150,17 +148,3 @@ def of_a_file(part: str) -> bool:
     kind, _, argument = part.partition(":")
     known = kind in ("tagger", "tagger_conservative", "screened")
     return bool(argument) and not known and Path(_argument(argument)).exists()
-
-
-def annotate(corpus: Corpus, policy: Flag) -> Corpus:
-    """``corpus`` with the policy's spans, turn by turn, in place of its labels."""
-    labels = iter(checked(policy)(units.points(corpus, unit="turn")))
-    dialogues = []
-    for d in corpus.dialogues:
-        turns = []
-        for turn in d.turns:
-            shift = len(units.prefix(turn))  # the spans are those of the point "USR: text"
-            moved = [Secret(s.kind, max(s.start - shift, 0), s.end - shift) for s in next(labels)]
-            turns.append(replace(turn, secrets=tuple(s for s in moved if s.end > 0)))
-        dialogues.append(replace(d, turns=tuple(turns)))
-    return replace(corpus, dialogues=tuple(dialogues))

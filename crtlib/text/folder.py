@@ -30,7 +30,7 @@ from crtlib import outputs
 from crtlib.checks import check_choice
 from crtlib.text import card, jsonl
 from crtlib.text.card import Facts
-from crtlib.text.records import Corpus, Dialogue
+from crtlib.text.records import Dialogue
 
 TURN = pa.struct(
     [
@@ -241,8 +241,3 @@ def rows(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[dic
 def dialogues(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
     """The dialogues of a corpus folder, one after another."""
     return map(jsonl.dialogue, rows(folder, split=split))
-
-
-def read(folder: str | os.PathLike, *, split: str | None = None) -> Corpus:
-    """A corpus folder as a whole."""
-    return Corpus(Path(folder).name, tuple(dialogues(folder, split=split)))

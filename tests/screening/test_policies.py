@@ -13,8 +13,9 @@ from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening import by_name, policies, recall
 from crtlib.screening.policy import checked
 from crtlib.screening.redact import redact
-from crtlib.text import customersim, customersim_shi2021, units
+from crtlib.text import customersim, units
 from crtlib.text.records import MASK, Point, Secret
+from tests.text import original
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
 CORPORA = {v: customersim.simulate(1_000, 2, v) for v in customersim.VARIETIES}
@@ -42,8 +43,8 @@ def test_regex_finds_every_secret_and_nothing_else(variety, unit):
 )
 def test_regex_on_the_original():
     """It has no labels, but the agenda says what each dialogue must hold."""
-    original = customersim_shi2021.read(DATA, "train")
-    found = by_name.annotate(original, policies.regex())
+    corpus = original.read(DATA, "train")
+    found = original.annotate(corpus, policies.regex())
     for d in found.dialogues:
         kinds = [s.kind for t in d.turns for s in t.secrets]
         assert kinds[0] == "name" and kinds[1] in ("phone", "order", "address"), d.id
@@ -296,13 +297,13 @@ def test_a_broken_policy_is_named_and_no_secret_shown(answer, message):
     assert "Ada" not in str(error.value) and "\n" not in str(error.value)
     assert error.value.__suppress_context__ or error.value.__context__ is None
     with pytest.raises(ValueError, match="policy='broken'"):
-        by_name.annotate(CORPORA["paper"], Broken(answer))
+        original.annotate(CORPORA["paper"], Broken(answer))
 
 
 def test_annotate_gives_the_gold_spans_back():
     for corpus in CORPORA.values():
-        bare = by_name.annotate(corpus, lambda points: [()] * len(points))
+        bare = original.annotate(corpus, lambda points: [()] * len(points))
         assert not any(t.secrets for t in bare.turns())
-        assert by_name.annotate(bare, policies.regex()) == corpus
-    whole = by_name.annotate(CORPORA["paper"], policies.everything)
+        assert original.annotate(bare, policies.regex()) == corpus
+    whole = original.annotate(CORPORA["paper"], policies.everything)
     assert all(t.values() == (t.text,) for t in whole.turns())

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib import __main__ as cli
-from crtlib.text import corpora, customersim_shi2021, hub, multiwoz
+from crtlib.text import corpora, hub, multiwoz
 from crtlib.text.customersim import simulate
 from crtlib.text.jsonl import read_jsonl, write_jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.units import points
+from tests.text import original
 
 GOOD = {"id": "d0", "user": "u", "turns": [{"speaker": "USR", "text": "I am Ada.", "secrets": []}]}
 
@@ -143,15 +144,15 @@ def test_original_format(tmp_path):
         {"id": "dial-0.txt", "text": "SYS: Hello: you?\nUSR: I am Ada Lovelace. \n"},
     ]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    corpus = customersim_shi2021.read(tmp_path, "train")
+    corpus = original.read(tmp_path, "train")
     assert [d.id for d in corpus.dialogues] == ["dial-0.txt"]
     assert corpus.skipped == (("canary", 1),)
     said = [(t.speaker, t.text, t.secrets) for t in corpus.turns()]
     assert said == [("SYS", "Hello: you?", ()), ("USR", "I am Ada Lovelace. ", ())]
     with pytest.raises(ValueError, match="split='dev': must be one of train, valid, test"):
-        customersim_shi2021.read(tmp_path, "dev")
+        original.read(tmp_path, "dev")
     with pytest.raises(ValueError, match=r"test.jsonl.gz: no such file"):
-        customersim_shi2021.read(tmp_path, "test")
+        original.read(tmp_path, "test")
 
 
 @given(dialogues)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crtlib.screening import by_name, policies
-from crtlib.text import customersim, customersim_shi2021, jsonl
+from crtlib.screening import policies
+from crtlib.text import customersim, jsonl
 from crtlib.text.customersim import KINDS, ORIGINAL, simulate, statistics
+from tests.text import original
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
 needs_original = pytest.mark.skipif(
@@ -44,7 +45,7 @@ def _near(value, target, tolerance):
 @needs_original
 def test_the_table_is_what_the_original_says():
     train, test = (
-        by_name.annotate(customersim_shi2021.read(DATA, split), policies.regex())
+        original.annotate(original.read(DATA, split), policies.regex())
         for split in ("train", "test")
     )
     found = describe(train, test)
@@ -58,7 +59,7 @@ def test_our_wording_is_our_own():
     """No sentence of ours is one of the original's, secrets and bare answers aside."""
     sentences = []
     for corpus in (
-        by_name.annotate(customersim_shi2021.read(DATA, "train"), policies.regex()),
+        original.annotate(original.read(DATA, "train"), policies.regex()),
         simulate(2_000, 0),
     ):
         found = set()

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
-from crtlib.accounting.selective import guarantee, reference_epsilon
+from crtlib.accounting.selective import guarantee
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping, loop, schedules, selective, steps
@@ -334,25 +333,6 @@ def test_a_guarantee_needs_a_perfect_policy():
     assert guarantee(event, gamma=MissRate(0.01), **options).epsilon == math.inf
     noiseless = SampledGaussian(1.0, 0.0, 24)
     assert guarantee(noiseless, gamma=MissRate(0.0), **options).epsilon == math.inf
-
-
-def test_the_reference_accounts_for_less_than_happens():
-    """At its own settings (sigma 0.7, 50 epochs of 1000 batches with three private updates)."""
-    told = reference_epsilon(
-        noise_multiplier=0.7, batches=1000, private_updates=150_000, delta=8e-5
-    )
-    more = reference_epsilon(
-        noise_multiplier=0.7, batches=1000, private_updates=150_000, hidden_releases=10_000
-    )
-    event = SampledGaussian(1.0, 0.7, 50 * 3 * 3)
-    honest = guarantee(event, gamma=MissRate(0.0), delta=8e-5, unit="dialogue")
-    assert 0 < told < more < 10 < 100 < honest.epsilon
-    # Its Renyi curve bounds the tighter accountant of the mechanism that it takes for granted.
-    assumed = SampledGaussian(1 / 1000, 0.7, 150_000)
-    assert ledger.epsilon(assumed, delta=8e-5, accountant="rdp") < told
-    assert reference_epsilon(
-        noise_multiplier=0.0, batches=1000, private_updates=1
-    ) == math.inf  # fmt: skip
 
 
 # --------------------------------------------------------------------------- runs

@@ -1,5 +1,7 @@
 """The original CustomerSim (Shi et al., 2022): plain text, without labels and without customers.
 
+Only tests read it: our simulator follows its agenda, and our expressions are judged on it.
+
 >>> import json, pathlib, tempfile
 >>> folder = pathlib.Path(tempfile.mkdtemp())
 >>> line = json.dumps({"id": "dial-0.txt", "text": "SYS: Hello\\nUSR: I am Ada Lovelace."})
@@ -11,11 +13,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crtlib.text import jsonl
-from crtlib.text.records import Corpus, Dialogue, Turn
+from crtlib.screening.policy import Flag, checked
+from crtlib.text import jsonl, units
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 SPLITS = ("train", "valid", "test")
 
@@ -44,7 +48,7 @@ def files(folder: str | os.PathLike, split: str) -> list[Path]:
 def read(folder: str | os.PathLike, split: str) -> Corpus:
     """A split, text verbatim, one line ``{"id", "text"}``.
 
-    It has no labels, so no turn has secrets (``by_name.annotate`` attaches a policy's), and no
+    It has no labels, so no turn has secrets (:func:`annotate` attaches a policy's), and no
     customers, so every dialogue is a user of its own. The authors' ten canary lines in train are
     left out.
     """
@@ -59,3 +63,17 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
 
     dialogues = jsonl.parsed(path, parse)
     return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
+
+
+def annotate(corpus: Corpus, policy: Flag) -> Corpus:
+    """``corpus`` with the policy's spans, turn by turn, in place of its labels."""
+    labels = iter(checked(policy)(units.points(corpus, unit="turn")))
+    dialogues = []
+    for d in corpus.dialogues:
+        turns = []
+        for turn in d.turns:
+            shift = len(units.prefix(turn))  # the spans are those of the point "USR: text"
+            moved = [Secret(s.kind, max(s.start - shift, 0), s.end - shift) for s in next(labels)]
+            turns.append(replace(turn, secrets=tuple(s for s in moved if s.end > 0)))
+        dialogues.append(replace(d, turns=tuple(turns)))
+    return replace(corpus, dialogues=tuple(dialogues))
