@@ -66,9 +66,6 @@ def pytest_collection_finish():
     gc.enable()
 
 
-OF_THE_COMPANION = ("sweep", "claims", "lab", "grade")
-
-
 @pytest.fixture(scope="session")
 def learned(pytestconfig, tmp_path_factory):
     """``learned(model, phases, parts, seed=0)`` trains, once for all files, workers and runs of
@@ -85,7 +82,7 @@ def run(monkeypatch, capsys):
     """Call the command line; its exit code, standard output and standard error."""
 
     def call(*args):
-        program = "crtbook" if args[:1] and args[0] in OF_THE_COMPANION else "crtlib"
+        program = "crtbook" if args[:1] and args[0] in companion.app.names else "crtlib"
         monkeypatch.setattr(sys, "argv", [program, *map(str, args)])
         with pytest.raises(SystemExit) as end:
             (companion if program == "crtbook" else cli).main()

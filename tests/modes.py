@@ -42,6 +42,7 @@ STEPS = {
     "report": ["model", "--corpus", "talk.jsonl", "--out", "report"],
     "report --reveal": ["model", "--corpus", "talk.jsonl", "--reveal", "--out", "clear"],
     "sweep": ["games", "--executor", "threads:", "--workers", 1, "--out", "table.parquet"],
+    "plan": [],
     "claims": ["--paper", "hush"],
     "lab": ["--seed", 1, "--out", "class"],
     "grade": ["submissions", "--lab", "attack", "--out", "marks.csv"],
@@ -76,7 +77,7 @@ def read_by_somebody():
 
 
 def call(words):
-    program = companion if words[0] in ("sweep", "claims", "lab", "grade") else cli
+    program = companion if words[0] in companion.app.names else cli
     sys.argv = ["crtlib", *map(str, words)]
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from crtbook import __main__ as companion
 from crtbook import spine
 from crtbook.store import Store
 from crtlib import __main__ as cli
@@ -121,7 +122,7 @@ def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path,
 
 
 # --------------------------------------------------------------------------- modes
-COMPANION = {"sweep", "claims", "lab", "grade"}
+COMPANION = {*companion.app.names}
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])

@@ -198,7 +198,7 @@ class _Sweep:
     keep_models: bool
     workers: int
     executor: Executor | None
-    command: str
+    command: str = ""
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def all(self, missing: Mapping[str, Study], progress: bool) -> list[str]:

@@ -65,3 +65,16 @@ def test_a_name_that_is_gone_fails():
 def test_the_page_is_todays():
     text = (ROOT / "book" / "map.md").read_text(encoding="utf-8")
     assert text == book_map.page(), "python book/map.py"
+
+
+def test_what_we_know_is_what_the_ledger_says():
+    path = ROOT / "book" / "known.py"
+    spec = importlib.util.spec_from_file_location("book_known", path)
+    known = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(known)
+    text = (ROOT / "book" / "what_we_know.md").read_text(encoding="utf-8")
+    assert text == known.page(ledger.ledger()), "python book/known.py"
+    assert known.standing({"agrees", "not comparable"}) == "established"
+    assert known.standing({"agrees", "differs"}) == "refuted somewhere"
+    assert known.standing({"differs", "not decided"}) == "refuted"
+    assert known.standing({"not comparable"}) == "open"

@@ -264,7 +264,7 @@ def child(words, work):
     sys.argv = ["crtlib", *words]
     code = 1
     try:
-        (companion if words[0] in ("sweep", "claims", "lab", "grade") else cli).main()
+        (companion if words[0] in companion.app.names else cli).main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:

@@ -1,0 +1,239 @@
+"""Write the page that says what is known, and its figures: ``python book/known.py``. Every number
+and every verdict on it is the ledger's; a test holds them in step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from crtbook.claims import ledger
+from crtbook.claims.claim import PAPERS
+from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, OPEN, PART
+from crtbook.figures import theme
+
+BOOK = Path(__file__).resolve().parent
+COLOR = {AGREES: "#00795a", DIFFERS: "#b34700", OPEN: "#5f6b7a", PART: "#8a6100"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of our own: its claims with the name of each row, and how they are drawn."""
+
+    name: str
+    title: str
+    claims: dict[str, str]
+    axis: str
+    line: float
+    words: str
+    doubt: str
+
+
+FINDINGS = (
+    Finding(
+        "policy",
+        "Does a better policy give away more of each secret that it misses?",
+        {"ours-policy": "non-private", "ours-policy-dedup": "deduplicated",
+         "ours-policy-sdp": "S-DP"},
+        "accuracy of the attack at γ = 0.1, less that at γ = 0.5",
+        0.0,
+        "Membership inference is asked of the secrets that the policy missed, and of no others; no "
+        "arm adds noise to them but S-DP, whose noise is on what is flagged. The CRT paper's "
+        "Figure 4 asks of all secrets, and so rises with γ as more are missed.",
+        "Does it hold for a policy that misses by kind, as real ones do, and not at random?",
+    ),
+    Finding(
+        "named",
+        "Does an attack work at 10,000 dialogues, and does CRT stop it?",
+        {"ours-named": "non-private", "ours-named-crt": "CRT"},
+        "share of missed secrets that are named among ten",
+        0.1,
+        "The attack is shown the sentence and ten values, and names the one that stood there; one "
+        "in ten is right by chance.",
+        "Does an attack that has a reference model find what this one does not?",
+    ),
+    Finding(
+        "noise",
+        "What does the noise cost CRT?",
+        {"ours-noise-price": ""},
+        "perplexity of CRT over that of CRT without noise",
+        1.0,
+        "Both arms redact, deduplicate and clip; only the noise is left out.",
+        "What does it cost at an equal ε, where a larger corpus would be given less noise?",
+    ),
+    Finding(
+        "order",
+        "Is CRT better than DP-SGD?",
+        {"crt-f2-dpsgd-lstm": "", "crt-f2-dpsgd-gpt": ""},
+        "perplexity of CRT over that of DP-SGD",
+        1.0,
+        "The paper counts all tokens of a test text, masks and secrets included, so that a model "
+        "which reads masks has less to guess. Over words both models read the same.",
+        "Which of the two would a product be judged by?",
+    ),
+)  # fmt: skip
+
+HEAD = """What three papers claim and our runs bear out, what they refute, and what nobody can say \
+yet. Each verdict is made from recorded runs by a rule that was written before they were read \
+({doc}`chapters/claims`), and each says at which size it was seen. Most runs are smaller than the \
+papers': {doc}`reproducing` has the sizes."""
+
+
+def rows(finding: Finding, table: pd.DataFrame) -> pd.DataFrame:
+    """The comparable rows of a finding, with a ``name`` each."""
+    base = table.id.str.replace(r"\.\d+$", "", regex=True)
+    found = table[base.isin(finding.claims) & (table.verdict != INCOMPARABLE)].copy()
+    size = found.edition.str.partition(",")[0].str.replace("dialogue.*", "dialogues", regex=True)
+    kinds = {"test_ppl": "all tokens", "test_ppl_words": "words"}
+    metric = found.source.map(lambda s: kinds.get(s.split(": ")[-1], ""))
+    where = [f"{_at(row)}, {s}" for row, s in zip(found.itertuples(), size, strict=True)]
+    found["what"] = base[found.index].map(finding.claims) + metric
+    found["name"] = found.what + " · " + pd.Series(where, found.index)
+    return found[found.value.notna()]
+
+
+def figure(finding: Finding, found: pd.DataFrame) -> Figure:
+    """A dot a row with its 95 % interval, in the colour of its verdict; without an interval, of
+    too few seeds, the dot is hollow."""
+    with theme.panels([""], height=0.3 + 0.46 * len(found), room=1.0) as (fig, [ax]):
+        ax.axvline(finding.line, color=theme.MUTED, linestyle=(0, (1, 2)))
+        for y, row in enumerate(found.itertuples()):
+            color, known = COLOR[str(row.verdict)], pd.notna(row.low)
+            if known:
+                ax.plot([row.low, row.high], [y, y], color=color, linewidth=2.5)
+            face = color if known else theme.CARD
+            ax.plot(row.value, y, "o", markerfacecolor=face, markeredgecolor=color, zorder=3)
+            at = {
+                "transform": ax.get_yaxis_transform(),
+                "va": "center",
+                "in_layout": False,
+                "bbox": {"facecolor": theme.CARD, "edgecolor": "none", "pad": 0.5},
+            }
+            ax.text(0, y - 0.3, f" {row.name}", **at)
+        ax.set(yticks=[], xlabel=finding.axis, ylim=(len(found) - 0.5, -0.7))
+        said = "; ".join(found.name + " " + found.ours)
+        theme.describe(fig, f"{finding.axis}: {said}.")
+        legend = "green: agrees; red: differs; grey: not decided. "
+        theme.provenance(fig, legend + "Bars: 95 % interval; hollow: too few seeds for one")
+    return fig
+
+
+def section(finding: Finding, found: pd.DataFrame) -> list[str]:
+    """A finding on the page."""
+    lines = [
+        f"### {finding.title}",
+        "",
+        finding.words,
+        "",
+        f"```{{figure}} _assets/known-{finding.name}.svg",
+        f":name: fig-known-{finding.name}",
+        f":alt: {theme.alt(figure(finding, found))}",
+        ":width: 100%",
+        "",
+        f"{finding.axis[0].upper()}{finding.axis[1:]}; dotted: {finding.line:g}.",
+        "```",
+        "",
+        *(f"- {_tally(_plain(str(w)), r.verdict)}" for w, r in found.groupby("words", sort=False)),
+        "",
+        "| verdict | measured | where |",
+        "|---|---|---|",
+    ]
+    for row in found.itertuples():
+        where = str(row.what)
+        lines.append(f"| **{row.verdict}** | {row.ours} | {where}: {_at(row)}, {row.edition} |")
+    return [*lines, "", f"*A sceptic asks:* {finding.doubt}", ""]
+
+
+def _tally(words: str, verdicts: pd.Series) -> str:
+    """How the rows of one sentence were judged."""
+    count = verdicts.value_counts()
+    said = theme.listed([f"{n} {verdict}" for verdict, n in count.items()])
+    return f"“{words}”: of {len(verdicts)} row{'s' * (len(verdicts) > 1)} {said}."
+
+
+def standing(verdicts: set[str]) -> str:
+    """Of a claim with these verdicts on its rows, what is known."""
+    said = verdicts - {INCOMPARABLE}
+    if not said or said == {OPEN}:
+        return "open"
+    if DIFFERS in said:
+        return "refuted" if said <= {DIFFERS, OPEN} else "refuted somewhere"
+    return "established" if said == {AGREES} else "established somewhere"
+
+
+KNOWN = {
+    "established": "Established: every row that can be compared agrees",
+    "established somewhere": "Established for some corpora, models or sizes, open for others",
+    "refuted somewhere": "Refuted for some corpora, models or sizes",
+    "refuted": "Refuted: no row agrees, and at least one differs",
+    "open": "Open",
+}
+
+
+def papers(table: pd.DataFrame) -> list[str]:
+    """Each paper's claims by what is known of them."""
+    table = table.assign(claim=table.id.str.replace(r"\.\d+$", "", regex=True))
+    lines: list[str] = []
+    for paper, name in PAPERS.items():
+        each = table[table.paper == paper].groupby("claim", sort=False)
+        known = {str(c): standing(set(r.verdict)) for c, r in each}
+        lines += [f"### {name[0].upper()}{name[1:]}", ""]
+        for kind, title in KNOWN.items():
+            claims = [c for c, k in known.items() if k == kind]
+            if not claims:
+                continue
+            lines += [f":::{{dropdown}} {title} ({len(claims)})"]
+            for claim in claims:
+                of = table[table.claim == claim]
+                words = _plain(str(of.words.iloc[0]))
+                told = [
+                    f"{r.ours} ({', '.join(p for p in (_at(r), r.verdict) if p)})"
+                    for r in of.itertuples()
+                    if r.ours
+                ]
+                shown = "; ".join(told[:3]) + (f"; {len(told) - 3} more" if len(told) > 3 else "")
+                lines.append(f"- “{words}” {_plain(shown)} `{claim}`")
+            lines += [":::", ""]
+    return lines
+
+
+def _at(row: object) -> str:
+    parts = (theme.corpus_name(row.corpus), theme.model_name(row.model))  # type: ignore[attr-defined]
+    return ", ".join(p for p in parts if p)
+
+
+def _plain(text: str) -> str:
+    return text.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("$", r"\$")
+
+
+def page(table: pd.DataFrame) -> str:
+    """The page in MyST."""
+    lines = ["# What we know", "", HEAD, "", "## Four findings of our own", ""]
+    for finding in FINDINGS:
+        lines += section(finding, rows(finding, table))
+    lines += ["## The papers, claim by claim", "", *papers(table)]
+    plan = ledger.planned()
+    lines += [
+        "## What it would cost to know more",
+        "",
+        f"{plan.rows.sum()} rows of the ledger are not decided. These runs would decide them, the "
+        "cheapest decisions first; `crtbook plan` prints the list with the rows of each.",
+        "",
+        "| rows | CPU hours | run |",
+        "|---|---|---|",
+    ]
+    cells = plan[["rows", "hours", "command"]].to_numpy().tolist()
+    lines += [f"| {n} | {hours:g} | `{command}` |" for n, hours, command in cells]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    table = ledger.ledger()
+    (BOOK / "what_we_know.md").write_text(page(table), encoding="utf-8")
+    for finding in FINDINGS:
+        drawn = theme.svg(figure(finding, rows(finding, table)))
+        path = BOOK / "_assets" / f"known-{finding.name}.svg"
+        path.write_text(drawn.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+                        if "xmlns=" not in drawn else drawn, encoding="utf-8")  # fmt: skip
