@@ -3,8 +3,8 @@ and every verdict on it is the ledger's; a test holds them in step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -18,8 +18,7 @@ BOOK = Path(__file__).resolve().parent
 COLOR = {AGREES: "#00795a", DIFFERS: "#b34700", OPEN: "#5f6b7a", PART: "#8a6100"}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A finding of our own: its claims with the name of each row, and how they are drawn."""
 
     name: str

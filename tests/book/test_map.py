@@ -73,7 +73,7 @@ def test_what_we_know_is_what_the_ledger_says():
     known = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(known)
     text = (ROOT / "book" / "what_we_know.md").read_text(encoding="utf-8")
-    assert text == known.page(ledger.ledger()), "python book/known.py"
+    assert text == known.page(known.ledger.ledger()), "python book/known.py"
     assert known.standing({"agrees", "not comparable"}) == "established"
     assert known.standing({"agrees", "differs"}) == "refuted somewhere"
     assert known.standing({"differs", "not decided"}) == "refuted"
