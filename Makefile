@@ -12,7 +12,7 @@ LOCKED   = grep -E '\# (.* )?$(1)( |$$)' lock.txt > .venv/$(1).txt && $(PIP) --r
 .DEFAULT_GOAL := help
 # Without bytecode on disk, each of some hundred processes compiles the library and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house lock release clean kills fuzz modes
+.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house lock release clean kills fuzz neighbours modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -99,9 +99,9 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --
 test: .venv/.installed ## run the tests of the library and of its guarantees
 	@$(PYTEST) -m "not nightly" --durations 10
 
-nightly: .venv/.installed ## run all tests, every planted fault, 40 kills and 900 bad inputs
+nightly: .venv/.installed ## run all tests, every planted fault, 40 kills, 900 bad inputs and 500 pairs
 	@$(PYTEST) --durations 30
-	@$(MAKE) faults kills fuzz
+	@$(MAKE) faults kills fuzz neighbours
 
 faults: .venv/.installed ## plant mistakes that would void a guarantee; each must fail a test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --jobs $(JOBS)
@@ -114,6 +114,10 @@ kills: .venv/.installed ## kill commands at 40 random moments; what they made mu
 
 fuzz: .venv/.installed ## give every command and parameter what nobody should; 900 cases
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
+
+neighbours: .venv/.installed ## train on PAIRS=500 pairs of corpora that differ in one unit; nothing may differ that is not declared
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.neighbours --pairs $(or $(PAIRS),500)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.neighbours --planted --jobs $(JOBS)
 
 modes: .venv/.installed ## (maintainers) write the table of all files and their modes into SECURITY.md
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.modes

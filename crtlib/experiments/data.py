@@ -335,9 +335,9 @@ def _tagger(
 def _loud(study: Recipe, points: Sequence[Point], cautious: Labels) -> tuple[Labels, Policy]:
     """Where a policy speaks, whichever: what pi alone finds is redacted, so the vocabulary may not
     learn it either. Of one name they are one tagger's, of which pi_c says all that pi says; a
-    method that reads raw text has no pi."""
+    method without a policy has no pi."""
     redacting, conservative = policies(study)
-    if study.policy == study.conservative or study.how.reads_raw:
+    if study.policy == study.conservative or "policy" not in study.how.reads:
         return cautious, conservative
     either = union(redacting, conservative)
     return either(points), either
