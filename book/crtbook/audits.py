@@ -29,9 +29,9 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
+from crtbook.auditing import Law, audit, log_ratio
 from crtlib.accounting import confidentiality, ledger, mixtures, secrets, selective
 from crtlib.accounting.guarantees import MissRate
-from crtlib.attacks.audit import Law, audit, log_ratio
 from crtlib.checks import check, check_choice
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.recurrent import Lstm

@@ -14,9 +14,12 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +27,8 @@ from torch import Tensor, nn
 
 from crtlib.checks import check
 from crtlib.models import interface
+from crtlib.text.records import MASK, Point, Secret
+from crtlib.text.tokenizer import Bpe, read_json, shipped
 from crtlib.training.devices import sent
 from crtlib.training.examples import IGNORED
 from crtlib.training.noise import Random
@@ -127,3 +132,55 @@ def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, see
         count += int(asked.sum())
     model.train(training)
     return total / max(count, 1)
+
+
+_END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]\s*$)|\n")
+
+
+def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Each point cut after its sentences, for paragraphs longer than a model's context.
+
+    Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or closes a word of
+    four letters or more, never before a lower-case letter or a last quotation mark: a missed cut
+    leaves a longer point, one too many cuts a sentence in two (CRT, A.6.3). The cuts are made as if
+    each labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with
+    the secret masked are cut alike (A.6.2; neither holds for a secret without a label).
+    """
+    pieces: list[Point] = []
+    for p in points:
+        masked, moves, last = "", [], 0  # moves: where masks end, there and in the text
+        for s in p.secrets:
+            masked += p.text[last : s.start] + MASK
+            moves.append((len(masked), s.end))
+            last = s.end
+        masked += p.text[last:]
+        cuts = [0]
+        for end in _END.finditer(masked):
+            before = [real - there for there, real in moves if there <= end.start()]
+            cuts += [at + (before[-1] if before else 0) for at in end.span()]
+        cuts.append(len(p.text))
+        spans = list(zip(cuts[::2], cuts[1::2], strict=True))
+        for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
+            inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
+            own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
+            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own))
+    return tuple(pieces)
+
+
+def masked(name_or_folder: str | os.PathLike[str]) -> tuple[Bpe, int]:
+    """The tokenizer of a pre-trained masked model (hub id, or a folder with ``tokenizer.json``),
+    which frames a text by its own ``[CLS] ... [SEP]``, and the id of its own ``[MASK]``.
+
+    Raises ``ValueError`` where it lacks one of them.
+    """
+    tokenizer, names = shipped(name_or_folder), read_json(name_or_folder, "tokenizer_config.json")
+    told = [names.get(f"{name}_token", f"[{name.upper()}]") for name in ("cls", "sep", "mask")]
+    first, last, mask = (x["content"] if isinstance(x, dict) else x for x in told)
+    ids = [None if token is None else tokenizer.token_to_id(token) for token in (first, last, mask)]
+    if None in ids:
+        lacks = (first, last, mask)[ids.index(None)]
+        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {lacks}")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    content = json.loads(tokenizer.to_str()) | {"post_processor": None}
+    return Bpe(json.dumps(content), first, last), cast(int, ids[-1])

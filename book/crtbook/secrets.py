@@ -22,6 +22,7 @@ import pandas as pd
 from torch import nn
 
 from crtbook import extraction, masked_lm
+from crtbook.masked_lm import masked as masked_tokenizer
 from crtlib.accounting import incidence, mixtures, secrets
 from crtlib.checks import check
 from crtlib.experiments import data
@@ -35,7 +36,6 @@ from crtlib.models.spec import ModelSpec
 from crtlib.text import corpora, units
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.text.tokenizer import masked as masked_tokenizer
 from crtlib.training.loop import train
 from crtlib.training.phases import Phase
 from crtlib.training.schedules import Private, dpsgd
@@ -76,7 +76,7 @@ def texts(corpus: str, dialogues: int, seed: int) -> Texts:
         whole = corpora.load(corpus, split(corpus), limit=dialogues)
     points = units.points(whole, unit="turn")
     if not whole.dialogues[0].turns[0].speaker:
-        points = units.sentences(points)
+        points = masked_lm.sentences(points)
     lines = sorted({p.text for p in points if len(p.text) > 15})
     lines = [lines[i] for i in np.random.default_rng(seed).permutation(len(lines))]
     ends = (np.array([0, 0.15, 0.8, 0.9, 1]) * len(lines)).astype(int)

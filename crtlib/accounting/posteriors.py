@@ -48,8 +48,8 @@ def posterior(divergence: ArrayLike, prior: ArrayLike, *, kind: str = "kl") -> A
     """
     c, p = np.broadcast_arrays(np.asarray(divergence, float), np.asarray(prior, float))
     check_choice("kind", kind, DIVERGENCES)
-    _each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
-    _each("divergence", c, c >= 0, "at least 0")
+    check_each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
+    check_each("divergence", c, c >= 0, "at least 0")
     if kind == "chi2":
         return np.asarray(np.minimum(1, p + np.sqrt(c * p * (1 - p))))
     if kind == "tv":
@@ -65,36 +65,15 @@ def posterior(divergence: ArrayLike, prior: ArrayLike, *, kind: str = "kl") -> A
     return np.where(c >= -np.log(p) * (1 - 1e-15), 1.0, np.where(c == 0, p, high))
 
 
-def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
-    """The best success probability at Renyi ``divergences`` in nats, one for each of the ``orders``
-    above 1: the least that any order allows. Infinite divergences allow everything.
-
-    >>> round(by_renyi([1.0, 1.0], [1.0001, 2.0], 0.01), 3)  # order 1 is the KL divergence
-    0.14
-    """
-    c, a = np.broadcast_arrays(np.asarray(divergences, float), np.asarray(orders, float))
-    _each("orders", a, a > 1, "above 1")
-    _each("divergences", c, c >= 0, "at least 0")
-    check("prior", prior, 0 < prior < 1, "in (0, 1)")
-    low, high = np.full(c.shape, prior), np.ones(c.shape)  # it grows in r; the safe end is returned
-    for _ in range(60):
-        r = np.minimum((low + high) / 2, 1 - 2.0**-53)
-        hit = a * np.log(r) + (1 - a) * np.log(prior)
-        miss = a * np.log1p(-r) + (1 - a) * np.log1p(-prior)
-        over = np.logaddexp(hit, miss) > (a - 1) * c * (1 + 1e-12)
-        low, high = np.where(over, low, r), np.where(over, r, high)
-    return float(np.where(c >= -np.log(prior) * (1 - 1e-15), 1.0, high).min())
-
-
 def promised(prior: ArrayLike, posterior: ArrayLike) -> tuple[Array, Array]:
     """Both as arrays of one shape. Raises ValueError unless 0 < prior < posterior < 1."""
     p, r = np.broadcast_arrays(np.asarray(prior, float), np.asarray(posterior, float))
-    _each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
-    _each("posterior", r, (r > 0) & (r < 1), "in (0, 1)")
-    _each("posterior", r, r > p, "above the prior")
+    check_each("prior", p, (p > 0) & (p < 1), "in (0, 1)")
+    check_each("posterior", r, (r > 0) & (r < 1), "in (0, 1)")
+    check_each("posterior", r, r > p, "above the prior")
     return p, r
 
 
-def _each(name: str, values: Array, allowed: NDArray[np.bool_], rule: str) -> None:
+def check_each(name: str, values: Array, allowed: NDArray[np.bool_], rule: str) -> None:
     if not np.all(allowed):
         check(name, float(values[~allowed].flat[0]) if values.ndim else float(values), False, rule)

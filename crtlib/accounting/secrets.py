@@ -25,10 +25,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from crtlib.accounting import mixtures, renyi, secret_lp
+from crtlib.accounting import mixtures, secret_lp
 from crtlib.accounting.events import WeightedGaussian
-from crtlib.accounting.losses import Array, Pair
-from crtlib.accounting.posteriors import by_renyi, divergence, posterior, promised
+from crtlib.accounting.losses import Array
+from crtlib.accounting.posteriors import divergence, posterior, promised
 from crtlib.checks import check, check_choice, check_whole
 
 RELATIONS: dict[str, tuple[mixtures.Direction, ...]] = {
@@ -168,21 +168,6 @@ def tight_posterior(
         for d in RELATIONS[neighbouring_relation]
     ]
     return max(b[0] for b in brackets), max(b[1] for b in brackets)
-
-
-def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float:
-    """Lemma 3.2 by the best of many Renyi orders, for a secret whose count has this law: as cheap
-    as KL, and below it at small priors; against the reference.
-
-    >>> law = mixtures.poisson_binomial([0.2] * 5)
-    >>> kl = 20 * float(mixtures.kl(mixtures.counts([0.2] * 5, [0, 5]), 4.0)[0])
-    >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
-    >>> bounds = [float(posterior(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01), best]
-    >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one
-    [0.262, 0.173, 0.121]
-    """
-    each = renyi.divergences(Pair(tuple(law.tolist()), sigma, "forward"), renyi.ORDERS)
-    return by_renyi(steps * each, renyi.ORDERS, prior)
 
 
 def _of(incidence: sparse.csr_array, probabilities: Array, j: int) -> Array:

@@ -485,15 +485,3 @@ def of_lots(
         texts, Scores(*scores), runs, features(runs, texts), k, flush, min_length, counts["empty"],
         counts["windowed"], bool(counts["compared"]), counts["right"] / max(1, counts["asked"]),
     )  # fmt: skip
-
-
-def lengths_only(report: Leakage) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs and sequences where nobody may look at text (end of Section 4): sequences and contexts
-    are their lengths; users, documents and labels are gone as well."""
-    number = {w: i for i, w in enumerate(report.sequences.tokens)}
-    runs = report.runs[["length", "perplexity", "public_perplexity", "ratio"]].copy()
-    runs.insert(0, "sequence", [number[w] for w in report.runs.tokens])
-    runs.insert(2, "context_length", report.runs.start)
-    table = report.sequences.drop(columns=["tokens", "contexts", "kinds", "secret_tokens"])
-    table.insert(1, "context_lengths", [[n for _, n in row] for row in report.sequences.contexts])
-    return runs, table

@@ -4,7 +4,7 @@
 >>> from crtlib.text.customersim import simulate
 >>> out = pathlib.Path(tempfile.mkdtemp()) / "corpus"
 >>> facts = save(simulate(20, 0).dialogues, out, command="simulate", options={"seed": 0})
->>> facts.threads, read(out).dialogues == simulate(20, 0).dialogues
+>>> facts.threads, tuple(dialogues(out)) == simulate(20, 0).dialogues
 (20, True)
 >>> sorted(p.name for p in out.iterdir())
 ['README.md', 'croissant.json', 'crtlib.json', 'data']

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -153,26 +153,7 @@ def adapt(name_or_folder: str | os.PathLike) -> Bpe:
     return plain(tokenizer, first, last)
 
 
-def masked(name_or_folder: str | os.PathLike) -> tuple[Bpe, int]:
-    """The tokenizer of a pre-trained masked model (hub id, or a folder with ``tokenizer.json``),
-    which frames a text by its own ``[CLS] ... [SEP]``, and the id of its own ``[MASK]``.
-
-    Raises ``ValueError`` where it lacks one of them.
-    """
-    tokenizer, names = shipped(name_or_folder), _read_json(name_or_folder, "tokenizer_config.json")
-    told = [names.get(f"{name}_token", f"[{name.upper()}]") for name in ("cls", "sep", "mask")]
-    first, last, mask = (x["content"] if isinstance(x, dict) else x for x in told)
-    ids = [None if token is None else tokenizer.token_to_id(token) for token in (first, last, mask)]
-    if None in ids:
-        lacks = (first, last, mask)[ids.index(None)]
-        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {lacks}")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    content = json.loads(tokenizer.to_str()) | {"post_processor": None}
-    return Bpe(json.dumps(content), first, last), cast(int, ids[-1])
-
-
-def _read_json(name_or_folder: str | os.PathLike, file: str) -> dict[str, Any]:
+def read_json(name_or_folder: str | os.PathLike, file: str) -> dict[str, Any]:
     """A file of a pre-trained model; empty where there is none."""
     from transformers.utils import cached_file
 
@@ -194,7 +175,7 @@ def _frame(name_or_folder: str | os.PathLike, tokenizer: Tokenizer) -> tuple[str
         return text if text and tokenizer.token_to_id(text) is not None else None
 
     names, ids = (
-        _read_json(name_or_folder, f"{name}.json") for name in ("tokenizer_config", "config")
+        read_json(name_or_folder, f"{name}.json") for name in ("tokenizer_config", "config")
     )
     first, last = token("bos"), token("eos")
     return (first or last or BOS), (last or EOS)

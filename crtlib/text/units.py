@@ -11,11 +11,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import replace
 
-from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 UNITS = ("turn", "dialogue", "user")
 
@@ -43,7 +41,7 @@ def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     ``unit="turn"``: ``"USR: text"`` with id ``"dialogue/i"``. ``unit="dialogue"``: the turns
     joined by newlines. ``unit="user"``: all turns of a person. There is no default, as the choice
     decides what is public: every CustomerSim dialogue holds a name, so with dialogues as points
-    nothing is. A WikiText paragraph is a turn, and ``sentences`` cuts it further.
+    nothing is. A WikiText paragraph is a turn, and ``crtbook.masked_lm.sentences`` cuts it further.
     """
     if unit not in UNITS:
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(UNITS)}")
@@ -70,36 +68,3 @@ def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
         if unit == "dialogue":
             cut.append(Point(d.id, d.user, "\n".join(lines), tuple(spans), tuple(spoken)))
     return tuple(cut)
-
-
-_END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]\s*$)|\n")
-
-
-def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Each point cut after its sentences, for paragraphs longer than a model's context.
-
-    Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or closes a word of
-    four letters or more, never before a lower-case letter or a last quotation mark: a missed cut
-    leaves a longer point, one too many cuts a sentence in two (CRT, A.6.3). The cuts are made as if
-    each labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with
-    the secret masked are cut alike (A.6.2; neither holds for a secret without a label).
-    """
-    pieces: list[Point] = []
-    for p in points:
-        masked, moves, last = "", [], 0  # moves: where masks end, there and in the text
-        for s in p.secrets:
-            masked += p.text[last : s.start] + MASK
-            moves.append((len(masked), s.end))
-            last = s.end
-        masked += p.text[last:]
-        cuts = [0]
-        for end in _END.finditer(masked):
-            before = [real - there for there, real in moves if there <= end.start()]
-            cuts += [at + (before[-1] if before else 0) for at in end.span()]
-        cuts.append(len(p.text))
-        spans = list(zip(cuts[::2], cuts[1::2], strict=True))
-        for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
-            inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
-            own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
-            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own))
-    return tuple(pieces)

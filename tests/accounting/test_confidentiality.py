@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from crtbook import theorems
+from crtbook.theorems import hockey_stick, indistinguishability
 from crtlib import __main__ as cli
 from crtlib.accounting import accountants, confidentiality, ledger
-from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.screening import dedup, policies
@@ -261,10 +262,10 @@ def test_replacement(setting):
 def test_group_table():
     naive = {2: (1.18225e-3, 2.97463e-4), 5: (5.93653e-2, 6.86328e-3), 10: (17.6212, 1.0254646)}
     for k, (paper, geometric) in naive.items():
-        assert confidentiality.crt_group(1, delta=DELTA, missed=k, tight=False)[0] == k
-        loose = confidentiality.crt_group(1, delta=DELTA, missed=k, tight=False)[1]
+        assert theorems.crt_group(1, delta=DELTA, missed=k, tight=False)[0] == k
+        loose = theorems.crt_group(1, delta=DELTA, missed=k, tight=False)[1]
         assert loose == pytest.approx(paper, rel=1e-5)
-        tight = confidentiality.crt_group(1, delta=DELTA, missed=k)[1]
+        tight = theorems.crt_group(1, delta=DELTA, missed=k)[1]
         assert tight == pytest.approx(geometric, rel=1e-5)
         assert tight == pytest.approx(DELTA * math.expm1(k) / math.expm1(1), rel=1e-12)
 
@@ -273,18 +274,18 @@ def test_group_table():
 def test_groups_at_a_fixed_delta(setting):
     event = SampledGaussian(*setting)
     for k, (delta, epsilon) in GROUPS[setting].items():
-        low, high = confidentiality.group_delta(event, group=k, epsilon=k)
+        low, high = theorems.group_delta(event, group=k, epsilon=k)
         assert low <= high <= low * (1 + 5e-5)
         assert high == pytest.approx(delta, rel=1e-4)  # four digits
-        assert high < confidentiality.crt_group(1, delta=1.0001 * DELTA, missed=k)[1]
-        low, high = confidentiality.group_epsilon(event, group=k, delta=DELTA)
+        assert high < theorems.crt_group(1, delta=1.0001 * DELTA, missed=k)[1]
+        low, high = theorems.group_epsilon(event, group=k, delta=DELTA)
         assert low <= high <= low + 1e-4
         assert high == pytest.approx(epsilon, abs=6e-3 if k == 10 else 2e-3)  # 15.65: two digits
 
 
 def test_a_group_of_one_is_a_data_point():
     event = SampledGaussian(0.02, 1.1, 300)
-    low, high = confidentiality.group_epsilon(event, group=1, delta=1e-4)
+    low, high = theorems.group_epsilon(event, group=1, delta=1e-4)
     point = ledger.epsilon(event, delta=1e-4)
     assert low <= point * (1 + 1e-4) and high == pytest.approx(point, rel=1e-3)
 
@@ -301,7 +302,7 @@ def test_a_group_in_one_step_equals_the_integral(k, q, sigma, epsilon):
     ends = -10 * sigma, k + 10 * sigma
     exact = max(integrate.quad(gap, *ends, args=(way,), limit=500)[0] for way in (0, 1))
     event = SampledGaussian(q, sigma, 1)
-    low, high = confidentiality.group_delta(event, group=k, epsilon=epsilon)
+    low, high = theorems.group_delta(event, group=k, epsilon=epsilon)
     assert low - 1e-9 <= exact <= high + 1e-9 and high - low < 1e-5
 
 
@@ -310,22 +311,20 @@ def test_without_sampling_a_group_is_one_gaussian():
     k, sigma, steps, epsilon = 3, 5.0, 4, 1.0
     mu = k * math.sqrt(steps) / sigma
     ends = stats.norm.cdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
-    low, high = confidentiality.group_delta(
-        SampledGaussian(1, sigma, steps), group=k, epsilon=epsilon
-    )
+    low, high = theorems.group_delta(SampledGaussian(1, sigma, steps), group=k, epsilon=epsilon)
     assert low <= ends[0] - math.exp(epsilon) * ends[1] <= high < low + 1e-7
 
 
 def test_replacing_a_group_is_tight():
     """The worst pair, composed: far below a removal and an addition, and above leaving out."""
     event, options = SampledGaussian(0.01, 1.27053328, 1000), {"neighbouring_relation": "replace"}
-    low, high = confidentiality.group_epsilon(event, group=1, delta=DELTA, **options)
+    low, high = theorems.group_epsilon(event, group=1, delta=DELTA, **options)
     assert low <= high < low + 2e-5 and high == pytest.approx(1.777341, abs=2e-5)
     assert high < 2.249383  # the generic bound of the table above
     for k, added in ((2, 2.204), (5, 6.513), (10, 15.65)):
-        low, high = confidentiality.group_epsilon(event, group=k, delta=DELTA, **options)
+        low, high = theorems.group_epsilon(event, group=k, delta=DELTA, **options)
         assert added < low <= high < low + 1e-3 and high < 2 * added
-        back = confidentiality.group_delta(event, group=k, epsilon=high, **options)
+        back = theorems.group_delta(event, group=k, epsilon=high, **options)
         assert back[0] <= DELTA * (1 + 1e-6) and back[1] == pytest.approx(DELTA, rel=1e-3)
 
 
@@ -339,7 +338,7 @@ def test_a_replaced_group_in_one_step_equals_the_integral(k, q, sigma, epsilon):
 
     exact = integrate.quad(gap, -k - 10 * sigma, k + 10 * sigma, limit=500)[0]
     event = SampledGaussian(q, sigma, 1)
-    low, high = confidentiality.group_delta(
+    low, high = theorems.group_delta(
         event, group=k, epsilon=epsilon, neighbouring_relation="replace"
     )
     assert low - 1e-9 <= exact <= high + 1e-9 and high - low < 1e-5
@@ -347,10 +346,10 @@ def test_a_replaced_group_in_one_step_equals_the_integral(k, q, sigma, epsilon):
 
 def test_edges_of_the_group():
     event = SampledGaussian(0.1, 2.0, 100)
-    assert confidentiality.group_delta(event, group=0, epsilon=1) == (0, 0)
+    assert theorems.group_delta(event, group=0, epsilon=1) == (0, 0)
     never = SampledGaussian(0.0, 2.0, 100)
-    assert confidentiality.group_epsilon(never, group=3, delta=DELTA) == (0, 0)
-    ends = [confidentiality.group_epsilon(event, group=k, delta=DELTA)[1] for k in (1, 2, 3)]
+    assert theorems.group_epsilon(never, group=3, delta=DELTA) == (0, 0)
+    ends = [theorems.group_epsilon(event, group=k, delta=DELTA)[1] for k in (1, 2, 3)]
     assert ends == sorted(ends)
 
 
@@ -405,7 +404,7 @@ def test_definition_2_and_proposition_5_on_a_finite_mechanism():
         (policies.miss(policies.oracle, 1.0, 0), False),
     ):
         pair = (shown(prepare(d, pi(d), None, dedup="none").all, secret) for d in (ours, theirs))
-        _, delta = confidentiality.confidentiality_redacted(epsilon, delta=plain, detected=detected)
+        _, delta = theorems.confidentiality_redacted(epsilon, delta=plain, detected=detected)
         found = indistinguishability(*pair, epsilon=0.0 if detected else epsilon)
         assert found == (0 if detected else plain) <= delta
 
@@ -417,9 +416,9 @@ def test_definition_3_and_the_group_bound_on_a_finite_mechanism(missed):
     one = indistinguishability(law(1), law(0), epsilon=epsilon)
     steps = [indistinguishability(law(k + 1), law(k), epsilon=epsilon) for k in range(missed)]
     each = max(one, *steps)
-    total, spent = confidentiality.group_naive([epsilon] * missed, delta=each)
+    total, spent = theorems.group_naive([epsilon] * missed, delta=each)
     assert indistinguishability(law(missed), law(0), epsilon=total) <= spent + 1e-12
-    assert spent <= confidentiality.group_naive([epsilon] * missed, delta=each, tight=False)[1]
+    assert spent <= theorems.group_naive([epsilon] * missed, delta=each, tight=False)[1]
 
 
 def test_proposition_7_on_a_finite_mechanism():
@@ -470,7 +469,7 @@ def test_definition_4_and_theorem_8_on_a_finite_mechanism():
     for epsilon in (0.02, 0.1, 0.2):
         delta = indistinguishability(law(1), law(0), epsilon=epsilon)
         for one_directional in (False, True):
-            eps, spent = confidentiality.crt_bayesian(
+            eps, spent = theorems.crt_bayesian(
                 epsilon, delta=delta, gamma=gamma, delta2=delta2, one_directional=one_directional
             )
             apart = hockey_stick(mixture, masked, epsilon=eps)
@@ -478,7 +477,7 @@ def test_definition_4_and_theorem_8_on_a_finite_mechanism():
             if not one_directional:
                 assert indistinguishability(mixture, masked, epsilon=eps) <= spent + 1e-12
     for v in values:  # Theorem 8.1, value by value
-        eps, delta = confidentiality.crt_confidentiality(
+        eps, delta = theorems.crt_confidentiality(
             0.1,
             delta=indistinguishability(law(1), law(0), epsilon=0.1),
             detected=v not in missed,
@@ -507,7 +506,7 @@ def test_proposition_6_and_theorem_8_3_in_both_directions(laws, gamma, epsilon):
     delta2 = gamma / 4
     mixture = (1 - gamma) * p + (gamma - delta2) * q + delta2 * free
     for one_directional, apart in ((False, indistinguishability), (True, hockey_stick)):
-        eps, spent = confidentiality.crt_bayesian(
+        eps, spent = theorems.crt_bayesian(
             epsilon, delta=delta, gamma=gamma, delta2=delta2, one_directional=one_directional
         )
         assert apart(mixture, p, epsilon=eps) <= spent + 1e-12
@@ -519,13 +518,13 @@ def test_the_tight_form_of_theorem_8_3_is_reached():
     p = np.array([0.2, 0.8, 0.0])
     q = np.array([0.2 * math.exp(epsilon), 1 - 0.2 * math.exp(epsilon), 0.0])
     mixture = (1 - gamma) * p + (gamma - delta2) * q + delta2 * np.array([0, 0, 1])
-    eps, spent = confidentiality.crt_bayesian(
+    eps, spent = theorems.crt_bayesian(
         epsilon, delta=0.0, gamma=gamma, delta2=delta2, one_directional=True
     )
     assert spent == delta2
     assert hockey_stick(mixture, p, epsilon=eps) == pytest.approx(spent, abs=1e-12)
     assert hockey_stick(mixture, p, epsilon=0.99 * eps) > spent + 1e-4
-    assert eps < confidentiality.crt_bayesian(epsilon, delta=0.0, gamma=gamma, delta2=delta2)[0]
+    assert eps < theorems.crt_bayesian(epsilon, delta=0.0, gamma=gamma, delta2=delta2)[0]
 
 
 # --- Edges ----------------------------------------------------------------------------------------
@@ -592,16 +591,14 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
 
 
 def test_single_secrets():
-    assert confidentiality.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
-    assert confidentiality.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (
+    assert theorems.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
+    assert theorems.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (
         1.5,
         DELTA,
     )
-    missed_by_both = confidentiality.crt_confidentiality(
-        1.5, delta=DELTA, detected=False, caught=False
-    )
+    missed_by_both = theorems.crt_confidentiality(1.5, delta=DELTA, detected=False, caught=False)
     assert missed_by_both[0] == math.inf
-    assert confidentiality.crt_group(1.5, delta=DELTA, missed=0) == (0, 0)
+    assert theorems.crt_group(1.5, delta=DELTA, missed=0) == (0, 0)
 
 
 def test_extreme_epsilons_do_not_overflow():
@@ -609,17 +606,15 @@ def test_extreme_epsilons_do_not_overflow():
         value, _ = confidentiality.bayes_amplify(eps, delta=DELTA, gamma=0.1)
         expected = 0.1 * eps if eps < 1e-6 else eps + math.log(0.1 + 0.9 * math.exp(-eps))
         assert value == pytest.approx(expected, rel=1e-9)
-        tight, _ = confidentiality.crt_bayesian(
+        tight, _ = theorems.crt_bayesian(
             eps, delta=DELTA, gamma=0.1, delta2=1e-3, one_directional=True
         )
         assert 0 <= tight <= value
     assert confidentiality.bayes_amplify(math.inf, delta=DELTA, gamma=0.1)[0] == math.inf
     assert confidentiality.bayes_amplify(math.inf, delta=DELTA, gamma=0)[0] == 0
-    assert confidentiality.group_naive([1e4] * 3, delta=DELTA) == (3e4, math.inf)
+    assert theorems.group_naive([1e4] * 3, delta=DELTA) == (3e4, math.inf)
     # the order of the group does not matter, and the best one is taken
-    assert confidentiality.group_naive([3, 0, 1], delta=1e-6)[1] == pytest.approx(
-        1e-6 * (2 + math.e)
-    )
+    assert theorems.group_naive([3, 0, 1], delta=1e-6)[1] == pytest.approx(1e-6 * (2 + math.e))
 
 
 EVENT = SampledGaussian(0.1, 1.0, 10)
@@ -668,11 +663,11 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
             "gamma=7: must be in [0, 1]",
         ),
         (
-            lambda: confidentiality.crt_group(1, delta=0.1, missed=0.5),
+            lambda: theorems.crt_group(1, delta=0.1, missed=0.5),
             "missed=0.5: must be a whole number",
         ),
         (
-            lambda: confidentiality.crt_bayesian(
+            lambda: theorems.crt_bayesian(
                 1, delta=0.1, gamma=0.1, delta2=0.2, one_directional=True
             ),
             "delta2=0.2: must be at most gamma=0.1",
@@ -687,20 +682,20 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
         ),
         (lambda: confidentiality.bayes_amplify(-1, delta=0.1, gamma=1), "epsilon=-1: must be at l"),
         (
-            lambda: confidentiality.group_naive([1, -1], delta=0.1),
+            lambda: theorems.group_naive([1, -1], delta=0.1),
             "epsilons=-1.0: must be at least",
         ),
-        (lambda: confidentiality.crt_group(1, delta=0.1, missed=-1), "missed=-1: must be a whole"),
+        (lambda: theorems.crt_group(1, delta=0.1, missed=-1), "missed=-1: must be a whole"),
         (
-            lambda: confidentiality.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=2),
+            lambda: theorems.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=2),
             "delta2=2: must be in [0, 1]",
         ),
         (
-            lambda: confidentiality.group_delta(EVENT, group=1, epsilon=-1),
+            lambda: theorems.group_delta(EVENT, group=1, epsilon=-1),
             "epsilon=-1: must be at least 0",
         ),
         (
-            lambda: confidentiality.group_delta(EVENT, group=1.5, epsilon=1),
+            lambda: theorems.group_delta(EVENT, group=1.5, epsilon=1),
             "group=1.5: must be a whole number, at least 0",
         ),
         (
@@ -728,21 +723,19 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
         (lambda: account(noise_multiplier=1e101), "noise_multiplier=1e+101: must be positive and"),
         (lambda: hockey_stick([0.5, 0.6], [0.5, 0.5], epsilon=0), "sum of p=1.1: must be 1"),
         (
-            lambda: confidentiality.group_epsilon(EVENT, group=-1, delta=0.1),
+            lambda: theorems.group_epsilon(EVENT, group=-1, delta=0.1),
             "group=-1: must be a whole number",
         ),
         (
-            lambda: confidentiality.group_epsilon(EVENT, group=1, delta=0),
+            lambda: theorems.group_epsilon(EVENT, group=1, delta=0),
             "delta=0: must be in (0, 1)",
         ),
         (
-            lambda: confidentiality.group_delta(SampledGaussian(0.1, 0, 1), group=1, epsilon=1),
+            lambda: theorems.group_delta(SampledGaussian(0.1, 0, 1), group=1, epsilon=1),
             "noise_multiplier=0: must be positive",
         ),
         (
-            lambda: confidentiality.group_delta(
-                EVENT, group=1, epsilon=1, neighbouring_relation="swap"
-            ),
+            lambda: theorems.group_delta(EVENT, group=1, epsilon=1, neighbouring_relation="swap"),
             "neighbouring_relation='swap': must be one of add_or_remove, replace",
         ),
     ],
@@ -825,7 +818,7 @@ def test_command_account_refuses(crtlib, arguments, message):
 
 def test_beyond_the_largest_exponent_one_direction_is_still_a_number():
     for epsilon in (699.0, 701.0, 800.0):
-        found, _ = confidentiality.crt_bayesian(
+        found, _ = theorems.crt_bayesian(
             epsilon, delta=0.0, gamma=0.1, delta2=0.01, one_directional=True
         )
         assert found == pytest.approx(epsilon + math.log(0.09), rel=1e-9)

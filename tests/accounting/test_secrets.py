@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from crtbook import theorems
+from crtbook.theorems import renyi_posterior
 from crtlib.accounting import mixtures, posteriors, renyi
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.losses import Pair
@@ -19,7 +21,6 @@ from crtlib.accounting.secrets import (
     kl,
     noise_multiplier,
     plan,
-    renyi_posterior,
     sampling_probabilities,
     sweep,
     tight_posterior,
@@ -143,7 +144,7 @@ def test_lemma_3_2_by_renyi_is_its_definition(order):
     spent = mpmath.log(mpmath.quad(term, [-60, -20, 0, 20, 60])) / (a - 1)
     mine = renyi.divergences(Pair(tuple(law), sigma, "forward"), [order])[0]
     assert mine == pytest.approx(float(spent), rel=1e-6)
-    r = posteriors.by_renyi([mine], [order], 0.01)
+    r = theorems.by_renyi([mine], [order], 0.01)
     coins = r**order * 0.01 ** (1 - order) + (1 - r) ** order * 0.99 ** (1 - order)
     assert math.log(coins) / (order - 1) == pytest.approx(mine, rel=1e-6)
 
@@ -169,7 +170,7 @@ def test_renyi_is_never_below_the_tight_bound_and_better_than_kl_at_small_priors
 )
 def test_what_is_no_renyi_divergence_is_refused(divergences, orders, prior, said):
     with pytest.raises(ValueError, match=said):
-        posteriors.by_renyi(divergences, orders, prior)
+        theorems.by_renyi(divergences, orders, prior)
 
 
 def test_sampling_probabilities():

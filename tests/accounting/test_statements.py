@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from crtbook.theorems import hockey_stick, indistinguishability
 from crtlib.accounting import confidentiality, ledger, mixtures, statements
-from crtlib.accounting.confidentiality import hockey_stick, indistinguishability
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
 

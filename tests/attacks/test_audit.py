@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from crtbook import auditing
 from crtlib.attacks import audit
 from crtlib.intervals import clopper_pearson
 
@@ -25,10 +26,10 @@ ONE_RUN = {  # examples, guesses, correct at delta = 0, 1e-5, 8e-5; as jax_priva
 
 @pytest.mark.parametrize("counts", TWO_RATES)
 def test_golden_bounds_from_rates(counts):
-    found = [audit.epsilon_lower_bound(*counts, delta=d) for d in DELTAS]
+    found = [auditing.epsilon_lower_bound(*counts, delta=d) for d in DELTAS]
     assert np.allclose(found, TWO_RATES[counts], atol=1e-6)
     tp, n, fp, m = counts  # the same attack with its answers exchanged
-    assert np.isclose(audit.epsilon_lower_bound(m - fp, m, n - tp, n), found[0])
+    assert np.isclose(auditing.epsilon_lower_bound(m - fp, m, n - tp, n), found[0])
 
 
 @pytest.mark.parametrize("counts", ONE_RUN)
@@ -49,16 +50,16 @@ def test_both_hold_for_randomised_response():
         guess = coins ^ (rng.random(500) > right)
         one.append(audit.one_run_lower_bound(500, guesses=500, correct=(guess == coins).sum()))
         counts = (guess & coins).sum(), coins.sum(), (guess & ~coins).sum(), (~coins).sum()
-        two.append(audit.epsilon_lower_bound(*map(int, counts)))
+        two.append(auditing.epsilon_lower_bound(*map(int, counts)))
     for bounds in (one, two):
         assert np.mean(np.array(bounds) > epsilon) < 0.09
         assert np.median(bounds) > 0.7 * epsilon
 
 
 def test_accuracy_bound_is_reached_by_randomised_response():
-    assert np.isclose(audit.accuracy_bound(np.log(3), delta=0.0), 0.75)
-    assert np.isclose(audit.accuracy_bound(0.0, delta=0.2), 0.6)  # (1 + 0.2) / 2
-    assert audit.accuracy_bound(800.0, delta=0.0) == 1
+    assert np.isclose(auditing.accuracy_bound(np.log(3), delta=0.0), 0.75)
+    assert np.isclose(auditing.accuracy_bound(0.0, delta=0.2), 0.6)  # (1 + 0.2) / 2
+    assert auditing.accuracy_bound(800.0, delta=0.0) == 1
 
 
 def test_nothing_right_proves_nothing():
@@ -72,9 +73,9 @@ def test_nothing_right_proves_nothing():
     [
         (lambda: clopper_pearson(3, 2), "count=3"),
         (lambda: clopper_pearson(1, 2, confidence=1), "confidence=1"),
-        (lambda: audit.epsilon_lower_bound(1, 2, 1, 2, delta=1), "delta=1"),
+        (lambda: auditing.epsilon_lower_bound(1, 2, 1, 2, delta=1), "delta=1"),
         (lambda: audit.one_run_lower_bound(5, guesses=6, correct=1), "guesses=6"),
-        (lambda: audit.accuracy_bound(-1, delta=0), "epsilon=-1"),
+        (lambda: auditing.accuracy_bound(-1, delta=0), "epsilon=-1"),
     ],
 )
 def test_impossible_counts_are_refused(call, message):
@@ -86,11 +87,11 @@ def test_impossible_counts_are_refused(call, message):
 def test_the_threshold_is_not_chosen_on_what_it_is_judged_on():
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(1, 1, 400), rng.normal(0, 1, 400)
-    first = audit.audit(inside, outside, delta=0.0)
+    first = auditing.audit(inside, outside, delta=0.0)
     other = [np.r_[side[:100], rng.normal(5, 3, 300)] for side in (inside, outside)]
-    assert audit.audit(*other, delta=0.0).threshold == first.threshold
+    assert auditing.audit(*other, delta=0.0).threshold == first.threshold
     known = [np.r_[rng.normal(5, 3, 100), side[100:]] for side in (inside, outside)]
-    assert audit.audit(*known, delta=0.0).threshold != first.threshold
+    assert auditing.audit(*known, delta=0.0).threshold != first.threshold
     assert first.members == first.nonmembers == 300
     assert first.true_positives == (inside[100:] > first.threshold).sum()
 
@@ -103,12 +104,12 @@ def test_an_audit_of_the_gaussian_mechanism_is_sound_and_not_idle():
     rng = np.random.default_rng(1)
     bounds = np.array(
         [
-            audit.audit(rng.normal(1, 1, 1500), rng.normal(0, 1, 1500), delta=0.01).epsilon
+            auditing.audit(rng.normal(1, 1, 1500), rng.normal(0, 1, 1500), delta=0.01).epsilon
             for _ in range(40)
         ]
     )
     assert np.mean(bounds > epsilon) < 0.09 and np.median(bounds) > 0.5 * epsilon
-    half = audit.audit(rng.normal(1, 0.5, 2000), rng.normal(0, 0.5, 2000), delta=0.01)
+    half = auditing.audit(rng.normal(1, 0.5, 2000), rng.normal(0, 0.5, 2000), delta=0.01)
     assert half.epsilon > epsilon
 
 
@@ -119,7 +120,7 @@ def test_play_gives_each_game_its_own_seed_and_coin():
         seeds.append(seed)
         return float(canary)
 
-    inside, outside = audit.play(step, games=50, seed=3)
+    inside, outside = auditing.play(step, games=50, seed=3)
     assert (inside == 1).all() and (outside == 0).all() and len(set(seeds)) == 100
 
 
@@ -133,11 +134,11 @@ def test_log_ratio_is_that_of_the_densities_and_beats_a_sum():
         "outside": (np.zeros(1), np.ones(1)),
         "sigma": 0.5,
     }
-    ratio = audit.log_ratio(inside, **laws)
+    ratio = auditing.log_ratio(inside, **laws)
     density = stats.norm.pdf(inside, 0, 0.5) * 0.8 + stats.norm.pdf(inside, 1, 0.5) * 0.2
     assert np.allclose(ratio, np.log(density / stats.norm.pdf(inside, 0, 0.5)).sum(0))
-    best = audit.audit(ratio, audit.log_ratio(outside, **laws), delta=0.01)
-    assert best.epsilon > audit.audit(inside.sum(0), outside.sum(0), delta=0.01).epsilon
+    best = auditing.audit(ratio, auditing.log_ratio(outside, **laws), delta=0.01)
+    assert best.epsilon > auditing.audit(inside.sum(0), outside.sum(0), delta=0.01).epsilon
 
 
 def test_one_run_names_the_extremes_and_pays_for_its_tries():
@@ -159,13 +160,13 @@ def test_one_run_names_the_extremes_and_pays_for_its_tries():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: audit.audit(np.ones(1), np.ones(9), delta=0), "scores: 1 and 9: must be"),
-        (lambda: audit.audit(np.ones(9), np.ones(9), delta=0, tuning=1), "tuning=1"),
-        (lambda: audit.play(lambda canary, seed: 0.0, games=0, seed=0), "games=0"),
+        (lambda: auditing.audit(np.ones(1), np.ones(9), delta=0), "scores: 1 and 9: must be"),
+        (lambda: auditing.audit(np.ones(9), np.ones(9), delta=0, tuning=1), "tuning=1"),
+        (lambda: auditing.play(lambda canary, seed: 0.0, games=0, seed=0), "games=0"),
         (lambda: audit.one_run(np.ones(3), np.ones(2), delta=0), "included: has shape"),
         (lambda: audit.one_run(np.ones(3), np.ones(3), delta=0, guesses=4), "guesses=4"),
-        (lambda: audit.epsilon_lower_bound(0, 0, 1, 2), "members=0"),
-        (lambda: audit.log_ratio(np.ones((1, 1)), inside=(), outside=(), sigma=0), "sigma=0"),
+        (lambda: auditing.epsilon_lower_bound(0, 0, 1, 2), "members=0"),
+        (lambda: auditing.log_ratio(np.ones((1, 1)), inside=(), outside=(), sigma=0), "sigma=0"),
     ],
 )
 def test_impossible_games_are_refused(call, message):

@@ -21,10 +21,11 @@ class Fault:
 def rows(module, file, *faults):
     """Faults of one module, or of another of its room that a target names; guarded by tests of
     ``file``, or of another that a guard names."""
+    package = "" if module.startswith("crtbook.") else "crtlib."
     return [
         Fault(
             name,
-            f"crtlib.training.{target}" if ":" in target else f"crtlib.{module}:{target}",
+            f"crtlib.training.{target}" if ":" in target else f"{package}{module}:{target}",
             old,
             new,
             f"tests/{guard}" if ".py::" in guard else f"tests/{file}::{guard}",
@@ -295,18 +296,6 @@ ACCOUNTING = rows(
      "(delta - delta2) / gamma)", "(delta - delta2) * gamma)", "test_figure_6_cells"),
     ("delta2 forgotten", "bayes_at_fixed_delta", "curve((delta - delta2) / gamma)",
      "curve(delta / gamma)", "test_edges_of_gamma"),
-    ("one direction of two", "indistinguishability", "hockey_stick(q, p, epsilon=epsilon)",
-     "hockey_stick(p, q, epsilon=epsilon)",
-     "test_hockey_stick_is_the_worst_of_all_events"),
-    ("outcomes that only one law has are forgotten", "hockey_stick", " + one[~here].sum()", "",
-     "test_hockey_stick_is_the_worst_of_all_events"),
-    ("a group pays for one point", "group_naive", "np.cumsum(eps[:-1])", "eps[:0]",
-     "test_definition_3_and_the_group_bound_on_a_finite_mechanism"),
-    ("a group is one point to the composition", "_group",
-     "[event.sampling_probability] * group", "[event.sampling_probability]",
-     "test_a_group_in_one_step_equals_the_integral"),
-    ("replacing a group as removing it", "_group", 'if relation == "add_or_remove":',
-     'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
 ) + rows(
     "accounting.ledger",
     "accounting/test_ledger.py",
@@ -570,4 +559,20 @@ CHAIN = rows(
      "test_what_a_person_reads_is_never_below_the_bound"),
 )
 
-FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN
+FORMULAS = rows(
+    "crtbook.theorems",
+    "accounting/test_confidentiality.py",
+    ("one direction of two", "indistinguishability", "hockey_stick(q, p, epsilon=epsilon)",
+     "hockey_stick(p, q, epsilon=epsilon)",
+     "test_hockey_stick_is_the_worst_of_all_events"),
+    ("outcomes that only one law has are forgotten", "hockey_stick", " + one[~here].sum()", "",
+     "test_hockey_stick_is_the_worst_of_all_events"),
+    ("a group pays for one point", "group_naive", "np.cumsum(eps[:-1])", "eps[:0]",
+     "test_definition_3_and_the_group_bound_on_a_finite_mechanism"),
+    ("a group is one point to the composition", "_group",
+     "[event.sampling_probability] * group", "[event.sampling_probability]",
+     "test_a_group_in_one_step_equals_the_integral"),
+    ("replacing a group as removing it", "_group", 'if relation == "add_or_remove":',
+     'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
+)
+FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from crtbook import likeness
+from crtbook.likeness import ORIGINAL, statistics
 from crtlib.screening import policies
 from crtlib.text import customersim, jsonl
-from crtlib.text.customersim import KINDS, ORIGINAL, simulate, statistics
+from crtlib.text.customersim import KINDS, simulate
 from tests.text import original
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
@@ -29,7 +31,7 @@ SHAPES = {
 
 
 def describe(train, test):
-    return statistics(train) | customersim.shared_values(train, test)
+    return statistics(train) | likeness.shared_values(train, test)
 
 
 def test_paper_variety_matches_the_original():

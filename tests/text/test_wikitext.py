@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crtbook.masked_lm import sentences
 from crtlib.text import corpora, wikitext
 from crtlib.text.records import MASK, Point, Secret, check_spans
-from crtlib.text.units import points, sentences
+from crtlib.text.units import points
 
 TEXT = (
     " \n = Lobster = \n \n It grows to 0 @.@ 6 m ( 24 in ) . It is blue . \n"

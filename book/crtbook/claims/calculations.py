@@ -17,7 +17,7 @@ import math
 import numpy as np
 from scipy import sparse
 
-from crtbook import tables, utility
+from crtbook import tables, theorems, utility
 from crtbook.secrets import ExtractionStudy
 from crtlib.accounting import confidentiality, ledger, mixtures, posteriors, secret_lp, secrets
 from crtlib.accounting.events import SampledGaussian
@@ -42,7 +42,7 @@ def _event(epsilon: float = 1.0, accountant: str = "pld") -> SampledGaussian:
 
 @functools.cache
 def _group_epsilon(points: int) -> float:
-    return confidentiality.group_epsilon(_event(), group=points, delta=DELTA)[1]
+    return theorems.group_epsilon(_event(), group=points, delta=DELTA)[1]
 
 
 # --- CRT ------------------------------------------------------------------------------------------
@@ -53,10 +53,10 @@ def amplification() -> Number:
         rng = np.random.default_rng(seed)
         p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
         gamma, epsilon = 0.05 + 0.9 * (seed % 10) / 10, 0.5
-        delta = confidentiality.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
+        delta = theorems.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
         amplified, bound = confidentiality.bayes_amplify(epsilon, delta=delta, gamma=gamma)
         mixed = ((1 - gamma) * q + gamma * p).tolist()
-        least = confidentiality.indistinguishability(mixed, q.tolist(), epsilon=amplified)
+        least = theorems.indistinguishability(mixed, q.tolist(), epsilon=amplified)
         worst = max(worst, least - bound)
     return worst, f"δ exceeds the bound by {worst:.1g} in 200 mechanisms"
 
@@ -109,8 +109,8 @@ def templates() -> Number:
 
 def group_sum() -> Number:
     """The tight delta of a group of five over Proposition 5's."""
-    total, bound = confidentiality.group_naive([1.0] * 5, delta=DELTA, tight=False)
-    tight = confidentiality.group_delta(_event(), group=5, epsilon=total)[1]
+    total, bound = theorems.group_naive([1.0] * 5, delta=DELTA, tight=False)
+    tight = theorems.group_delta(_event(), group=5, epsilon=total)[1]
     return tight / bound, f"δ is {tight:.2g}, at most {bound:.2g}"
 
 
@@ -129,7 +129,7 @@ def uniform() -> Number:
 
 def detects() -> Number:
     """Theorem 8.2 as printed: epsilon of five secrets that are all detected."""
-    value = confidentiality.crt_group(1.0, missed=0, delta=DELTA)[0]
+    value = theorems.crt_group(1.0, missed=0, delta=DELTA)[0]
     return value, f"all of 5 detected: ε = {value:g}, not 5"
 
 
@@ -257,7 +257,7 @@ def _best_guess() -> dict[str, float]:
     """The best guess of a secret: tight from both sides, by KL, and by the best Renyi order."""
     kl = STEPS * float(mixtures.kl(mixtures.counts([0.01] * 75, [0, 75]), SIGMA)[0])
     low, high = secrets.tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    renyi = secrets.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
+    renyi = theorems.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
     return {"low": low, "tight": high, "kl": float(posteriors.posterior(kl, PRIOR)), "renyi": renyi}
 
 

@@ -1,0 +1,233 @@
+"""CRT's definitions and theorems as formulas, and bounds for groups, for those who check them.
+
+What a run promises is :mod:`crtlib.accounting.confidentiality`, which calls none of these.
+
+>>> crt_bayesian(1.0, delta=0.0, gamma=0.0, delta2=0.01)
+(0.0, 0.01)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crtlib.accounting import mixtures, renyi
+from crtlib.accounting.accountants import RELATIONS
+from crtlib.accounting.confidentiality import bayes_amplify
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import profile
+from crtlib.accounting.losses import Array, Pair
+from crtlib.accounting.posteriors import check_each
+from crtlib.checks import check, check_choice, check_delta, check_whole
+
+
+def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
+    """sup_S P[S] - e^epsilon Q[S] of two finite laws: the least delta of Definition 1, one way.
+
+    ``p`` and ``q`` hold the probabilities of the same outcomes. The law of a random secret
+    (Definition 4) is the mixture over its values, so it needs no function of its own.
+    """
+    one, two = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    if one.shape != two.shape:
+        raise ValueError(
+            f"q: has shape {two.shape}, p has {one.shape}: must list the same outcomes"
+        )
+    for name, law in (("p", one), ("q", two)):
+        total = float(law.sum())
+        sums = bool((law >= 0).all()) and abs(total - 1) < 1e-9
+        check(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
+    here = two > 0
+    gain = np.maximum(one[here] - _exp(epsilon) * two[here], 0).sum()
+    return float(gain + one[~here].sum())
+
+
+def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
+    """The least delta at which two finite laws are (epsilon, delta)-indistinguishable.
+
+    Definition 1 compares "a pair": this is the larger of both directions, which Definitions 2
+    to 4 mean. D and D' are told apart as well as D' and D.
+
+    >>> round(indistinguishability([0.5, 0.5], [0.2, 0.8], epsilon=0.5), 4)
+    0.1703
+    """
+    return max(hockey_stick(p, q, epsilon=epsilon), hockey_stick(q, p, epsilon=epsilon))
+
+
+def confidentiality_redacted(
+    epsilon: float, *, delta: float, detected: bool
+) -> tuple[float, float]:
+    """Proposition 5, one secret: epsilon becomes 0 where the policy detects it; delta stays."""
+    return (0.0 if detected else float(epsilon)), delta
+
+
+def group_naive(
+    epsilons: Sequence[float], *, delta: float, tight: bool = True
+) -> tuple[float, float]:
+    """Proposition 5, a group: the sum of the epsilons of the k points whose secret was MISSED.
+
+    ``tight`` gives the delta which the paper's proof arrives at before its last line,
+    delta * sum_{j<k} e^(eps_1 + ... + eps_j), in the best order; otherwise the paper's
+    k e^(eps_1 + ... + eps_k) delta. A delta of 1 or more (or inf) promises nothing.
+    """
+    eps = np.sort(np.asarray(epsilons, dtype=float))
+    if not eps.size:
+        return 0.0, 0.0
+    check("epsilons", float(eps[0]), eps[0] >= 0, "at least 0")
+    total = float(eps.sum())
+    if tight:
+        log_factor = float(np.logaddexp.reduce(np.concatenate([[0.0], np.cumsum(eps[:-1])])))
+    else:
+        log_factor = math.log(eps.size) + total
+    return total, _exp(log_factor + math.log(delta)) if delta > 0 else 0.0
+
+
+def group_delta(
+    event: SampledGaussian,
+    *,
+    group: int,
+    epsilon: float,
+    neighbouring_relation: str = "add_or_remove",
+) -> tuple[float, float]:
+    """A lower and an upper bound of delta at ``epsilon`` for a group of data points (Definition 3).
+
+    ``group`` counts the distinct points whose secret the policy misses. A step draws
+    Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), or for
+    "replace" against N(-count, sigma^2), which is composed for all steps
+    (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`. Both are tight: the
+    lower bound is that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta`
+    with its ``group``.
+    """
+    check("epsilon", epsilon, epsilon >= 0, "at least 0")
+    return _group_bracket(event, group, neighbouring_relation, "delta", epsilon)
+
+
+def group_epsilon(
+    event: SampledGaussian,
+    *,
+    group: int,
+    delta: float,
+    neighbouring_relation: str = "add_or_remove",
+) -> tuple[float, float]:
+    """A lower and an upper bound of epsilon at a FIXED ``delta``; otherwise as `group_delta`.
+
+    >>> phase = SampledGaussian(0.01, noise_multiplier=1.27053328, steps=1000)  # epsilon 1
+    >>> low, high = group_epsilon(phase, group=2, delta=8e-5)
+    >>> f"{low:.3f} to {high:.3f}"  # not 2: that has a larger delta
+    '2.204 to 2.204'
+    """
+    check_delta(delta)
+    return _group_bracket(event, group, neighbouring_relation, "epsilon", delta)
+
+
+def _group_bracket(
+    event: SampledGaussian, group: int, relation: str, what: str, at: float
+) -> tuple[float, float]:
+    check_whole("group", group, 0)
+    check_choice("neighbouring_relation", relation, RELATIONS)
+    check("noise_multiplier", event.noise_multiplier, event.noise_multiplier > 0, "positive")
+    if not group or not event.steps or not event.sampling_probability:
+        return 0.0, 0.0
+    brackets = [getattr(way, what)(at) for way in _group(event, int(group), relation)]
+    curve = profile(event, "pld", relation, int(group))
+    proved = curve.delta(at) if what == "delta" else curve(at)
+    return max(low for low, _ in brackets), min(proved, max(high for _, high in brackets))
+
+
+@lru_cache(maxsize=2)  # each holds some ten million numbers
+def _group(event: SampledGaussian, group: int, relation: str) -> tuple[mixtures.Composed, ...]:
+    """The group against its absence and back, or against its worst replacement."""
+    law = mixtures.poisson_binomial([event.sampling_probability] * group)
+    sigma, steps = event.noise_multiplier, int(event.steps)
+    directions: tuple[mixtures.Direction, ...] = ("replace",)
+    if relation == "add_or_remove":
+        directions = "forward", "backward"
+    return tuple(mixtures.compose(law, sigma, steps, direction=d) for d in directions)
+
+
+def crt_confidentiality(
+    epsilon: float, *, delta: float, detected: bool, caught: bool
+) -> tuple[float, float]:
+    """Theorem 8.1: a secret that is redacted, or missed but ``caught`` by the conservative policy.
+
+    Missed by both, it is trained on without noise: (inf, delta).
+    """
+    return (0.0 if detected else epsilon if caught else math.inf), delta
+
+
+def crt_group(
+    epsilon: float, *, delta: float, missed: int, tight: bool = True
+) -> tuple[float, float]:
+    """Theorem 8.2 for ``missed``, the number of distinct data points whose secret pi MISSES.
+
+    (The paper writes "detects"; Proposition 5, which it applies, counts the missed ones.) The
+    conservative policy must catch the whole group, and neighbours are taken after deduplication.
+    """
+    check_whole("missed", missed, 0)
+    return group_naive([epsilon] * int(missed), delta=delta, tight=tight)
+
+
+def crt_bayesian(
+    epsilon: float, *, delta: float, gamma: float, delta2: float, one_directional: bool = False
+) -> tuple[float, float]:
+    """Theorem 8.3: (log(1 + gamma (e^epsilon - 1)), gamma delta + delta2), in both directions.
+
+    ``delta2`` is the probability that both policies miss, so it is at most gamma.
+    ``one_directional`` gives the tighter pair that holds for D against D' only.
+    """
+    check("delta2", delta2, 0 <= delta2 <= 1, "in [0, 1]")
+    amplified, spent = bayes_amplify(epsilon, delta=delta, gamma=gamma)
+    if not one_directional:
+        return amplified, spent + delta2
+    check("delta2", delta2, delta2 <= gamma, f"at most gamma={gamma}")
+    weight = gamma - delta2  # 1 - gamma + weight e^eps = 1 - delta2 + weight (e^eps - 1)
+    if epsilon < 700:
+        value = math.log1p(weight * math.expm1(epsilon) - delta2) if delta2 < 1 else 0.0
+    else:
+        value = epsilon + math.log(weight) if weight else 0.0
+    return max(0.0, value), weight * delta + delta2
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf
+
+
+def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float:
+    """Lemma 3.2 by the best of many Renyi orders, for a secret whose count has this law: as cheap
+    as KL, and below it at small priors; against the reference.
+
+    >>> law = mixtures.poisson_binomial([0.2] * 5)
+    >>> kl = 20 * float(mixtures.kl(mixtures.counts([0.2] * 5, [0, 5]), 4.0)[0])
+    >>> from crtlib.accounting.posteriors import posterior
+    >>> from crtlib.accounting.secrets import tight_posterior
+    >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
+    >>> bounds = [float(posterior(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01), best]
+    >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one
+    [0.262, 0.173, 0.121]
+    """
+    each = renyi.divergences(Pair(tuple(law.tolist()), sigma, "forward"), renyi.ORDERS)
+    return by_renyi(steps * each, renyi.ORDERS, prior)
+
+
+def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
+    """The best success probability at Renyi ``divergences`` in nats, one for each of the ``orders``
+    above 1: the least that any order allows. Infinite divergences allow everything.
+
+    >>> round(by_renyi([1.0, 1.0], [1.0001, 2.0], 0.01), 3)  # order 1 is the KL divergence
+    0.14
+    """
+    c, a = np.broadcast_arrays(np.asarray(divergences, float), np.asarray(orders, float))
+    check_each("orders", a, a > 1, "above 1")
+    check_each("divergences", c, c >= 0, "at least 0")
+    check("prior", prior, 0 < prior < 1, "in (0, 1)")
+    low, high = np.full(c.shape, prior), np.ones(c.shape)  # it grows in r; the safe end is returned
+    for _ in range(60):
+        r = np.minimum((low + high) / 2, 1 - 2.0**-53)
+        hit = a * np.log(r) + (1 - a) * np.log(prior)
+        miss = a * np.log1p(-r) + (1 - a) * np.log1p(-prior)
+        over = np.logaddexp(hit, miss) > (a - 1) * c * (1 + 1e-12)
+        low, high = np.where(over, low, r), np.where(over, r, high)
+    return float(np.where(c >= -np.log(prior) * (1 - 1e-15), 1.0, high).min())
