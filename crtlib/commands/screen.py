@@ -48,11 +48,9 @@ def screen(
     --conservative cautious --labels labels --out screened
     """
     from crtlib import roots
-    from crtlib.accounting import odometer
     from crtlib.experiments import executors
     from crtlib.reports import screening
     from crtlib.screening.corpus import How, fitting
-    from crtlib.text import corpora
 
     source, place = roots.root(corpus, "corpus"), roots.root(out, "out")
     both = [f"{str(name).rstrip('/')}/" for name in (corpus, out)]
@@ -79,8 +77,6 @@ def screen(
         outcome = screening.make(
             text, folder, how, executor=pool, progress=sys.stderr.isatty(), **options
         )
-        # What is trained on the result, wherever it lies, is then known to be of this text.
-        odometer.Registry(odometer.home()).register(corpora.corpus_hash(text), corpora.units(text))
         summary = json.loads((folder / "summary.json").read_bytes())
     lines = [f"{out}: up to date"]
     if outcome is not None:

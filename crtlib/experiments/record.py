@@ -33,7 +33,6 @@ from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.accounting.odometer import UNITS
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
@@ -290,13 +289,6 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     """How many points of a smaller unit one of this unit holds at the most."""
     if _unit(study) == "turn":
         return {}
-    if before := _before(study):
-        if _unit(study) != before["unit"]:  # duplicates are gone: who said how much is unknown
-            raise ValueError(
-                f"corpus={study.corpus}: is screened; what counts {_unit(study)}s "
-                "needs the text that it was made from"
-            )
-        return dict.fromkeys(UNITS[: UNITS.index(_unit(study))], before["about"]["longest"])
     return corpora.sizes(study.corpus)[_unit(study)]
 
 

@@ -84,7 +84,10 @@ def make(
             progress=progress,
         )
         shown = replace(outcome, summary=outputs.keyed(outcome.summary, key))
-        for name, facts in (("private/", outcome.summary), ("", shown.summary)):
+        for name, facts in (
+            ("private/", outcome.summary | outcome.private),
+            ("", shown.summary),
+        ):
             text = json.dumps(facts, indent=1) + "\n"
             (part / f"{name}summary.json").write_text(text, encoding="utf-8")
         (part / "screening.html").write_text(page(shown), encoding="utf-8")

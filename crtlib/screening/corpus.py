@@ -111,12 +111,13 @@ def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
 @dataclass(frozen=True)
 class Outcome:
     """What screening a corpus showed: ``summary`` holds no text; ``examples`` are in clear, by
-    kind: (before, the span, after)."""
+    kind: (before, the span, after); ``private``: what only the private summary says."""
 
     summary: dict[str, Any]
     rates: rates.Rates
     notes: list[str]
     examples: dict[str, list[tuple[str, str, str]]]
+    private: dict[str, Any]
 
 
 @dataclass
@@ -198,11 +199,14 @@ def screen(
             _write(parts, points, flags, cautious, again, how, tally)
             for k, known in enumerate(taught):
                 unlike.setdefault(k, []).append(shift(points, known))
-        parts.close()
+        for unit in corpora.units(corpus):
+            parts.unit(*unit)
+        decided = parts.close()
     found = counter.rates(judged=given["judged"])
     shifts = [_together(some) for some in unlike.values()]
     summary = _summary(corpus, how, tally, found, shifts, given)
-    return Outcome(summary, found, _notes(summary, found, shifts), tally.examples)
+    private = {"decided": decided, "sizes": corpora.sizes(corpus)}
+    return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
 
 def _counter(

@@ -30,7 +30,7 @@ from crtlib import outputs
 from crtlib.checks import check_choice
 from crtlib.text import card, jsonl
 from crtlib.text.card import Facts
-from crtlib.text.records import Dialogue
+from crtlib.text.records import Dialogue, unit
 
 TURN = pa.struct(
     [
@@ -98,7 +98,7 @@ class Writer:
         names, users = (rows[name].to_pylist() for name in ("id", "user"))
         for name, user, a, b in zip(names, users, ends, ends[1:], strict=False):
             self.digest.update(jsonl.canonical(name, user, said[a - ends[0] : b - ends[0]]))
-            self.users.add(hashlib.blake2b(user.encode(), digest_size=12).digest())
+            self.users.add(hashlib.blake2b(unit(user).encode(), digest_size=12).digest())
         self.threads += len(names)
         self.turns += len(said)
         self.labelled += turns.field("labelled").true_count

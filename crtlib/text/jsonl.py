@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from crtlib import files
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -81,7 +81,7 @@ def _whole(where: str, *strings: str) -> None:
 def dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Messages never hold text: it may be secret."""
     name = field(record, "a dialogue", "id", str)
-    user = field(record, "a dialogue", "user", str)
+    user = unit(field(record, "a dialogue", "user", str))
     _whole("a dialogue", name, user)
     turns = []
     for i, turn in enumerate(field(record, "a dialogue", "turns", list)):
@@ -127,7 +127,7 @@ def canonical(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:
     '{"id":"d","turns":[{"speaker":"USR","text":"é"}],"user":"ann"}\\n'
     """
     said = ",".join([f'{{"speaker":{_TEXT(s)},"text":{_TEXT(t)}}}' for s, t in turns])
-    return f'{{"id":{_TEXT(name)},"turns":[{said}],"user":{_TEXT(user)}}}\n'.encode()
+    return f'{{"id":{_TEXT(name)},"turns":[{said}],"user":{_TEXT(unit(user))}}}\n'.encode()
 
 
 _TEXT = json.encoder.encode_basestring

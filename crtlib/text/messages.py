@@ -175,6 +175,8 @@ def _string(value: Any, column: str, reason: str) -> str:
     """A cell that must not be empty; numbers are ids as well."""
     if value is None or (isinstance(value, str) and not value.strip()):
         raise Bad(reason, "is empty", column)
+    if isinstance(value, float) and value.is_integer():  # of a column with gaps
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise Bad(reason, "is neither text nor a whole number", column)
     return whole(str(value), column)

@@ -11,11 +11,27 @@ ValueError: secret 'name' at [0, 9): must lie inside its text of 5 characters
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
+
+
+def unit(name: str | float) -> str:
+    """A person or a thread as every form of file calls it: one person is one unit.
+
+    >>> {unit(name) for name in (7, 7.0, " 7", "7.00", '"7"', "\uff17")}
+    {'7'}
+    >>> unit("Ann@Example.com"), unit("aB3"), unit("1.50")
+    ('ann@example.com', 'aB3', '1.50')
+    """
+    text = unicodedata.normalize("NFKC", str(name)).strip().strip("\"'").strip()
+    whole = re.fullmatch(r"([+-]?\d+)\.0+", text)
+    text = whole[1] if whole else text
+    return text.casefold() if "@" in text else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 >>> with Parts(home, key=b"k" * 32) as parts:
 ...     parts.add("public", "d/1", "ann", "Hello.")
 ...     parts.add("private", "d/0", "ann", "I am <MASK>.")
-...     parts.close()
+...     _ = parts.close()
 >>> [(row["id"][0], row["text"]) for row in rows(home, "private")]
 [('p', 'I am <MASK>.')]
 """
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crtlib import outputs
+from crtlib.checks import DamagedError
 from crtlib.text.records import Dialogue, Turn
 
 PARTS = ("public", "private")
@@ -37,6 +38,7 @@ SPANS = pa.schema(
         *((n, pa.string()) for n in ("kind", "policy")),
     ]
 )
+UNITS = pa.schema([("kind", pa.string()), ("sha256", pa.string())])
 KEY = "private/key"
 _BATCH = 10_000
 
@@ -59,7 +61,7 @@ class Parts:
             self.database.execute(line)
         (folder / "private").mkdir(exist_ok=True)
         self.tables: dict[str, pq.ParquetWriter] = {}
-        self.waiting: dict[str, list[dict[str, Any]]] = {"spans": [], "ids": []}
+        self.waiting: dict[str, list[dict[str, Any]]] = {"spans": [], "ids": [], "units": []}
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +93,10 @@ class Parts:
         row = {"id": self.name("id", point), "start": start, "end": end, "kind": kind}
         self._put("spans", SPANS, row | {"policy": policy})
 
+    def unit(self, kind: str, sha256: str) -> None:
+        """Note a unit of the raw text, by which a registry knows it again."""
+        self._put("units", UNITS, {"kind": kind, "sha256": sha256})
+
     def _put(self, name: str, schema: pa.Schema, row: dict[str, Any] | None) -> None:
         waiting = self.waiting[name]
         waiting += [] if row is None else [row]
@@ -101,14 +107,16 @@ class Parts:
             self.tables[name].write_table(pa.Table.from_pylist(waiting, schema))
             waiting.clear()
 
-    def close(self) -> None:
-        """Write both parts, and what is known of their points."""
-        self._put("ids", IDS, None)
-        self._put("spans", SPANS, None)
+    def close(self) -> dict[str, str]:
+        """Write both parts, and what is known of their points; the hashes of what was written."""
+        for name, schema in (("ids", IDS), ("spans", SPANS), ("units", UNITS)):
+            self._put(name, schema, None)
+            self.tables.pop(name).close()
         for part in PARTS:
             query = "SELECT id, user, text FROM points WHERE part = ? ORDER BY id"
             with closing(self.database.execute(query, (part,))) as cursor:
                 self._write(self.folder / part, cursor)
+        return decided(self.folder)
 
     def _write(self, folder: Path, cursor: sqlite3.Cursor) -> None:
         if self.form == "jsonl":
@@ -145,8 +153,10 @@ def rows(folder: str | os.PathLike, part: str) -> Iterator[Mapping[str, str]]:
 
 def dialogues(folder: str | os.PathLike) -> Iterator[Dialogue]:
     """The points of both parts, public ones first, each as a dialogue of one turn by nobody: its
-    text is the point's, whatever the unit. Raises ``ValueError`` for a damaged folder."""
-    outputs.demand(folder, names=[f"{part}/*" for part in PARTS])
+    text is the point's, whatever the unit. Raises ``ValueError`` for a folder that is damaged, or
+    holds other files than those that were decided on."""
+    if decided(folder) != summary(folder)["decided"]:
+        raise DamagedError(f"{folder}: is not what was screened; screen the corpus anew")
     for part in PARTS:
         for row in rows(folder, part):
             yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
@@ -155,9 +165,27 @@ def dialogues(folder: str | os.PathLike) -> Iterator[Dialogue]:
 def summary(folder: str | os.PathLike) -> dict[str, Any]:
     """What screening said of the folder, with plain hashes: it stands in the private part."""
     name = "private/summary.json"
-    if name not in outputs.demand(folder, names=[name])["files"]:
+    known = name in outputs.demand(folder, names=[name])["files"]
+    content = json.loads((Path(folder) / name).read_bytes()) if known else {}
+    if "decided" not in content:
         raise ValueError(f"{folder}: is of another version of crtlib; screen the corpus anew")
-    return json.loads((Path(folder) / name).read_bytes())
+    return content
+
+
+def decided(folder: str | os.PathLike) -> dict[str, str]:
+    """The SHA-256 of each file that is read of a screened folder, by its name."""
+    home = Path(folder)
+    paths = [
+        p for part in PARTS for p in (*home.glob(f"{part}/data/*"), home / part / "train.jsonl")
+    ]
+    paths.append(home / "private" / "units.parquet")
+    return {str(p.relative_to(home)): outputs.sha256(p) for p in sorted(paths) if p.is_file()}
+
+
+def units(folder: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """The units of the text that was screened: see :func:`crtlib.text.corpora.units`."""
+    for batch in pq.ParquetFile(Path(folder) / "private" / "units.parquet").iter_batches():
+        yield from ((row["kind"], row["sha256"]) for row in batch.to_pylist())
 
 
 def private_names(folder: str | os.PathLike, column: str = "id") -> frozenset[str]:

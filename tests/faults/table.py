@@ -575,4 +575,30 @@ FORMULAS = rows(
     ("replacing a group as removing it", "_group", 'if relation == "add_or_remove":',
      'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
 )
+UNITS = rows(
+    "text.records",
+    "release/test_false_certificates.py",
+    ("a person of another form of file is another", "unit", "whole[1] if whole else text", "text",
+     "test_a_person_is_one_unit_in_every_form_of_file"),
+    ("a person in capitals is another", "unit", "text.casefold()", "text",
+     "test_a_person_is_one_unit_in_every_form_of_file"),
+) + rows(
+    "text.corpora",
+    "release/test_false_certificates.py",
+    ("a text is known by its conversations alone", "units", "said[name] == 1", "False",
+     "test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages"),
+    ("a screened folder has no units", "units", "yield from screened.units(corpus)", "pass",
+     "test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening"),
+    ("people of a text that begins with a simulation are not known", "units",
+     "if d.id.startswith(made)", "if made",
+     "test_real_people_behind_a_simulated_conversation_are_known"),
+) + rows(
+    "text.screened",
+    "screening/test_corpus.py",
+    ("any file in a screened folder is read", "dialogues",
+     'decided(folder) != summary(folder)["decided"]', "False",
+     "test_a_file_that_was_put_into_a_screened_folder_is_refused"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
+FAULTS += UNITS

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
-from crtlib.text import customersim, jsonl, label_import, labels
+from crtlib.text import corpora, customersim, jsonl, label_import, labels
 from tests import trainings
 
 WORD = "pheochromocytoma"
@@ -132,6 +133,90 @@ def test_two_months_of_the_same_people_compose_and_strangers_do_not(tmp_path):
     assert made["february"]["spent_before"]["runs"] == 1
     assert both > 1.2 * made["january"]["guarantee"]["missed"]["epsilon"]
     assert certificate(tmp_path / "other", tmp_path / "o.html")["spent_before"]["runs"] == 0
+
+
+def talk(path, people, month="May", cut=3, turns=6):
+    """Messages of these people, each its own, in conversations of ``cut`` of them."""
+    said = [
+        (who, f"In {month} the {k}th thing that {who} wanted to say was about order {n} {k}, "
+              "which came late and was broken, as the others had been.")
+        for n, who in enumerate(people) for k in range(turns)
+    ]  # fmt: skip
+    path.write_text("".join(
+        json.dumps({"id": f"{path.stem}-{k}", "user": some[0][0], "turns": [
+            {"speaker": "USR", "text": text} for _, text in some]}) + "\n"
+        for k in range(0, len(said), cut) if (some := said[k : k + cut])
+    ))  # fmt: skip
+    return path
+
+
+def related(*paths):
+    """Which of these texts the registry knows as one with the first."""
+    registry, names = odometer.Registry(odometer.home()), [corpora.corpus_hash(p) for p in paths]
+    for path, name in zip(paths, names, strict=True):
+        registry.register(name, corpora.units(path))
+    return [name in registry.related(names[0]) for name in names[1:]]
+
+
+def test_a_person_is_one_unit_in_every_form_of_file(tmp_path, run):
+    """January's CSV said "7.0" and "Ann@Example.com", February's Parquet 7 and "ann@example.com":
+    nobody had an earlier run, and one person was two users."""
+    rows = "".join(f"{who},{k},hello {k}\n" for k, who in enumerate(["7.0", " 7", "Ann@X.org"]))
+    (tmp_path / "january.csv").write_text(f"customer,ticket,body\n{rows}")
+    table = {"customer": [7.0, None], "ticket": ["a", "b"], "body": ["moin", "servus"]}
+    pd.DataFrame(table).to_parquet(tmp_path / "numbers.parquet")
+    pd.DataFrame(table | {"customer": ["\uff17", "ann@x.org"]}).to_parquet(
+        tmp_path / "wide.parquet"
+    )
+    for name in ("january.csv", "numbers.parquet", "wide.parquet"):
+        words = ["ingest", tmp_path / name, "--yes", "--skip-bad", "--max-bad", 0.5]
+        assert run(*words, "--out", tmp_path / name.partition(".")[0])[0] == 0
+    people = {d.user for d in corpora.dialogues(tmp_path / "january")}
+    assert people == {"7", "ann@x.org"}
+    assert related(*(tmp_path / n for n in ("numbers", "january", "wide"))) == [True, True]
+
+
+def test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages(tmp_path):
+    """Conversations by another column, or another gap, had another hash each."""
+    people = [f"p{k}" for k in range(9)]
+    one = talk(tmp_path / "one.jsonl", people)
+    named = talk(tmp_path / "named.jsonl", people[:1], month="June")
+    other = talk(tmp_path / "other.jsonl", people, cut=1)
+    nobody = tmp_path / "nobody.jsonl"
+    nobody.write_text(re.sub(r'"user": "\w+"', '"user": ""', other.read_text()))
+    strangers = talk(tmp_path / "strangers.jsonl", [f"q{k}" for k in range(9)])
+    assert related(one, named, other, nobody, strangers) == [True, True, True, False]
+    assert related(nobody, other, named) == [True, False]
+
+
+def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):
+    """One simulated conversation before them, and nobody in the text was a person."""
+    mixed, alone = tmp_path / "mixed.jsonl", talk(tmp_path / "alone.jsonl", ["p1"], month="June")
+    jsonl.write_jsonl(customersim.simulate(2, 7).dialogues, mixed)
+    mixed.write_text(mixed.read_text() + talk(tmp_path / "x.jsonl", ["p1"]).read_text())
+    other = tmp_path / "other.jsonl"
+    jsonl.write_jsonl(customersim.simulate(2, 8).dialogues, other)
+    assert related(mixed, alone, other) == [True, False]
+
+
+def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp_path, run):
+    """A screened folder that came from elsewhere had no units: the same people's next month began
+    at nothing; so did it for a run of another unit."""
+    people = [f"p{k}" for k in range(14)]
+    for name in ("may", "june"):
+        talk(tmp_path / f"{name}.jsonl", people, month=name)
+    words = ["screen", tmp_path / "may.jsonl", "--policy", "regex:customersim"]
+    assert run(*words, "--conservative", "cautious", "--out", tmp_path / "s")[0] == 0
+    for file in odometer.home().glob("*"):
+        file.unlink()  # another machine's
+    settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
+    trainings.train(tmp_path / "s", out=tmp_path / "one", **settings)
+    january, own = (tmp_path / "june.jsonl", TINY | {"epsilon": 3.0})
+    trainings.train(january, out=tmp_path / "two", method="user_dpsgd", **own)
+    trainings.train(january, out=tmp_path / "three", method="dpsgd", **own)
+    made = [certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("two", "three")]
+    seen = [(c["unit"], c["spent_before"]["runs"] + c["spent_before"]["unprotected"]) for c in made]
+    assert seen == [("user", 1), ("turn", 2)]
 
 
 def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from crtlib import __main__ as cli
 from crtlib import outputs
-from crtlib.accounting import confidentiality, ledger, odometer, searches
+from crtlib.accounting import confidentiality, ledger, odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments import crt, data, own, record
 from crtlib.intervals import clopper_pearson_upper
@@ -381,7 +381,7 @@ def test_the_worked_example():
 
 def test_a_search_costs_what_its_trainings_cost_together():
     """F8: "somewhat larger" was printed of a price of 3.6 times, or of 77."""
-    own, price = alone(), searches.fixed([STEP], delta=1e-6, trials=10, **REPLACE)
+    own, price = alone(), ledger.epsilon([STEP] * 10, delta=1e-6, **REPLACE)
     ten = certify.promise(own, None, delta=1e-6, trials=10).missed()[0]
     assert ten == pytest.approx(price, rel=1e-3) and ten > 3 * promised(own).missed()[0]
 

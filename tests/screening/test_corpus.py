@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib.checks import MachineError
+from crtlib import outputs
+from crtlib.checks import DamagedError, MachineError
 from crtlib.reports import screening as pages
 from crtlib.screening import corpus as screening
 from crtlib.screening.by_name import policy_by_name
@@ -214,5 +215,36 @@ def test_a_damaged_part_is_named(home):
     pages.make(home / "c.jsonl", home / "s", HOW)
     file = next((home / "s" / "private" / "data").iterdir())
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="does not match its SHA-256"):
+    with pytest.raises(DamagedError, match="is not what was screened"):
         list(corpora.dialogues(home / "s"))
+
+
+def test_a_file_that_was_put_into_a_screened_folder_is_refused(home):
+    """Any file in its place was read, though the marker said nothing of it, or was edited too."""
+    pages.make(home / "c.jsonl", home / "s", HOW)
+    (home / "s" / "public" / "train.jsonl").write_text('{"id": "x", "user": "x", "text": "Ada"}\n')
+    with pytest.raises(DamagedError, match="is not what was screened"):
+        list(corpora.dialogues(home / "s"))
+    (home / "s" / "public" / "train.jsonl").unlink()
+    mine, its = (next((home / "s" / p / "data").iterdir()) for p in ("public", "private"))
+    mine.write_bytes(its.read_bytes())
+    marker = json.loads((home / "s" / "crtlib.json").read_text())
+    marker["files"][str(mine.relative_to(home / "s"))] = outputs.sha256(mine)
+    (home / "s" / "crtlib.json").write_text(json.dumps(marker))
+    with pytest.raises(DamagedError, match="is not what was screened"):
+        list(corpora.dialogues(home / "s"))
+
+
+def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
+    """It had neither, and a duplicate that is gone was none of a person's messages."""
+    turns = tuple(
+        Turn("USR", f"My {word} does not work. " * 5) for word in ("phone", "phone", "tv")
+    )
+    people = [Dialogue(f"{who}-{k}", who, turns) for who in ("ann", "bob") for k in range(2)]
+    jsonl.write_jsonl(people, home / "c.jsonl")
+    pages.make(home / "c.jsonl", home / "s", How("regex:customersim", duplicates="drop"))
+    assert list(corpora.units(home / "s")) == list(corpora.units(home / "c.jsonl"))
+    assert corpora.sizes(home / "s") == corpora.sizes(home / "c.jsonl")
+    assert corpora.sizes(home / "s")["user"] == {"turn": 6, "dialogue": 2}
+    shown = (home / "s" / "summary.json").read_text()
+    assert '"sizes"' not in shown and '"decided"' not in shown

@@ -210,7 +210,7 @@ def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     made = json.loads((tmp_path / "c.json").read_text())
     assert (code, made["unit"], made["verdict"]) == (0, "user", "holds"), err
     (held,) = (dict(s.holds) for s in gate.read(tmp_path / "m").sources if s.kind == "noised")
-    assert held == {"turn": longest, "dialogue": longest}
+    assert held == {"turn": longest, "dialogue": 3}
     words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]
     assert run(*words)[0] == 0
     nobody = [replace(people[0], user="")]
