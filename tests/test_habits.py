@@ -43,12 +43,14 @@ def test_the_page_names_every_room():
 def test_this_version_has_an_entry_and_another_has_none():
     release = script(ROOT / "benchmarks" / "release.py")
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert release.entry(changes, crtlib.__version__)
+    ahead = "Unreleased" if "\n## Unreleased\n" in changes else crtlib.__version__
+    assert release.entry(changes, ahead)
     with pytest.raises(ValueError, match=r"no entry for version 9\.9\.9"):
         release.entry(changes, "9.9.9")
     source = (ROOT / "crtlib" / "__init__.py").read_text(encoding="utf-8")
     assert release.version(source) == crtlib.__version__
     assert f"version: {crtlib.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f'version = "{crtlib.__version__}"\n' in (ROOT / "book" / "pyproject.toml").read_text()
 
 
 def test_release_refuses_what_is_left_out_or_misnamed():

@@ -48,18 +48,24 @@ def test_nothing_is_missing_where_pip_adds_no_dependency(environment):
                 ahead.append(line)
 
 
-def test_make_docker_and_conda_install_from_the_lock():
+def test_make_docker_binder_and_conda_install_from_the_lock():
     asked_for = re.findall(r"call LOCKED,(\w+)\)", MAKEFILE)
     assert asked_for == ["renderer", "gpu", "book", "test", "lab"]
-    dockerfile = (ROOT / "Dockerfile").read_text()
-    assert re.findall(r"(\w+)\( \|\$\)' lock.txt", dockerfile) == ["library"]
-    for text in (MAKEFILE, dockerfile):  # ours apart, nothing without a hash but PyTorch
+    dockerfile, binder = ((ROOT / f).read_text() for f in ("Dockerfile", ".binder/postBuild"))
+    for text, environment in ((dockerfile, "library"), (binder, "book")):
+        assert re.findall(r"(\w+)\( \|\$\)' lock.txt", text) == [environment]
+    for text in (
+        MAKEFILE,
+        dockerfile,
+        binder.replace("\\\n", ""),
+    ):  # ours apart, nothing without a hash but PyTorch
         lines = re.findall(r"(?m)^.*(?:pip install|\$\(PIP\)) (.*)$", text)
         free = [
             line for line in lines if "--require-hashes" not in line and "--disable" not in line
         ]
         assert len(free) == 2 and any("torch" in line.lower() for line in free), free
     (python,) = re.findall(r"FROM python:([\d.]+)", dockerfile)
+    assert (ROOT / ".binder" / "runtime.txt").read_text() == f"python-{python}\n"
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert conda["dependencies"] == [f"python={python}", "make"]
     least = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]

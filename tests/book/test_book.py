@@ -308,6 +308,12 @@ def test_an_interrupted_build_leaves_no_process(tmp_path):
 
 
 # --------------------------------------------------------------------------- the forge
+def spelled(run, choices):
+    """A step's command, for each choice of its matrix."""
+    hole = "${{ matrix.make }}"
+    return [run.replace(hole, choice) for choice in choices] if hole in run else [run]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.stem)
 def test_what_the_forge_runs_is_here_and_what_it_asks_has_a_label(path):
     made = yaml.safe_load(path.read_text())
@@ -316,7 +322,10 @@ def test_what_the_forge_runs_is_here_and_what_it_asks_has_a_label(path):
         assert True in made and made["permissions"]["contents"] == "read"  # YAML reads "on" so
         for job in made["jobs"].values():
             assert job["timeout-minutes"] and job["steps"][0]["uses"].startswith("actions/checkout")
-            for command in (step["run"] for step in job["steps"] if "run" in step):
+            choices = job.get("strategy", {}).get("matrix", {}).get("make", [])
+            runs = [step["run"] for step in job["steps"] if "run" in step]
+            assert runs
+            for command in (c for run in runs for c in spelled(run, choices)):
                 program, *words = command.split()
                 if program == "make":
                     assert re.search(rf"(?m)^{words[0]}:", makefile), command
