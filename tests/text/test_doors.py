@@ -4,6 +4,9 @@ import csv
 import gzip
 import json
 import mailbox
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -179,6 +182,26 @@ def test_label_sample_asks_its_policies_elsewhere(run, tmp_path):
 def test_one_worker_is_this_process():
     with executors.pool("processes:", 1) as none:
         assert none is None
+
+
+THREADS = """
+from crtlib.experiments import executors
+def product(n):
+    import torch
+    return float((torch.ones(n, n) @ torch.ones(n, n)).mean()), torch.get_num_threads()
+if __name__ == "__main__":
+    assert product(500) == (500, 2)
+    with executors.pool("processes:", 2) as pool:
+        assert pool.submit(product, 500).result() == (500, 1)
+"""
+
+
+def test_workers_end_though_torch_had_threads_before_they_began(tmp_path):
+    (tmp_path / "threads.py").write_text(THREADS)
+    about = os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, tmp_path / "threads.py"]
+    done = subprocess.run(command, env=about, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_simulated_corpus_is_a_dataset_with_a_card(run, tmp_path):
