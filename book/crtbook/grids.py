@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -32,16 +32,6 @@ Settings = Any
 
 Hyperparameters = Callable[[str, str, str], dict[str, Any]]
 """From method, model and corpus to what a search chose."""
-
-
-def entries(value: Any) -> dict[str, Any]:
-    """The fields of a settings value, or the entries of a mapping, that are set."""
-    pairs = (
-        [(f.name, getattr(value, f.name)) for f in fields(value)]
-        if is_dataclass(value)
-        else list(value.items())
-    )
-    return {name: entry for name, entry in pairs if entry is not None}
 
 
 def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,10 +245,10 @@ def _study(
     seed: int,
     chosen: Mapping[str, Any],
 ) -> CrtStudy:
-    shape = entries(settings.shapes[model])
-    given = _known(CrtStudy, entries(settings.data[corpus]) | shape)
+    shape = settings.shapes[model]
+    given = _known(CrtStudy, {**settings.data[corpus], **shape})
     given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
-    given |= {"epochs": shape["epochs"][method], **chosen}
+    given |= {"epochs": shape.epochs.get(method, shape.epochs["crt"]), **chosen}
     return CrtStudy(
         corpus=corpus,
         method=method,
@@ -299,8 +289,7 @@ def shared(settings: Settings, shape: str, **changes: Any) -> dict[str, Any]:
     """The fields of a run that a profile's section, its sizes for the corpus, and one of its
     shapes give."""
     there = settings.data[changes.get("corpus", data.DEFAULT)]
-    given = entries(settings) | entries(there) | entries(settings.shapes[shape]) | changes
-    return _known(LeakageStudy, given)
+    return _known(LeakageStudy, {**settings, **there, **settings.shapes[shape], **changes})
 
 
 def table_2(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
@@ -359,7 +348,7 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
 
 def masked_base(settings: Settings) -> MaskedStudy:
     """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
-    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
+    given = {**settings.model, **settings.data, **settings.training}
     return MaskedStudy(
         seed=0,
         targets="linear",
@@ -416,7 +405,7 @@ def games_grid(settings: Settings) -> list[GameStudy]:
 
 def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
     """The runs of Section 5.2: every width and noise, all seeds."""
-    given = entries(settings.model) | entries(settings.data) | entries(settings.training)
+    given = {**settings.model, **settings.data, **settings.training}
     corpus = first_available(settings.texts)
     return [
         ExtractionStudy(seed=seed, noise_multiplier=noise, hidden=hidden, corpus=corpus, **given)

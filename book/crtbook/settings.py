@@ -1,40 +1,103 @@
 """The settings of a chapter or sweep: a profile's section, with what a person has changed.
 
 A profile (``profiles/*.yml``) changes sizes, never the method; one with a ``base`` says only what
-it changes of another. What may be set, and to what, is in :mod:`crtbook.sections`; every
-setting has a dotted name.
+it changes of another. What may be set, and to what, is in ``sections.yml``; every setting has a
+dotted name.
 
 >>> settings = parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
 >>> settings.gammas, settings.ablation_gammas, settings.shapes["lstm"].hidden
 ((0.05,), (), 64)
->>> assign(settings, {"shapes.lstm.hidden": "200"}).shapes["lstm"].hidden
+>>> settings.but(**{"shapes.lstm.hidden": "200"}).shapes["lstm"].hidden
 200
 >>> parameters({"gammas": [7]}, "amplification")
 Traceback (most recent call last):
 ...
-crtlib.checks.ParameterError: gammas=[7]: must be a list of numbers in [0, 1]
+crtlib.checks.ParameterError: gammas=[7]: must be a list of float from 0 to 1
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import math
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from importlib import resources
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import yaml
 
-from crtbook.schema import Settings, assign, build, leaves, limits, top
-from crtbook.sections import SECTIONS
+from crtlib import options, roots
 from crtlib.checks import ParameterError
-
-__all__ = ["Dotted", "ParameterError", "assign", "cell", "load", "parameters", "profile_names"]
+from crtlib.screening import by_name
+from crtlib.text import corpora
+from crtlib.training import methods
 
 FOLDER = resources.files("crtbook") / "profiles"
-S = TypeVar("S", bound=Settings)
+SIMULATED = "customersim"
 _SIZES = ("quick", "laptop", "paper")
 _IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
+
+Node = Mapping[str, Any]
+"""What is known of a field, or of a group of fields, in the words of JSON Schema."""
+
+SECTIONS: dict[str, Node] = yaml.safe_load(
+    (resources.files("crtbook") / "sections.yml").read_text(encoding="utf-8")
+)["sections"]
+"""The sections that a profile has, by name."""
+
+
+def _method(name: str) -> bool:
+    try:
+        return bool(methods.by_name(name))
+    except ValueError:
+        return False
+
+
+FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
+    "method": (lambda: methods.METHODS, _method),
+    "corpus": (
+        lambda: (*corpora.known(), "hub:OWNER/NAME", "FILE.jsonl"),
+        lambda name: name in corpora.known() or re.match(r"hub:|.*\.jsonl(\.gz)?$", name),
+    ),
+    "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
+        lambda: ("tagger", *(f"{name}{takes}" for name, takes in by_name.known().items())),
+        lambda name: all(by_name.is_known(p.partition(":")[0]) for p in name.split("+")),
+    ),
+    "device": (
+        lambda: ("auto", "cpu", "cuda", "cuda:N"),
+        re.compile(r"auto|cpu|cuda(:\d+)?").fullmatch,
+    ),
+}
+"""For each kind of registered name, those that there are now, and whether a word is one."""
+
+
+class Settings(Mapping[str, Any]):
+    """Frozen values by name, as attributes and as items, also in groups of their own."""
+
+    _section: str
+    _values: Mapping[str, Any]
+
+    def __init__(self, section: str, values: Mapping[str, Any]) -> None:
+        vars(self).update(values, _section=section, _values=dict(values))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name}: settings are frozen; see but()")
+
+    def but(self, **changes: Any) -> Any:
+        """The same settings with these changed, checked anew; see :func:`assign`."""
+        return assign(self, changes)
 
 
 class Dotted:
@@ -50,9 +113,7 @@ class Dotted:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        part = Dotted()
-        setattr(self, name, part)
-        return part
+        return vars(self).setdefault(name, Dotted())
 
     def assigned(self) -> dict[str, Any]:
         """What was assigned, by name."""
@@ -60,28 +121,26 @@ class Dotted:
         return {name: part for name, part in parts.items() if part != {}}
 
 
+# --------------------------------------------------------------------------- profiles
 def profile_names() -> list[str]:
     """The profiles that exist, smallest first."""
     names = [file.name.removesuffix(".yml") for file in FOLDER.iterdir() if ".yml" in file.name]
     return sorted(names, key=lambda n: (_SIZES.index(n) if n in _SIZES else len(_SIZES), n))
 
 
-@overload
-def load(section: type[S], profile: str = "quick", **changes: Any) -> S: ...
-@overload
-def load(section: str, profile: str = "quick", **changes: Any) -> Any: ...
-def load(section: type[Settings] | str, profile: str = "quick", **changes: Any) -> Any:
-    """The settings of a section (its name or its class) at a profile's sizes, with ``changes``.
+def load(section: str, profile: str = "quick", **changes: Any) -> Any:
+    """The settings of a section at a profile's sizes, with ``changes``.
 
     The whole profile is checked first. Raises :class:`ParameterError` for an unknown profile or
     section, and for what is wrong in the profile or in ``changes``.
     """
-    if profile not in profile_names():
-        raise ParameterError(f"profile={profile!r}: must be one of {', '.join(profile_names())}")
-    for name, cls in SECTIONS.items():
-        if section in (name, cls):
-            return assign(_profile(profile)[name], changes)
-    raise ParameterError(f"section={section!r}: must be one of {', '.join(SECTIONS)}")
+    for name, value, known in (
+        ("profile", profile, profile_names()),
+        ("section", section, SECTIONS),
+    ):
+        if value not in known:
+            raise ParameterError(f"{name}={value!r}: must be one of {', '.join(known)}")
+    return assign(_profile(profile)[section], changes)
 
 
 @functools.cache
@@ -103,23 +162,17 @@ def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
 
 def read(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
     """All sections of a profile from what its file holds; none may be unknown or missing."""
-    where = f"profile {name}: "
+    where, out = f"profile {name}: ", {}
     if unknown := [section for section in tree if section not in SECTIONS]:
-        allowed = ", ".join(SECTIONS)
-        raise ParameterError(f"{where}{unknown[0]}: unknown; allowed are {allowed}")
-    for section in SECTIONS:
+        raise ParameterError(where + _unknown(unknown[0], SECTIONS))
+    for section, node in SECTIONS.items():
         if not isinstance(tree.get(section), Mapping):
             raise ParameterError(f"{where}{section}: is missing, or no group of settings")
-    return {
-        section: build(cls, _whole(cls, tree, section) | {"profile": name}, f"{where}{section}.")
-        for section, cls in SECTIONS.items()
-    }
-
-
-def _whole(cls: type[Settings], tree: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """A section's own values over those of its base, of which it takes the fields that it has."""
-    shared = {name: part for name, part in tree.get(cls.BASE, {}).items() if name in top(cls)}
-    return _merged(shared, tree[section])
+        base = tree.get(node.get("base", ""), {})  # of which it takes the fields that it has
+        shared = {field: part for field, part in base.items() if field in node["properties"]}
+        whole = _merged(shared, tree[section]) | {"profile": name}
+        out[section] = _built(section, whole, f"{where}{section}.")
+    return out
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,15 +189,213 @@ def parameters(namespace: Mapping[str, Any], section: str) -> Any:
     ``namespace`` is the notebook's ``globals()`` after its parameters cell, where ``None`` means
     "as in the profile". An unknown name is refused: papermill itself would only warn.
     """
-    plain = {
-        name: entry
+    given = {
+        name: entry.assigned() if isinstance(entry, Dotted) else entry
         for name, entry in namespace.items()
         if not (name.startswith("_") or name in _IPYTHON or callable(entry) or entry is None)
-        and not isinstance(entry, Dotted | types.ModuleType)
+        and not isinstance(entry, types.ModuleType)
+        and not (isinstance(entry, Dotted) and not entry.assigned())
     }
-    below = {n: entry.assigned() for n, entry in namespace.items() if isinstance(entry, Dotted)}
-    given = plain | {name: parts for name, parts in below.items() if parts}
     return load(section, str(given.pop("profile", "quick")), **given)
+
+
+# --------------------------------------------------------------------------- names and changes
+def assign(settings: Any, changes: Mapping[str, Any]) -> Any:
+    """The settings with ``changes``, whose names may be dotted: ``{"shapes.lstm.hidden": 200}``.
+
+    A mapping stands for the dotted names below it. A string is read as JSON where no string is
+    expected, because papermill and the command line pass lists as strings. Raises
+    :class:`ParameterError` for a name that is unknown or that nothing reads, and for a bad value.
+    """
+    section = settings._section
+    given = dict(_leaves(SECTIONS[section], changes))
+    if "profile" in given:
+        raise ParameterError(f"profile={given['profile']!r}: is chosen when settings are loaded")
+    tree = _plain(settings)
+    for pattern, source in SECTIONS[section].get("follows", {}).items():
+        for name, part in _places(tree, pattern) if source in given else ():
+            if name not in given:
+                part.pop(name.rpartition(".")[2], None)
+    for name, entry in given.items():
+        *above, last = name.split(".")
+        functools.reduce(lambda part, key: part.setdefault(key, {}), above, tree)[last] = entry
+    changed = _built(section, tree)
+    for name in given:
+        if any(fnmatchcase(name, pattern) for pattern in idle(changed)):
+            raise ParameterError(f"{name}: is not read, as the other settings stand")
+    return changed
+
+
+def _plain(entry: Any) -> Any:
+    return {k: _plain(v) for k, v in entry.items()} if isinstance(entry, Mapping) else entry
+
+
+def _children(node: Node) -> dict[str, Node]:
+    """The fields of a group; one called ``*`` where the names are free."""
+    free = {"*": node["additionalProperties"]} if "additionalProperties" in node else {}
+    return {**node.get("properties", {}), **free}
+
+
+def leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
+    """Every dotted name and what is known of it; ``*`` stands for a name of one's own choice."""
+    for part, child in _children(node).items():
+        yield from leaves(child, f"{above}{part}.") if _children(child) else [(above + part, child)]
+
+
+def _leaves(node: Node, changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The changes by full dotted name, strings read as JSON where no string is expected."""
+    for key, entry in changes.items():
+        below, name = node, above[:-1]
+        for part in str(key).split("."):
+            children, name = _children(below), f"{name}.{part}".lstrip(".")
+            if part not in children and "*" not in children:
+                raise ParameterError(_unknown(name, children))
+            below = children.get(part, children.get("*", {}))
+        group = _children(below)
+        if isinstance(entry, str) and below.get("type") != "string":
+            try:
+                entry = json.loads(entry)
+            except (json.JSONDecodeError, RecursionError):
+                allowed = "JSON, an object" if group else _phrase(below)
+                raise ParameterError(f"{name}={entry!r}: must be {allowed}") from None
+        if not group:
+            yield name, entry
+        elif isinstance(entry, Mapping) and entry:
+            yield from _leaves(below, entry, f"{name}.")
+        else:
+            parts = ", ".join(f"{name}.{part}" for part in group).replace("*", "NAME")
+            raise ParameterError(f"{name}={entry!r}: must be set by parts: {parts}")
+
+
+def _places(tree: Any, pattern: str, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted names that match a pattern, and the part of the tree that holds each."""
+    first, _, rest = pattern.partition(".")
+    if not rest:
+        yield above + first, tree
+    for key in list(tree) if first == "*" else [first]:
+        if rest and isinstance(tree.get(key), dict):
+            yield from _places(tree[key], rest, f"{above}{key}.")
+
+
+def _unknown(name: str, allowed: Iterable[str]) -> str:
+    names = ", ".join(allowed)
+    return f"{name}: unknown; allowed are {names}" if names else f"{name}: unknown"
+
+
+# --------------------------------------------------------------------------- types and ranges
+def _built(section: str, tree: Mapping[str, Any], where: str = "") -> Settings:
+    """The settings in a tree, with what follows from them filled in. Raises
+    :class:`ParameterError` for the first mistake, in one line that begins with ``where``."""
+    whole, node = _plain(tree), SECTIONS[section]
+    for pattern, source in node.get("follows", {}).items():
+        for name, part in _places(whole, pattern):
+            last = name.rpartition(".")[2]
+            if source in whole and part.get(last) is None:  # asked for no more, or the same
+                part[last] = whole[source] if last == source else []
+    try:
+        made: Settings = _group(node, whole, "", section)
+    except ParameterError as error:
+        raise ParameterError(f"{where}{error}") from None
+    return made
+
+
+def _group(node: Node, given: Any, name: str, section: str = "") -> Any:
+    """A group of settings, each checked; what its node says is missing or unknown is refused."""
+    known, above = node.get("properties", {}), f"{name}.".lstrip(".")
+    if not isinstance(given, Mapping):
+        parts = ", ".join(_children(node))
+        raise ParameterError(f"{name}={given!r}: must be a group of {parts}")
+    free: Node = node.get("additionalProperties", {})
+    names, valid = FORMATS[node["propertyNames"]["format"]] if free else (lambda: known, known.get)
+    if unknown := [key for key in given if not (isinstance(key, str) and valid(key))]:
+        raise ParameterError(_unknown(f"{above}{unknown[0]}", names()))
+    usual = {k: child["default"] for k, child in known.items() if "default" in child}
+    values = {k: v for k, v in (usual | dict(given)).items() if v is not None}
+    if missing := [k for k in (*known, *node.get("required", ())) if k not in values]:
+        raise ParameterError(f"{above}{missing[0]}: is missing")
+    made = Settings(section, {
+        key: (_group if _children(child) else _value)(child, values[key], above + key)
+        for key, child in (known or dict.fromkeys(values, free)).items()
+    })  # fmt: skip
+    for bad, text in _rules(made):
+        if bad:
+            raise ParameterError(above + text)
+    return made
+
+
+def _value(node: Node, given: Any, name: str) -> Any:
+    several = node["type"] == "array"
+    if not several or isinstance(given, list | tuple):
+        items = tuple(_fits(node.get("items", node), x) for x in (given if several else [given]))
+        if None not in items and len(items) >= node.get("minItems", 0):
+            return items if several else items[0]
+    raise ParameterError(f"{name}={given!r}: must be {_phrase(node)}")
+
+
+def _fits(node: Node, given: Any) -> Any:
+    """A number or word as its node asks for, whole numbers as floats where it asks for these;
+    None where it does not fit."""
+    if node["type"] == "string":
+        right = isinstance(given, str) and given and given in node.get("enum", [given])
+        names = FORMATS.get(node.get("format", ""))
+        return given if right and (names is None or names[1](given)) else None
+    kinds = (int,) if node["type"] == "integer" else (int, float)
+    if isinstance(given, bool) or not isinstance(given, kinds) or not abs(given) < 1e300:
+        return None
+    low, high = node.get("minimum", -math.inf), node.get("maximum", math.inf)
+    above, below = node.get("exclusiveMinimum", -math.inf), node.get("exclusiveMaximum", math.inf)
+    return kinds[-1](given) if low <= given <= high and above < given < below else None
+
+
+def _phrase(node: Node) -> str:
+    """Type and range of a field, in the words of the command line."""
+    item = node.get("items", node)
+    if "format" in item:
+        item = {"enum": [*FORMATS[item["format"]][0]()]}
+    return f"{'a list of ' * (node['type'] == 'array')}{options.phrase(item)}"
+
+
+def _rules(part: Any) -> Iterator[tuple[Any, str]]:
+    """What the settings of a group, or of a section, ask of each other: whether it is broken."""
+    has = part.get
+    model = has("model")
+    heads = (model if isinstance(model, Settings) else part).get("heads")
+    for width in [has("hidden")] if isinstance(has("hidden"), int) else has("hidden", ()):
+        yield heads and width % heads, f"heads={heads}: must divide hidden={width}"
+    late = [epoch for epoch in has("snapshots", ()) if epoch > part.epochs]
+    yield late, f"snapshots={late}: must be at most epochs={has('epochs')}"
+    if "conservative" in part:
+        learns = "tagger" in (part.policy, part.conservative)
+        must = "above 0, as tagger learns" if learns else "0, as no policy is tagger"
+        yield bool(part.labelled) != learns, f"labelled={part.labelled}: must be {must}"
+    if "corpora" in part:
+        given, sizes = list(part.corpora), ", ".join(part.data)
+        first = "copies" in part and given[0] != SIMULATED
+        yield first, f"corpora={given}: must begin with {SIMULATED}"
+        lacks = [corpus for corpus in given if corpus not in part.data]
+        yield lacks, f"corpora={lacks}: data has sizes for {sizes} only"
+    if noises := list(has("noise_multipliers", ())):
+        wrong = min(noises) > 0 or max(noises) == 0
+        yield wrong, f"noise_multipliers={noises}: must hold 0 and one above 0"
+    if "store" in part:
+        roots.check(part.store)
+
+
+def idle(settings: Any) -> Iterator[str]:
+    """Patterns of dotted names that nothing reads as the other settings stand."""
+    utility = settings._section == "utility"  # its choices run an LSTM on CustomerSim, in any case
+    data = settings.get("data", ())
+    read = (*settings.get("corpora", data), *[SIMULATED][:utility])
+    yield from (f"data.{corpus}.*" for corpus in data if corpus not in read)
+    for model, shape in settings.shapes.items() if "models" in settings else ():
+        asked = map(methods.by_name, (*settings.methods, *settings.ablations))
+        run = {method.name for method in asked if model in (method.models or (model,))}
+        if utility:
+            run |= {"crt"} if model == "lstm" else {"sgd", "dpsgd", "crt"}
+        if model not in settings.models and not (utility and model == "lstm"):
+            yield f"shapes.{model}.*"
+        own = {name if name in shape.epochs else "crt" for name in run}
+        yield from (f"shapes.{model}.epochs.{name}" for name in shape.epochs if name not in own)
 
 
 # --------------------------------------------------------------------------- parameters cells
@@ -156,30 +407,29 @@ def cell(section: str) -> str:
     and sentence, in the form that ``papermill --help-notebook`` understands.
 
     >>> print(cell("customersim").splitlines()[2])
-    profile: str = "quick"  # one of quick, laptop, paper: the sizes of all that is not set here
+    profile: str = "quick"  # quick|laptop|paper: the sizes of all that is not set here
     """
-    nodes = top(SECTIONS[section])
+    nodes = dict(SECTIONS[section]["properties"])
     last = {name: nodes.pop(name) for name in ("store", "workers", "device") if name in nodes}
-    head = nodes.pop("profile")["description"]
-    sizes = ", ".join(_SIZES)  # a profile that changes one of these is named where it is used
-    lines = ["from crtbook.settings import Dotted", ""]
-    lines += [f'profile: str = "quick"  # one of {sizes}: {head}']
-    plain = {n: node for n, node in nodes.items() if node.get("type") != "object"}
-    lines += [_line(name, node) for name, node in (plain | last).items()]
-    groups = {n: node for n, node in nodes.items() if n not in plain}
+    # a profile that changes one of these is named where it is used
+    head = f"{'|'.join(_SIZES)}: {nodes.pop('profile')['description']}"
+    lines = [
+        "from crtbook.settings import Dotted, parameters",
+        "",
+        f'profile: str = "quick"  # {head}',
+    ]
+    groups = {name: node for name, node in nodes.items() if _children(node)}
+    for name, node in (nodes | last).items():
+        if name not in groups:
+            item = node.get("items", node)
+            kind = _KINDS[item["type"]]
+            kind = f"list[{kind}]" if "items" in node else kind
+            range_ = "text" if "format" in item else options.phrase(item)
+            told = "" if range_ == "text" else f"{range_.partition(' ')[2] or range_}: "
+            lines.append(f"{name}: {kind} = None  # {told}{node['description']}")
     lines += [f"{name} = Dotted()  # {node['description']}" for name, node in groups.items()]
-    dotted = (name for cls in SECTIONS.values() for name, _ in leaves(cls) if "." in name)
-    if others := sorted({name.split(".")[0] for name in dotted} - set(nodes)):
+    dotted = {n.partition(".")[0] for s in SECTIONS.values() for n, _ in leaves(s) if "." in n}
+    if others := sorted(dotted - set(nodes)):
         values = ", ".join(["Dotted()"] * len(others))
         lines += [f"{', '.join(others)} = {values}  # no such names here"]
     return "\n".join(lines)
-
-
-def _line(name: str, node: Mapping[str, Any]) -> str:
-    several = node.get("type") == "array"
-    kind = _KINDS[(node["items"] if several else node).get("type", "string")]
-    kind = f"list[{kind}]" if several else kind
-    range_ = "" if "format" in node.get("items", node) else limits(dict(node))
-    choice = "enum" in node.get("items", node)
-    told = f"{'some' if several else 'one'} of {range_}" if choice else range_
-    return f"{name}: {kind} = None  # {told}{': ' if told else ''}{node['description']}"

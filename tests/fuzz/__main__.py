@@ -29,9 +29,7 @@ from hypothesis import strategies as st
 
 from crtbook import __main__ as companion
 from crtbook import spine, sweeps  # noqa: F401 (imported once, before forks)
-from crtbook.schema import leaves
-from crtbook.sections import SECTIONS
-from crtbook.settings import parameters
+from crtbook.settings import SECTIONS, leaves, parameters
 from crtcourse import attack  # noqa: F401
 from crtlib import __main__ as cli
 from crtlib.checks import ParameterError

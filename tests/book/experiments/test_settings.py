@@ -2,16 +2,14 @@
 
 import copy
 import json
-from dataclasses import FrozenInstanceError
 
 import pytest
 import yaml
 
 from crtbook import settings as settings_studies
-from crtbook.schema import leaves, limits, phrase
-from crtbook.sections import SECTIONS
-from crtbook.sections.crt import Crt, Tuning
-from crtbook.settings import Dotted, ParameterError, assign, load, parameters
+from crtbook.settings import SECTIONS, Dotted, assign, leaves, load, parameters
+from crtlib import options
+from crtlib.checks import ParameterError
 from crtlib.training import methods
 
 PROFILES = settings_studies.profile_names()
@@ -64,7 +62,7 @@ def test_corpora_that_are_not_here_do_not_change_what_a_first_look_runs():
 
 def test_every_profile_trains_every_method_on_customersim():
     for name in WHOLE:
-        settings = load(Crt, name)
+        settings = load("crt", name)
         elsewhere = ("lp_weighted", "greedy", "public", "user_dpsgd", "jft")  # in other chapters
         shown = {name for name in methods.METHODS if name not in elsewhere}
         assert {*settings.methods, *settings.ablations} == shown
@@ -93,7 +91,7 @@ def test_the_corpora_are_large_enough_for_every_profile(corpus):
 
 
 def test_the_paper_profile_judges_on_test_sets_of_a_thousand():
-    settings = load(Crt, "paper")
+    settings = load("crt", "paper")
     assert {part.heldout for part in settings.data.values()} == {1000}
     assert settings.device == "auto" and settings.dialogues == 10_000
 
@@ -111,7 +109,7 @@ def test_a_profile_is_checked_whole(quick):
         ),
         (
             lambda t: t["crt"]["data"]["multiwoz"].update(heldout=0),
-            "profile mine: crt.data.multiwoz.heldout=0: must be a whole number of at least 1",
+            "profile mine: crt.data.multiwoz.heldout=0: must be int from 1",
         ),
         (
             lambda t: t["crt"]["data"].update(nowhere={}),
@@ -157,27 +155,23 @@ def test_every_field_has_a_type_a_range_and_a_sentence(section):
     for name, node in leaves(SECTIONS[section]):
         if name.endswith(".*"):  # epochs of a method
             continue
-        assert phrase(node), name
+        item = node.get("items", node)
+        assert options.phrase(item), name
         assert node.get("description"), name
-        free = node["type"] == "string" and not limits(node)
+        free = options.phrase(item) == "text"
         a_model = name.endswith(".init")  # a folder or a name on the hub
         assert not free or a_model or name in ("profile", "store"), name
 
 
 def test_settings_are_frozen_and_give_their_fields_as_items():
-    settings = load(Crt)
+    settings = load("crt")
     shape = settings.shapes["lstm"]
     assert shape is settings.shapes.lstm
     assert {**shape} == dict(shape) == {n: getattr(shape, n) for n in shape}
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         shape.hidden = 3
     with pytest.raises(KeyError):
         shape["hiden"]
-
-
-def test_a_method_without_epochs_of_its_own_takes_those_of_crt():
-    epochs = load(Crt).shapes["gpt2"].epochs
-    assert "toy" not in epochs and epochs["toy"] == epochs["crt"] == 9
 
 
 # --------------------------------------------------------------------------- changes
@@ -186,33 +180,33 @@ def test_a_method_without_epochs_of_its_own_takes_those_of_crt():
     [
         ({"gamas": [0.1]}, "gamas: unknown; allowed are profile, store, workers, device, corpora"),
         ({"gamma": 0.1}, "gamma: unknown; allowed are"),
-        ({"gammas": []}, "gammas=[]: must be a list of numbers in [0, 1]"),
-        ({"gammas": 0.1}, "gammas=0.1: must be a list of numbers in [0, 1]"),
-        ({"gammas": "[0.1"}, "gammas='[0.1': must be a list of numbers in [0, 1]"),
-        ({"gammas": [float("nan")]}, "gammas=[nan]: must be a list of numbers in [0, 1]"),
+        ({"gammas": []}, "gammas=[]: must be a list of float from 0 to 1"),
+        ({"gammas": 0.1}, "gammas=0.1: must be a list of float from 0 to 1"),
+        ({"gammas": "[0.1"}, "gammas='[0.1': must be a list of float from 0 to 1"),
+        ({"gammas": [float("nan")]}, "gammas=[nan]: must be a list of float from 0 to 1"),
         ({"gammas.first": 0.1}, "gammas.first: unknown"),
-        ({"seeds": 0}, "seeds=0: must be a whole number of at least 1"),
-        ({"seeds": True}, "seeds=True: must be a whole number of at least 1"),
-        ({"workers": 1.5}, "workers=1.5: must be a whole number of at least 1"),
-        ({"methods": ["sdg"]}, "methods=['sdg']: must be a list of some of sgd, dedup"),
-        ({"models": ["bert"]}, "models=['bert']: must be a list of some of lstm, gpt2, pretrained"),
-        ({"corpora": ["nowhere"]}, "corpora=['nowhere']: must be a list of some of customersim"),
+        ({"seeds": 0}, "seeds=0: must be int from 1"),
+        ({"seeds": True}, "seeds=True: must be int from 1"),
+        ({"workers": 1.5}, "workers=1.5: must be int from 1"),
+        ({"methods": ["sdg"]}, "methods=['sdg']: must be a list of sgd|dedup"),
+        ({"models": ["bert"]}, "models=['bert']: must be a list of lstm|gpt2|pretrained"),
+        ({"corpora": ["nowhere"]}, "corpora=['nowhere']: must be a list of customersim"),
         ({"corpora": ["hub:a/b"]}, "corpora=['hub:a/b']: data has sizes for customersim, schema"),
-        ({"delta": 1}, "delta=1: must be a number in (0, 1)"),
-        ({"epsilon": -1}, "epsilon=-1: must be a number above 0"),
+        ({"delta": 1}, "delta=1: must be float above 0 below 1"),
+        ({"epsilon": -1}, "epsilon=-1: must be float above 0"),
         ({"profile": "huge"}, "profile='huge': must be one of quick, laptop, paper"),
-        ({"device": "gpu"}, "device='gpu': must be one of auto, cpu, cuda, cuda:N"),
-        ({"store": 3}, "store=3: must be a word"),
+        ({"device": "gpu"}, "device='gpu': must be auto|cpu|cuda|cuda:N"),
+        ({"store": 3}, "store=3: must be text"),
         ({"shapes": {}}, "shapes={}: must be set by parts: shapes.lstm, shapes.gpt2"),
         ({"shapes": {"lsm": {"hidden": 3}}}, "shapes.lsm: unknown; allowed are lstm, gpt2"),
         ({"shapes.lstm.hiden": 3}, "shapes.lstm.hiden: unknown; allowed are embedding, hidden"),
-        ({"shapes.lstm.hidden": 0}, "shapes.lstm.hidden=0: must be a whole number of at least 1"),
-        ({"shapes.lstm.hidden": "x"}, "shapes.lstm.hidden='x': must be a whole number"),
+        ({"shapes.lstm.hidden": 0}, "shapes.lstm.hidden=0: must be int from 1"),
+        ({"shapes.lstm.hidden": "x"}, "shapes.lstm.hidden='x': must be int"),
         ({"shapes.lstm.epochs.crtt": 3}, "shapes.lstm.epochs.crtt: unknown; allowed are sgd"),
         ({"shapes.lstm.epochs": 3}, "shapes.lstm.epochs=3: must be set by parts: shapes.lstm.epo"),
         ({"shapes.gpt2.heads": 5}, "shapes.gpt2.heads=5: must divide hidden=64"),
         ({"data.nowhere.heldout": 3}, "data.nowhere: unknown; allowed are customersim"),
-        ({"data.customersim.policy": "rgex"}, "data.customersim.policy='rgex': must be one of tag"),
+        ({"data.customersim.policy": "rgex"}, "data.customersim.policy='rgex': must be tag"),
         ({"data.customersim.labelled": 3}, "data.customersim.labelled=3: must be 0, as no policy"),
         ({"data.customersim.policy": "tagger"}, "data.customersim.labelled=0: must be above 0, as"),
         ({"data.customersim.trials": 3}, "data.customersim.trials: unknown; allowed are dialogues"),
@@ -232,11 +226,11 @@ def test_bad_settings_are_named_in_one_line(given, message):
     [
         ("customersim", {"device": "cpu"}, "device: unknown; allowed are profile, dialogues, seed"),
         ("customersim", {"shapes.lstm.hidden": 9}, "shapes: unknown; allowed are profile"),
-        ("amplification", {"accountant": "guess"}, "accountant='guess': must be one of pld, rdp"),
-        ("reconstruction_bounds", {"trials": 99}, "trials=99: must be a whole number of at least"),
+        ("amplification", {"accountant": "guess"}, "accountant='guess': must be pld|rdp"),
+        ("reconstruction_bounds", {"trials": 99}, "trials=99: must be int from"),
         ("leakage_report", {"corpora": ["schema_guided"]}, "corpora=['schema_guided']: must begin"),
         ("leakage_report", {"shapes.table.epochs": 2}, "shapes.table.snapshots=[3, 10, 30]: must"),
-        ("secret_protection", {"texts": ["nowhere"]}, "texts=['nowhere']: must be a list of some"),
+        ("secret_protection", {"texts": ["nowhere"]}, "texts=['nowhere']: must be a list of cus"),
         ("extraction", {"noise_multipliers": [1.0]}, "noise_multipliers=[1.0]: must hold 0 and"),
         ("extraction", {"hidden": [30]}, "heads=4: must divide hidden=30"),
     ],
@@ -265,7 +259,7 @@ def test_whole_numbers_become_floats_so_that_one_and_the_same_run_has_one_key():
 
 
 def test_dotted_names_reach_everything():
-    settings = load(Tuning)
+    settings = load("tuning")
     for name, entry in flat(settings):
         if name == "profile" or any(c in name for c in ("multiwoz", "wikitext2", "pretrained")):
             continue
