@@ -78,6 +78,13 @@ def hashed(inputs: Inputs) -> dict[str, str]:
     }
 
 
+def check_same(inputs: Inputs, before: Mapping[str, str]) -> None:
+    """Refuse inputs that are not what they were, by their hashes, before they were read."""
+    for name, sha in hashed(inputs).items():
+        if sha != before[name]:
+            raise ValueError(f"{inputs[name]}: was changed while it was read; run this again")
+
+
 def _is_sha(value: str) -> bool:
     return re.fullmatch(SHA, value) is not None
 
@@ -327,10 +334,12 @@ def staged(
     of an input, of an option or of a private file (:func:`keyed`). ``seal`` is called with the
     folder when all is in it, the marker too. What is yielded lies on the file system of ``folder``,
     through links; a mount point is written into. Raises ``ValueError`` where the
-    place may not be written (``check_folder``) or another process writes it now; on any error all
+    place may not be written (``check_folder``), another process writes it now, or an input was
+    changed meanwhile; on any error all
     is as before.
     """
-    recipe = _recipe(command, options, hashed(inputs or {}))
+    before = hashed(inputs or {})
+    recipe = _recipe(command, options, before)
     paths = [p for p in (inputs or {}).values() if not (isinstance(p, str) and _is_sha(p))]
     _recover(_named(folder))
     folder = _named(folder) if add else check_folder(folder, inputs=paths, force=force)
@@ -354,6 +363,7 @@ def staged(
                     (part / key).parent.mkdir(exist_ok=True)
                     (part / key).write_bytes(secret)
                 yield part
+            check_same(inputs or {}, before)
             (part / MARKER).unlink(missing_ok=True)
             files = {name: sha256(part / name) for name in _files(part)}
             if key:

@@ -177,6 +177,12 @@ def _shuffled(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
     return tuple(d for k in order for d in users[k])
 
 
+def forget() -> None:
+    """Read corpora anew from now on: a file may hold other text than when it was read."""
+    for cached in (splits, _size, _loaded, _tagger):
+        cached.cache_clear()
+
+
 @dataclass(frozen=True)
 class Data:
     """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).

@@ -311,10 +311,9 @@ of hashes in what is shown, ``facts`` are for ``--json`` and a model card, ``lin
 
 @dataclass(frozen=True)
 class Job:
-    """A training that can begin: all that can be refused has been. ``inputs`` is what it reads,
-    ``fit`` trains, ``finish`` says what came of it; of a process that does not lead, with None."""
+    """A training that can begin: all that can be refused has been. ``fit`` trains, ``finish`` says
+    what came of it; of a process that does not lead, with None."""
 
-    inputs: dict[str, str | os.PathLike[str]]
     fit: Callable[..., Any]
     meter: Callable[[], record.Meter]
     finish: Callable[[Any, record.Meter | None], Trained]
@@ -434,6 +433,9 @@ def train(
     """
     recipe = what if isinstance(what, Recipe) else recipes.make({"corpus": what, **names})
     device = _device(recipe.device, recipe.workers)
+    inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
+    before = outputs.hashed(inputs)
+    data.forget()
     if isinstance(recipe, SecretPlan):
         job = _planned(recipe, device)
     else:
@@ -449,11 +451,13 @@ def train(
     with _alone(aside):
         meter = job.meter()
         meter.mark = aside and aside / "unfinished.run"
+        outputs.check_same(inputs, before)  # now, while nothing is spent
         trained = job.finish(fit(on_start=meter.start), meter)
+        outputs.check_same(inputs, before)
         if aside is None or recipe.out is None:
             meter.finish(None)
         else:
-            write(trained, recipe.out, job.inputs, meter, card)
+            write(trained, recipe.out, before, meter, card)
             meter.done()
         return trained
 
@@ -504,7 +508,6 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
         return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
 
     return Job(
-        {"corpus": study.corpus},
         partial(
             crt.fit, study, prepared=prepared, device=device, before=True,
             gradient_checkpointing=bool(how["gradient_checkpointing"]),
@@ -530,8 +533,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     text = corpora.load(recipe.corpus)
     points = units.points(text, plans.unit(recipe.plan, sha))
     plan, summary = plans.read(recipe.plan, points)
-    inputs = {"corpus": recipe.corpus, "plan": recipe.plan}
-    _check(recipe.out, list(inputs.values()))
+    _check(recipe.out, [recipe.corpus, recipe.plan])
     if recipe.init != "random":
         tokenizer, spec = adapt(pretrained.place(recipe.init)), None
         net: nn.Module = pretrained.pretrained(pretrained.place(recipe.init), tokenizer)
@@ -555,7 +557,6 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         return Planned(recipe, run, plan, summary, accounted, tokenizer, spec, text, void)
 
     return Job(
-        {**inputs},
         partial(
             loop.train, net.to(device), PLANNED.phases(constants),
             {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
@@ -673,7 +674,7 @@ def _promise(guarantee: Guarantee | None, void: str) -> str:
 def write(
     trained: Trained,
     folder: Path,
-    inputs: Mapping[str, str | os.PathLike[str]],
+    inputs: Mapping[str, str],
     meter: record.Meter,
     card: Card | None,
 ) -> None:
@@ -688,7 +689,7 @@ def write(
         folder,
         command="train",
         options=trained.settings(),
-        inputs=outputs.keyed(outputs.hashed(inputs), trained.key),
+        inputs=outputs.keyed(inputs, trained.key),
         public=("*",) if trained.holds else (),
         seal=lambda _: releases[0].close(meter.key, meter.run),
     ) as part:

@@ -114,22 +114,21 @@ def make(
                               "key": "key"}  # fmt: skip
     if outputs.up_to_date(out, **recipe):
         return None
-    outputs.check_folder(out, inputs=list(inputs.values()), force=force)
-    found = _holders(corpus, table, policy, by, unit, prior, posterior)
-    matrix, n = found.matrix(), len(found.examples)
-    batch = min(BATCH, max(1, n // 10)) if batch_size is None else batch_size
-    count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
-    check("steps", count, count >= 1, "at least 1")
-    how: dict[str, Any] = {"steps": count, "batch_size": batch, "targets": targets}
-    how |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
-    plans = [
-        secrets.plan(matrix, np.array(found.prior), np.array(found.posterior), scale=s, **how)
-        for s in scales
-    ]
-    chosen, why = _taken(plans, take)
-    summary = _summary(chosen, found, matrix) | {"unit": unit, "by": by}
-    summary["corpus_sha256"] = corpora.corpus_hash(corpus)
     with outputs.staged(out, public=PUBLIC, force=force, **recipe) as part:
+        found = _holders(corpus, table, policy, by, unit, prior, posterior)
+        matrix, n = found.matrix(), len(found.examples)
+        batch = min(BATCH, max(1, n // 10)) if batch_size is None else batch_size
+        count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
+        check("steps", count, count >= 1, "at least 1")
+        how: dict[str, Any] = {"steps": count, "batch_size": batch, "targets": targets}
+        how |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
+        plans = [
+            secrets.plan(matrix, np.array(found.prior), np.array(found.posterior), scale=s, **how)
+            for s in scales
+        ]
+        chosen, why = _taken(plans, take)
+        summary = _summary(chosen, found, matrix) | {"unit": unit, "by": by}
+        summary["corpus_sha256"] = corpora.corpus_hash(corpus)
         _write(part, chosen, found, summary, outputs.key_in(part / "key"))
     return Made(chosen, summary, secrets.compared(plans), why)
 

@@ -121,6 +121,8 @@ def sample(
         *_tasks(corpus, [whose[k] for k in judged], "judge", context),
         *_teaching(corpus, [whose[k] for k in others], teach, context, policy, cautious),
     ]
+    if corpora.corpus_hash(corpus) != digest:
+        raise ValueError(f"{corpus}: was changed while it was read; run this again")
     about = {
         "schema": "crtlib/tasks/1",
         "corpus": digest,

@@ -576,6 +576,16 @@ FORMULAS = rows(
      'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
 )
 UNITS = rows(
+    "outputs",
+    "release/test_false_certificates.py",
+    ("a text may change while it is read", "check_same", "sha != before[name]", "False",
+     "test_a_text_that_changes_while_it_is_read_is_refused"),
+) + rows(
+    "experiments.data",
+    "release/test_false_certificates.py",
+    ("what a file held before is trained on", "forget", "cached.cache_clear()", "pass",
+     "test_a_file_with_other_text_is_read_anew"),
+) + rows(
     "text.records",
     "release/test_false_certificates.py",
     ("a person of another form of file is another", "unit", "whole[1] if whole else text", "text",

@@ -219,6 +219,53 @@ def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp
     assert seen == [("user", 1), ("turn", 2)]
 
 
+@pytest.mark.parametrize("when", ["_studied", "meter", "measure"])
+def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, when):
+    """The text that trained and the one that was entered and sealed were two."""
+    text = corpus(tmp_path / "c.jsonl")
+    where = {"_studied": own, "meter": own.record, "measure": own.crt}[when]
+    honest = getattr(where, when)
+
+    def edited(*args, **named):
+        made = honest(*args, **named)
+        with text.open("a") as file:
+            file.write(corpus(tmp_path / "more.jsonl", 4).read_text())
+        return made
+
+    monkeypatch.setattr(where, when, edited)
+    with pytest.raises(ValueError, match=r"c\.jsonl: was changed while it was read"):
+        trainings.train(text, out=tmp_path / "m", **CRT)
+    spent = [len(odometer.read(home)) for home in tmp_path.glob("*.odometer")]
+    assert sum(spent) == (when == "measure") and not (tmp_path / "m").exists()
+
+
+def test_a_file_with_other_text_is_read_anew(tmp_path):
+    """In one process the second training read what the file had held before, under the name of
+    what it held by then."""
+    text = talk(tmp_path / "c.jsonl", [f"p{k}" for k in range(14)])
+    how = TINY | {"method": "crt", "policy": "none", "conservative": "everything"}
+    first = trainings.train(text, out=tmp_path / "one", **how)
+    talk(text, [f"q{k}" for k in range(14)], month="June")
+    second = trainings.train(text, out=tmp_path / "two", **how)
+    texts = [{p.text for p in t.fitted.data.points} for t in (first, second)]
+    assert not texts[0] & texts[1] and "In June" in min(texts[1])
+
+
+def test_a_screening_of_a_text_that_changes_is_refused(tmp_path, monkeypatch, run):
+    text, honest = corpus(tmp_path / "c.jsonl"), screening._summary
+
+    def edited(*args):
+        made = honest(*args)
+        text.write_text(corpus(tmp_path / "more.jsonl", 4).read_text())
+        return made
+
+    monkeypatch.setattr(screening, "_summary", edited)
+    words = ["screen", text, "--policy", "regex:customersim", "--out", tmp_path / "s"]
+    code, _, error = run(*words)
+    assert code == 2 and "c.jsonl: was changed while it was read" in error
+    assert not (tmp_path / "s").exists()
+
+
 def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
     """--trials was charged to the model of which it was said, and to no later one."""
     text = corpus(tmp_path / "c.jsonl")
