@@ -147,9 +147,8 @@ def section(finding: Finding, found: pd.DataFrame) -> list[str]:
 
 def _tally(words: str, verdicts: pd.Series) -> str:
     """How the rows of one sentence were judged."""
-    count = verdicts.value_counts()
-    said = theme.listed([f"{n} {verdict}" for verdict, n in count.items()])
-    return f"“{words}”: of {len(verdicts)} row{'s' * (len(verdicts) > 1)} {said}."
+    said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.value_counts().items())
+    return f"“{words}” Rows: {said}."
 
 
 def standing(verdicts: set[str]) -> str:
