@@ -30,6 +30,7 @@ from unittest import mock
 
 import pandas as pd
 import torch
+import transformers
 
 from crtlib import recipe as recipes
 from crtlib.accounting import odometer
@@ -379,7 +380,9 @@ def ran(given, method, home, watch, certified):
 
 
 PRIVATE = {"key", "holders.parquet", "names.parquet", "secrets.parquet"}
-KEYED = re.compile(r"\b[0-9a-f]{16,}\b|\b[ps][0-9a-f]{16}\b|\d{4}-\d\d-\d\dT[\d:]+Z?")
+KEYED = re.compile(
+    r"\b[0-9a-f]{16,}\b|\b[ps][0-9a-f]{16}\b|\bid [0-9a-f]{12}\b|\d{4}-\d\d-\d\dT[\d:]+Z?"
+)
 """What differs from run to run: hashes with a key, signatures, times."""
 
 
@@ -516,6 +519,7 @@ def turn(told, labelled):
 
 def setup(home):
     """A model from outside, and policies."""
+    transformers.utils.logging.disable_progress_bar()
     tiny("gpt2", home / "base")
     for name, kinds in (("found", [FOUND]), ("wide", [FOUND, MISSED]), ("other", [MISSED])):
         text = "".join(f"[{k.lower()}]\npattern = '{k}-[A-Za-z]+'\n" for k in kinds)
