@@ -102,6 +102,8 @@ def settings(coin, home):
             raise LookupError(f"--{option.name}: say in CHOICES or FIXED what a pair does with it")
     if method == "selective":
         given["model"], given["init"], given["layers"] = "lstm", "random", 1
+    if method == "plan":
+        given["context"] = None  # it refuses longer messages
     if given["init"] != "random":
         given["template"] = None  # its own, or what reads most easily
     if method in ("sgd", "jft", "selective"):
@@ -172,7 +174,9 @@ def changed(coin, rows, method, given):
                     for _ in range(coin.randint(1, 6))
                 ]
         return rows, f"{unit} of {row['id']}", False
-    kinds = [FOUND] if method in ("sgd", "jft", "selective", "plan") else [FOUND, MISSED]
+    kinds = [FOUND]
+    if method == "crt" and given.get("conservative"):
+        kinds.append(MISSED)  # pi_c finds it
     texts = [t["text"] for row in rows for t in row["turns"]]
     once = [(t, m) for row in rows for t in row["turns"] if texts.count(t["text"]) == 1
             for m in re.finditer(rf"({'|'.join(kinds)})-\w+", t["text"])]  # fmt: skip
