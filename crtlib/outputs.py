@@ -116,6 +116,12 @@ def key_in(path: str | os.PathLike) -> bytes:
     return kept if len(kept) == 32 else secrets.token_bytes(32)
 
 
+def beside_key(folder: str | os.PathLike) -> Path:
+    """Where the key of a folder that is shown lies: a private file beside it."""
+    place = Path(folder).absolute()
+    return place.with_name(f".{place.name}.key")
+
+
 def _what(path: Path) -> str:
     """Why a path cannot be read or replaced as a file."""
     try:

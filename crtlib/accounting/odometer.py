@@ -54,6 +54,7 @@ CREATE TABLE IF NOT EXISTS head (corpus TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS units (unit BLOB, text INTEGER, PRIMARY KEY (unit, text)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
 """
 STATES = ("started", "finished", "struck")
 UNITS = ("turn", "dialogue", "user")
@@ -389,6 +390,19 @@ class Registry:
                 (corpus,),
             )
             return {corpus, *(row[0] for row in rows)}
+
+    def reported(self, corpus: str, model: str, report: str, *, enter: bool = False) -> int:
+        """How many other reports of a model there are on this text, or on one with some of the
+        same conversations or people; ``enter``: this one is written now. Of a report, of the
+        numbers in a model and of a corpus the hash is given."""
+        related = self.related(corpus)
+        with _transaction(self.path) as base:
+            rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
+            others = {name for text, name in rows if text in related} - {report}
+            if enter:
+                line = corpus, model, report
+                base.execute("INSERT OR IGNORE INTO reports VALUES (?, ?, ?)", line)
+        return len(others)
 
     def entries(self) -> list[Entry]:
         """All lines, of whatever text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from crtlib.commands import Force, On, Workers
+from crtlib.commands import On, Workers
 from crtlib.options import Answer, opt
 
 
@@ -34,7 +34,10 @@ def report(
     prefix_scan: Annotated[bool, opt("Read each text after every known beginning.")] = False,
     workers: Workers = 1,
     executor: On = "processes:",
-    force: Force = False,
+    force: Annotated[
+        bool,
+        opt("Replace results that exist, or write one of several reports of a model.", "place"),
+    ] = False,
 ) -> Answer:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted."""
     import sys

@@ -37,6 +37,7 @@ from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.models.build import fingerprint
+from crtlib.models.folder import tensors
 from crtlib.release import gate, seal
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder, screened
@@ -229,29 +230,6 @@ def meter(
     return opened(
         study.corpus, facts, place=place, init=study.init, secret=secret, protects=protects
     )
-
-
-def tensors(folder: str | os.PathLike[str]) -> str | None:
-    """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
-    files and in which order they lie and what else is said in these; None where there are none."""
-    pieces = []
-    for path in sorted(Path(folder).glob("model*.safetensors")):
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            try:
-                header = json.loads(file.read(size))
-                header.pop("__metadata__", None)
-                for one in header.values():
-                    start, end = one["data_offsets"]
-                    file.seek(8 + size + start)
-                    digest, left = hashlib.sha256(), end - start
-                    while left and (block := file.read(min(left, 1 << 20))):
-                        digest.update(block)
-                        left -= len(block)
-                    pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
-            except (ValueError, KeyError, TypeError, AttributeError, MemoryError):
-                raise ValueError(f"--init: {path} is damaged") from None
-    return _sha(sorted(pieces, key=str)) if pieces else None
 
 
 def _protects(study: CrtStudy) -> bool:

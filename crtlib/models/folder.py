@@ -10,6 +10,7 @@ no such folder (hf download NAME --local-dir makes one)
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict
@@ -110,3 +111,27 @@ def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase)
     padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
     if size != rows and not padded:
         raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
+
+
+def tensors(folder: str | os.PathLike[str]) -> str | None:
+    """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
+    files and in which order they lie and what else is said in these; None where there are none."""
+    pieces = []
+    for path in sorted(Path(folder).glob("model*.safetensors")):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            try:
+                header = json.loads(file.read(size))
+                header.pop("__metadata__", None)
+                for one in header.values():
+                    start, end = one["data_offsets"]
+                    file.seek(8 + size + start)
+                    digest, left = hashlib.sha256(), end - start
+                    while left and (block := file.read(min(left, 1 << 20))):
+                        digest.update(block)
+                        left -= len(block)
+                    pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
+            except (ValueError, KeyError, TypeError, AttributeError, MemoryError):
+                raise ValueError(f"--init: {path} is damaged") from None
+    text = json.dumps(sorted(pieces, key=str), sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest() if pieces else None

@@ -411,11 +411,13 @@ def profile(own: Promise, kind: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------- evidence
 def evidence(
     run: str | os.PathLike[str],
+    text: str,
     audit: str | os.PathLike[str] | None,
     report: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
-    certificate. Raises ``ValueError`` where they are of another one, or name none."""
+    certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
+    of another corpus than that with the hash ``text``."""
     attached: dict[str, Any] = {}
     other = "is of another model, or names none; make it again"
     if audit is not None:
@@ -428,8 +430,11 @@ def evidence(
             name: a[name] for name in ("confidence", "canaries", "guessed", "right")
         }
     if report is not None:
-        if outputs.demand(report)["inputs"].get("model") != outputs.content(run):
+        read, key = outputs.demand(report)["inputs"], outputs.key_in(outputs.beside_key(report))
+        if read.get("model") != outputs.content(run):
             raise ValueError(f"--report: {report} {other}")
+        if read.get("text") != outputs.keyed(text, key):
+            raise ValueError(f"--report: {report} is of another text than the model was trained on")
         r = _json(Path(report) / "report.json")["summary"]
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return attached
@@ -469,7 +474,8 @@ def write(
     for path in (page, page.with_suffix(".json")):
         outputs.check_file(path, force=force)
     trained = read(run, place=place)
-    content = parts(trained, name=name, copies=copies, evidence=evidence(run, audit, report))
+    attached = evidence(run, trained.record["corpus"]["sha256"], audit, report)
+    content = parts(trained, name=name, copies=copies, evidence=attached)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     value = seal.signed(value, trained.key) if trained.key else value

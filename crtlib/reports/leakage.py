@@ -35,12 +35,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from crtlib import files, outputs, shards
+from crtlib.accounting import odometer
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage, Lot
 from crtlib.attacks.texts import Texts
 from crtlib.checks import MachineError
 from crtlib.models import scoring
-from crtlib.models.folder import load
+from crtlib.models.folder import load, tensors
 from crtlib.reports import leakage_page
 from crtlib.reports.leakage_tables import (
     ROWS,
@@ -67,6 +68,9 @@ if TYPE_CHECKING:
 FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
 
+
+NO_RUN = "no run of this model is known here, so nobody checked that it has read this text"
+OTHER_TEXT = "this model was trained on another text: what it has not read it cannot leak"
 
 LOT = 2**14
 """Turns that are read together: with all that is made of them some fifty megabytes."""
@@ -169,7 +173,10 @@ def make(
     the labels and some bytes a text; where the ``unit`` is a user, the text as well. An
     ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
     until all is done (:mod:`crtlib.shards`). A report of the same input and options is not made
-    again; another folder is replaced with ``force`` only (:func:`crtlib.outputs.check_folder`).
+    again; another folder is replaced with ``force`` only (:func:`crtlib.outputs.check_folder`), and
+    with it alone a second report of a model on a text is written, unless it is in clear: the
+    registry knows them (:meth:`crtlib.accounting.odometer.Registry.reported`), and each says which
+    it is. The summary has ``warning`` where no run is known in which the model has read the text.
 
     Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`
     where the corpus has changed meanwhile.
@@ -183,12 +190,24 @@ def make(
     how = {"reveal": reveal, "template": template, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
     dialogues, loaded = read_corpus(corpus), load(model)
-    folder, key = Path(folder), outputs.key_in(_key_file(Path(folder)))
+    folder, key = Path(folder), outputs.key_in(outputs.beside_key(Path(folder)))
+    text = corpora.corpus_hash(corpus)
     its = folders | {"corpus": outputs.keyed(outputs.content(corpus), key)}
+    its |= {"text": outputs.keyed(text, key)}  # whatever form it has: certify compares it
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
         return folder / "report.html", _summary(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
+    registry, numbers = _registry(), str(tensors(model))
+    registry.register(text, corpora.units(corpus))
+    told = hashlib.sha256(json.dumps([recipe["options"], text]).encode()).hexdigest()
+    if not (reveal or force) and registry.reported(text, numbers, told):
+        raise ValueError(
+            f"--out: {model} was reported on this text before, with other options; several reports "
+            "tell more than one: show one, or --force another, which says that it is one of several"
+        )
+    read = _read_by(numbers, corpus, text)
+    note = "" if text in read else OTHER_TEXT if read else NO_RUN
     other, its_tokenizer = (None, None) if public is None else load(public)
     leakage.check_models(*loaded, k=top_k)
     with (
@@ -207,10 +226,14 @@ def make(
         report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=Texts())
         fit |= {} if reader.prefixes is None else {"prefixes": dict(reader.prefixes)}
         decode = cast(Decode, loaded[1].decode) if reveal else None
+        said = [note] * bool(read and note) + [fit[n] for n in ("warning",) if n in fit]
+        fit |= {"warning": "; ".join(said)} if said else {}
+        others = 0 if reveal else registry.reported(text, numbers, told, enter=True)
+        cover = replace(cover, note=note, report=others + 1)
         write(report, part, cover, decode=decode, facts=fit)
         if outputs.keyed(outputs.content(corpus), key) != its["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")
-    with files.replacing(_key_file(folder), mode=0o600) as file:
+    with files.replacing(outputs.beside_key(folder), mode=0o600) as file:
         file.write_bytes(key)
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
 
@@ -333,10 +356,15 @@ def _summary(folder: Path) -> dict[str, Any]:
     return dict(json.loads(text)["summary"])
 
 
-def _key_file(folder: Path) -> Path:
-    """Where the key of the corpus' hash lies: a private file beside the report."""
-    place = folder.absolute()
-    return place.with_name(f".{place.name}.key")
+def _read_by(numbers: str, corpus: str | Path, text: str) -> set[str]:
+    """The hashes of all corpora that the model with these ``numbers`` is known to have read."""
+    beside = odometer.find(corpus, text)
+    lines = odometer.read(beside) if beside.is_dir() else []
+    return {e.corpus for e in [*lines, *_registry().entries()] if e.tensors == numbers}
+
+
+def _registry() -> odometer.Registry:
+    return odometer.Registry(odometer.home())
 
 
 def _name(folder: str | Path) -> str:

@@ -44,6 +44,13 @@ TITLES = {
 }
 
 
+SEVERAL = (
+    "Report {} of this model on this text. Each is rounded in other places, so together they tell "
+    "more than one does: of reports with --top-k 1, 2 and 3 all but one of 1,501 candidates for a "
+    "secret were out, of one report all but eight. Show one."
+)
+
+
 @dataclass(frozen=True)
 class Card:
     """A number at the head of the page."""
@@ -67,6 +74,7 @@ def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: i
     facts = summary(report, cover, exact=decode is not None)
     common = {
         "cover": cover,
+        "several": SEVERAL.format(cover.report) if cover.report > 1 else "",
         "facts": facts,
         "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
         "revealed": decode is not None,
@@ -133,7 +141,8 @@ def _limits(report: Leakage, every: int | None, rows: int) -> list[str]:
         out.append(
             f"Counts are rounded down, and those below {FEW} are not told from none: the exact "
             "numbers of a sequence would name it to whoever has the model. A reader who knows "
-            "every other text of the corpus may still learn from a count that changes."
+            "every other text of the corpus may still learn from a count that changes, and so may "
+            "who compares two reports."
         )
     if not report.flush:
         out.append("Runs at the end of a text are left out, as Algorithm 1 is printed.")

@@ -45,7 +45,8 @@ RATIOS = (0, *(2.0**k for k in range(-1, 21)), math.inf)
 @dataclass(frozen=True)
 class Cover:
     """What stands at the head of a report: the names of model, corpus and public model, what one
-    document is, the threshold of metric 2, and whether anything but lengths may be shown."""
+    document is, the threshold of metric 2, and whether anything but lengths may be shown; a note on
+    what the model has read, and how many reports of it there are, with this one."""
 
     model: str
     corpus: str
@@ -53,6 +54,8 @@ class Cover:
     public: str | None = None
     threshold: float | None = None
     lengths_only: bool = False
+    note: str = ""
+    report: int = 1
 
     def __post_init__(self) -> None:
         if self.threshold is not None and not self.threshold > 0:

@@ -34,7 +34,7 @@ import transformers
 
 from crtlib import recipe as recipes
 from crtlib.accounting import odometer
-from crtlib.experiments import crt, own, plans, record
+from crtlib.experiments import crt, data, own, plans, record
 from crtlib.options import Refused
 from crtlib.release import certify, gate
 from crtlib.reports import model_card, screening
@@ -214,6 +214,7 @@ class Watch:
     parts: dict = field(default_factory=dict)
     owners: dict = field(default_factory=dict)
     sized: object = None
+    rates: object = None
     found: list = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -226,6 +227,7 @@ class Watch:
                 (selective, "normals", self.normals),
                 (selective.SelectivePhase, "released", self.released(
                     selective.SelectivePhase.released)), (crt.attacks, "known", dict),
+                (data, "rates", partial(self.judged, data.rates)),
                 *((kind, "batches", self.batched(kind.batches)) for kind in
                   (phases.PublicPhase, phases.PrivatePhase, selective.SelectivePhase)),
             ):  # fmt: skip
@@ -241,6 +243,11 @@ class Watch:
                      "sampling_probability", "normaliser", "private_learning_rate")  # fmt: skip
             self.sized = replace(self.sized, **{n: getattr(self.first.sized, n) for n in names})
         return self.sized
+
+    def judged(self, real, *arguments, **named):
+        """What is counted on labels is treated as known."""
+        self.rates = self.first.rates if self.first else real(*arguments, **named)
+        return self.rates
 
     def train(self, real, model, schedule, parts, **options):
         self.schedule, self.parts = list(schedule), {k: list(v) for k, v in parts.items()}
@@ -491,9 +498,9 @@ def pair(number, seed, home, say=print):
     method, given = settings(coin, home)
     rows = corpus(coin)
     others, what, removed = changed(coin, rows, method, given)
-    # What policies miss of labels is treated as known, and the dial tosses a coin for a value.
-    labelled = coin.random() < 0.5 and "<MASK>" not in what and not given.get("gamma")
+    labelled = coin.random() < 0.5
     read = any(given.get(name) for name in ("canaries", "gamma", "template"))
+    read |= given.get("unit") == "user"  # it has too few points then
     given["screened"] = method == "crt" and not read and coin.random() < 0.3
     runs, watches = [], []
     with tempfile.TemporaryDirectory(dir=home) as place:

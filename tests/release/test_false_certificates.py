@@ -712,6 +712,10 @@ def test_evidence_names_its_model(model, tmp_path, run):
     made = json.loads((tmp_path / "c.json").read_text())["evidence"]
     assert made["audit"]["lower"] == 0.1 and "completed" in made["report"]
     assert run(*words, "--verify")[0] == 0
+    other = corpus(tmp_path / "other.jsonl", 5, "eve")
+    assert run("report", model / "m", "--corpus", other, "--out", tmp_path / "elsewhere")[0] == 0
+    code, _, error = run(*words, "--force", "--report", tmp_path / "elsewhere")
+    assert code == 2 and "elsewhere is of another text than the model was trained on" in error
     edited(tmp_path / "report" / "report.json", lambda c: c["summary"].update(runs=0))
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
     assert code == 3 and "report.json: does not match its SHA-256" in error

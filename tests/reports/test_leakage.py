@@ -202,6 +202,51 @@ def test_a_report_is_made_once_and_replaced_with_force_only(run, home, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".r.key", "r"]
 
 
+def test_a_second_report_of_a_model_is_forced_and_says_so(run, home, tmp_path):
+    """Redacted reports with --top-k 1, 2 and 3 together left one candidate of 1,501; one left 8."""
+    words = [home / "model", "--corpus", home / "c.jsonl", "--out"]
+
+    def told(name):
+        return json.loads((tmp_path / name / "report.json").read_text())["summary"]["report"]
+
+    assert run(*words, tmp_path / "one")[0] == 0 and told("one") == 1
+    assert run(*words, tmp_path / "same")[0] == 0 and told("same") == 1  # it tells nothing new
+    assert run(*words, tmp_path / "clear", "--reveal", "--top-k", 2)[0] == 0  # it is not shown
+    assert told("clear") == 1
+    code, _, err = run(*words, tmp_path / "two", "--top-k", 1)
+    assert code == 2 and "was reported on this text before" in err and err.count("\n") == 1
+    assert not (tmp_path / "two").exists()
+    with (tmp_path / "more.jsonl").open("w") as file:  # one message more is the same people's text
+        file.write((home / "c.jsonl").read_text())
+        file.write('{"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": "hello"}]}\n')
+    code, _, err = run(home / "model", "--corpus", tmp_path / "more.jsonl", "--out", tmp_path / "x")
+    assert code == 2 and "was reported on this text before" in err
+    assert run(*words, tmp_path / "two", "--top-k", 1, "--force")[0] == 0 and told("two") == 2
+    pages = [(tmp_path / name / "report.html").read_text() for name in ("one", "two")]
+    assert "Report 2 of this model" not in pages[0] and "Report 2 of this model" in pages[1]
+
+
+def test_a_report_on_what_the_model_never_read_says_so(home, tmp_path, monkeypatch, capsys):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["crtlib", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert end.value.code == 0
+        return capsys.readouterr()
+
+    jsonl.write_jsonl(customersim.simulate(12, 5), tmp_path / "other.jsonl")
+    small = ["--method", "sgd", "--epochs", 1, "--width", 4, "--out"]
+    jsonl.write_jsonl(customersim.simulate(20, 6), tmp_path / "own.jsonl")
+    call("train", tmp_path / "own.jsonl", *small, tmp_path / "m")
+    for name, text in (("own", tmp_path / "own.jsonl"), ("other", tmp_path / "other.jsonl")):
+        said = call("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / f"r-{name}")
+        page = (tmp_path / f"r-{name}" / "report.html").read_text()
+        for shown in (said.err, page):
+            assert ("was trained on another text" in shown) == (name == "other")
+    call("report", home / "model", "--corpus", home / "c.jsonl", "--out", tmp_path / "r")
+    assert "no run of this model is known here" in (tmp_path / "r" / "report.html").read_text()
+
+
 # --------------------------------------------------------------------------- the attacker
 CANDIDATES = 10_000
 CARRIER = "My account number is {}, please check it."
