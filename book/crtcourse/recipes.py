@@ -50,7 +50,7 @@ RECIPES |= {
     "ex-group": lambda: DELTA * sum(math.exp(j) for j in range(10)),
     "ex-canary-mean": lambda: 1 / math.log(2),
     "ex-canary-value": lambda: 0.1 * math.log2(10**6) + 0.9 / math.log(2),
-    "ex-mia-kinds": lambda: math.sqrt(3),
+    "ex-mia-kinds": lambda: 3.0,
     "ex-utility-kind": lambda: 1.0,
     "ex-pit-order": lambda: 2,
     "ex-pre-most": lambda: math.log2(1001),
