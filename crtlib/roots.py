@@ -235,7 +235,7 @@ def written(place: Path) -> Iterator[Path]:
             for name in sorted(after, key=lambda name: (name == outputs.MARKER, name)):
                 if after[name] != known.get(name):
                     put(out / name, place / name)
-            remove(place.with_name(f".{place.name}.shards"))  # of crtlib.shards
+            remove(place.with_name(f".{place.name}.shards"))  # of crtlib.text.shards
         finally:
             _mend(place, sending)
 

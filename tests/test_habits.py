@@ -15,8 +15,7 @@ from crtbook.leakage import LeakageStudy
 from crtbook.screening import ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy
 from crtlib.experiments.crt import CrtStudy
-from crtlib.experiments.study import Study
-from crtlib.experiments.value import Whole, value
+from crtlib.experiments.study import Study, Whole, value
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crtlib import outputs, roots, shards
+from crtlib import outputs, roots
 from crtlib.__main__ import app
 from crtlib.checks import MachineError
 from crtlib.cli import POLICIES
+from crtlib.text import shards
 
 SCREEN = ("screen", "c.jsonl", "--policy", "none", "--out")
 

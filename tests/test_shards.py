@@ -2,8 +2,8 @@
 
 import pytest
 
-from crtlib import shards
 from crtlib.checks import DamagedError
+from crtlib.text import shards
 
 RECIPE = {"command": "screen"}
 

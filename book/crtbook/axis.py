@@ -28,12 +28,11 @@ from torch import nn
 from crtbook import audits, utility
 from crtlib.accounting import incidence, mixtures, secrets
 from crtlib.accounting.events import SampledGaussian
-from crtlib.attacks import audit, exposure, membership, scores
+from crtlib.attacks import exposure, membership, run_audit, scores
 from crtlib.attacks.attack import Subject
 from crtlib.experiments import crt, data
 from crtlib.experiments.crt import CrtStudy, Fitted
-from crtlib.experiments.study import Desk, Row
-from crtlib.experiments.value import Open, Positive, value
+from crtlib.experiments.study import Desk, Open, Positive, Row, value
 from crtlib.models.build import build
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import train
@@ -231,7 +230,7 @@ def _audited(subject: Subject, delta: float) -> float:
         values = score.of(reading)
         gaps = np.where(coins, 1, -1) * (values[n:] - values[:n])  # high: the first was read
         level = 1 - 0.05 / len(scores.SCORES)
-        best = max(best, audit.one_run(gaps, coins, delta=delta, confidence=level).epsilon)
+        best = max(best, run_audit.one_run(gaps, coins, delta=delta, confidence=level).epsilon)
     return best
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from crtlib.attacks import exposure
-from crtlib.experiments.study import Desk, Row, Study
-from crtlib.experiments.value import Count, Word, value
+from crtlib.experiments.study import Count, Desk, Row, Study, Word, value
 from crtlib.models import pretrained, smollm2
 from crtlib.models.build import fingerprint
 from crtlib.text import canaries

@@ -18,8 +18,7 @@ from scipy import sparse
 from torch import nn
 
 from crtlib.accounting.secrets import Plan, plan
-from crtlib.experiments.study import Desk, Row, Study
-from crtlib.experiments.value import Count, NotNegative, Open, Positive, value
+from crtlib.experiments.study import Count, Desk, NotNegative, Open, Positive, Row, Study, value
 from crtlib.intervals import clopper_pearson
 from crtlib.models.build import build
 from crtlib.models.scoring import token_logprobs

@@ -28,8 +28,19 @@ from crtlib.accounting import incidence, ledger, secrets
 from crtlib.attacks import leakage
 from crtlib.experiments import crt
 from crtlib.experiments import data as data_studies
-from crtlib.experiments.study import Desk, Row, Study
-from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
+from crtlib.experiments.study import (
+    Count,
+    Desk,
+    NotNegative,
+    Open,
+    Positive,
+    Row,
+    Share,
+    Study,
+    Whole,
+    Word,
+    value,
+)
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import policies
@@ -38,7 +49,7 @@ from crtlib.screening.redact import redact
 from crtlib.text import canaries, corpora, customersim, units
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import kept, methods, schedules
+from crtlib.training import methods, schedules, state
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method
 from crtlib.training.phases import Phase
@@ -133,7 +144,7 @@ class LeakageStudy(Study):
         """Train, make the report on the raw training text at each snapshot, keep the model."""
         d, run = fit(self, desk)
         if desk.model:
-            kept.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+            state.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
         return [
             (name.partition("/")[0], int(entry["epoch"]), int(name.partition("/")[2] or 0), number)
             for entry in run.history

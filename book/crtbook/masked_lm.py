@@ -29,11 +29,10 @@ from crtlib.checks import check
 from crtlib.models import interface
 from crtlib.text.records import MASK, Point, Secret
 from crtlib.text.tokenizer import Bpe, read_json, shipped
+from crtlib.training.clipping import IGNORED
 from crtlib.training.devices import sent
-from crtlib.training.examples import IGNORED
 from crtlib.training.noise import Random
-from crtlib.training.phases import PrivatePhase, collate
-from crtlib.training.steps import Batch
+from crtlib.training.phases import Batch, PrivatePhase, collate
 
 SHARE = 0.15
 """Share of the tokens that are asked for (BERT, Devlin et al. 2019)."""

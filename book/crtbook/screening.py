@@ -14,8 +14,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from crtlib.experiments import data
-from crtlib.experiments.study import Desk, Row, Study
-from crtlib.experiments.value import Count, Whole, Word, value
+from crtlib.experiments.study import Count, Desk, Row, Study, Whole, Word, value
 from crtlib.models.build import fingerprint
 from crtlib.screening import by_name, policies, tagger
 from crtlib.screening.policy import Policy

@@ -26,8 +26,19 @@ from crtbook.masked_lm import masked as masked_tokenizer
 from crtlib.accounting import incidence, mixtures, secrets
 from crtlib.checks import check
 from crtlib.experiments import data
-from crtlib.experiments.study import Desk, Row, Study
-from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
+from crtlib.experiments.study import (
+    Count,
+    Desk,
+    NotNegative,
+    Open,
+    Positive,
+    Row,
+    Share,
+    Study,
+    Whole,
+    Word,
+    value,
+)
 from crtlib.models import pretrained
 from crtlib.models.build import build, fingerprint
 from crtlib.models.interface import context

@@ -14,7 +14,7 @@ from typing import Any
 
 from crtlib import intervals
 from crtlib.accounting import posteriors
-from crtlib.attacks import audit
+from crtlib.attacks import run_audit
 from crtlib.screening.redact import redact
 from crtlib.text.records import MASK, Point, Secret
 
@@ -57,7 +57,7 @@ RECIPES |= {
     "ex-axis-audit": lambda: min(
         m
         for m in range(10, 500, 10)
-        if audit.one_run_lower_bound(m, guesses=m, correct=round(0.6 * m)) > 0
+        if run_audit.one_run_lower_bound(m, guesses=m, correct=round(0.6 * m)) > 0
     ),
     "ex-claims-seeds": lambda: (2 / 0.1) ** 2,
     "ex-claims-family": lambda: 20 * 0.05 / 2,

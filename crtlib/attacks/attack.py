@@ -106,29 +106,26 @@ def over_seeds(
     metric: str,
     band: Callable[[int, int], Band],
     items: Literal["mean", "max"] = "mean",
-    fixed: Collection[str] = WITHOUT_GAMMA,
 ) -> pd.DataFrame:
     """The summary of one ``metric`` of a results table, one row a (model, method, gamma).
 
     The value of a run is the ``items`` "mean" or "max" over the items; ``mean`` and ``std`` are
     those of the runs. ``band(seeds, points)`` is where chance puts the mean of so many runs, all
-    of so many such numbers at once. ``fixed``: see :func:`at_every_gamma`.
+    of so many such numbers at once.
     """
     runs = table[table.metric == metric].groupby([*CELL, "seed"]).value.agg(items)
     rows = runs.groupby(CELL).agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
     bands = {n: band(n, len(rows)) for n in sorted(set(rows.seeds))}
     rows["low"] = rows.seeds.map({n: b.low for n, b in bands.items()})
     rows["high"] = rows.seeds.map({n: b.high for n, b in bands.items()})
-    return at_every_gamma(rows.reset_index(), fixed=fixed)
+    return at_every_gamma(rows.reset_index())
 
 
-def at_every_gamma(
-    rows: pd.DataFrame, *, by: Collection[str] = CELL, fixed: Collection[str] = WITHOUT_GAMMA
-) -> pd.DataFrame:
-    """``rows`` with the one result of each ``fixed`` method repeated at every gamma of the others,
-    sorted ``by`` these columns."""
-    one = rows[rows.method.isin(fixed)].drop(columns="gamma")
-    rest = rows[~rows.method.isin(fixed)]
+def at_every_gamma(rows: pd.DataFrame, *, by: Collection[str] = CELL) -> pd.DataFrame:
+    """``rows`` with the one result of each method ``WITHOUT_GAMMA`` repeated at every gamma of the
+    others, sorted ``by`` these columns."""
+    fixed = rows.method.isin(WITHOUT_GAMMA)
+    one, rest = rows[fixed].drop(columns="gamma"), rows[~fixed]
     gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})
     return pd.concat([rest, one.merge(gammas, how="cross")]).sort_values(
         list(by), ignore_index=True

@@ -216,14 +216,14 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return at_every_gamma(out.reset_index())
 
 
-def luckiest(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
+def luckiest(table: pd.DataFrame) -> pd.DataFrame:
     """The exposure of the luckiest canary, one row a (model, method, gamma): mean, spread, and the
     chance band of all rows at once (:func:`crtlib.attacks.attack.over_seeds`)."""
     rows = table[table.metric == "exposure"]
     planted_in_each = int(rows.groupby([*CELL, "seed"]).item.nunique().max()) if len(rows) else 1
 
     def band(seeds: int, points: int) -> Band:
-        return chance_band(canaries=planted_in_each, seeds=seeds, points=points, level=level)
+        return chance_band(canaries=planted_in_each, seeds=seeds, points=points)
 
     return over_seeds(rows, metric="exposure", items="max", band=band)
 

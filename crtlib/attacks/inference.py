@@ -130,14 +130,13 @@ ASKED = {
 """Each share, and the metric that counts what it is a share of."""
 
 
-def summary(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
+def summary(table: pd.DataFrame) -> pd.DataFrame:
     """One row a (metric, model, method, gamma): mean and spread over seeds, and the band that all
-    numbers of that metric keep with probability ``level`` if no secret was learned.
+    numbers of that metric keep with probability 95 % if no secret was learned.
 
     Reconstruction has its band from the other candidates: their rate's upper bound is what luck
     may give, so it errs on the side of chance.
     """
-    check("level", level, 0 < level < 1, "in (0, 1)")
     runs = table[table.metric.str.startswith("pii_")].pivot_table(
         index=[*CELL, "seed"], columns="metric", values="value"
     )
@@ -148,7 +147,7 @@ def summary(table: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
         some = runs[runs[metric].notna()]
         grouped = some.groupby(CELL)
         rows = grouped[metric].agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
-        tail = (1 - level ** (1 / max(1, len(rows)))) / 2
+        tail = (1 - 0.95 ** (1 / max(1, len(rows)))) / 2
         total = grouped[count].sum()
         if metric == "pii_reconstruction":
             others = some[count] * (some.pii_candidates - 1)

@@ -437,13 +437,11 @@ def is_ours(metric: str) -> bool:
     return metric.startswith(("mia_", "group_")) or metric in ("n_members", "n_missed")
 
 
-def summary(
-    table: pd.DataFrame, *, level: float = 0.95, ours: Callable[[str], bool] = is_ours
-) -> pd.DataFrame:
+def summary(table: pd.DataFrame, *, ours: Callable[[str], bool] = is_ours) -> pd.DataFrame:
     """One row a (metric, model, method, gamma) of a results table: mean and spread over seeds.
 
     For metrics with a null deviation also the chance band, ``low`` to ``high``, which all numbers
-    of that metric keep with probability ``level`` if nothing was learned, and the ``verdict``:
+    of that metric keep with probability 95 % if nothing was learned, and the ``verdict``:
     below, inside, above. DP-SGD knows no gamma: its one result stands at every gamma.
     """
     cells = ["metric", *CELL]
@@ -455,7 +453,7 @@ def summary(
     out["null"] = np.sqrt(square.groupby(cells).value.mean())
     points = out.groupby("metric").seeds.transform("size")
     bands = [
-        chance_band(sd, seeds=n, points=k, level=level)
+        chance_band(sd, seeds=n, points=k)
         for sd, n, k in zip(out.null, out.seeds, points, strict=True)
     ]
     known = out.null.notna()

@@ -31,8 +31,19 @@ from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
 from crtlib.experiments import data
 from crtlib.experiments.data import Data
-from crtlib.experiments.study import Desk, Row, Study
-from crtlib.experiments.value import Count, NotNegative, Open, Positive, Share, Whole, Word, value
+from crtlib.experiments.study import (
+    Count,
+    Desk,
+    NotNegative,
+    Open,
+    Positive,
+    Row,
+    Share,
+    Study,
+    Whole,
+    Word,
+    value,
+)
 from crtlib.models import interface, pretrained, scoring, smollm2
 from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
@@ -41,8 +52,8 @@ from crtlib.screening.rates import NAMES, Rate
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
-from crtlib.training import kept, methods, schedules
-from crtlib.training.layers import refuse_unfit
+from crtlib.training import methods, schedules, state
+from crtlib.training.bookkeeping import refuse_unfit
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
 from crtlib.training.phases import Event, Phase
@@ -250,7 +261,7 @@ class CrtStudy(Study):
         if fitted is None:
             fitted = fit(self, checkpoint=desk.checkpoint, device=desk.device)
             if desk.model:
-                kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
+                state.save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
         return measure(self, fitted)
 
 
@@ -415,7 +426,7 @@ def fit(
 
 def restore(study: CrtStudy, folder: str | os.PathLike[str]) -> Fitted | None:
     """The finished training of ``study`` that is kept in ``folder``, or None."""
-    found = kept.restore(Path(folder))
+    found = state.restore(Path(folder))
     if found is None:
         return None
     d = data.data(study)

@@ -12,7 +12,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from crtlib.text.canaries import USER, insert, make
 from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.templates import Template
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
-from crtlib.training.methods import Method
 
 DEFAULT = "customersim"
 """The corpus where none is named: it is simulated, so it is on every machine."""
@@ -39,51 +38,9 @@ TUNING_SEED = 1000
 """Corpus, canaries and initialisation of the search: a seed that no figure uses."""
 
 
-class Recipe(Protocol):
-    """What :func:`data` reads of a study: see :class:`crtlib.experiments.crt.CrtStudy`."""
-
-    @property
-    def corpus(self) -> str: ...
-    @property
-    def variety(self) -> str: ...
-    @property
-    def dialogues(self) -> int: ...
-    @property
-    def heldout(self) -> int: ...
-    @property
-    def labelled(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def unit(self) -> Literal["turn", "dialogue", "user"]: ...
-    @property
-    def policy(self) -> str: ...
-    @property
-    def conservative(self) -> str: ...
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def per(self) -> Literal["occurrence", "value"]: ...
-    @property
-    def duplicates(self) -> Literal["drop", "mask"]: ...
-    @property
-    def dedup(self) -> Literal["all", "flagged", "none"]: ...
-    @property
-    def canaries(self) -> int: ...
-    @property
-    def copies(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def template(self) -> str: ...
-    @property
-    def init(self) -> str: ...
-    @property
-    def how(self) -> Method: ...
-    @property
-    def learned(self) -> bool: ...
-    @property
-    def brings_vocabulary(self) -> bool: ...
+Recipe = Any
+"""What :func:`data` reads of a study: its fields, as :class:`crtlib.experiments.crt.CrtStudy` has
+them."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from crtlib.screening.rates import Rate, assumed
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
-from crtlib.training import kept, loop, methods, parallel
+from crtlib.training import loop, methods, parallel, state
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
 from crtlib.training.methods import LP_WEIGHTED as PLANNED
@@ -694,7 +694,7 @@ def write(
         seal=lambda _: releases[0].close(meter.key, meter.run),
     ) as part:
         made = part / ".made"
-        kept.save(
+        state.save(
             trained.run, parts.pop("tokenizer"), spec if spec and spec.recurrent else None, made,
             record=aside / "run.json", **parts,
         )  # fmt: skip

@@ -46,7 +46,7 @@ def base(name: str | Path) -> str:
 
 def config_of(name: str | Path, *, masked: bool = False) -> Any:
     """The configuration of a causal model, or of a ``masked`` one (BERT), without dropout: its
-    randomness would be no stream of the run (:func:`crtlib.training.layers.refuse_unfit`).
+    randomness would be no stream of the run (:func:`crtlib.training.bookkeeping.refuse_unfit`).
 
     Raises ``ValueError`` for a model of another kind, for pickled weights and for an adapter.
     """

@@ -3,7 +3,7 @@
 Text is left out unless it is asked for, and so is every number that could stand in for it. The
 exact perplexity of a sequence is a hash of the secret before it: whoever has the model can try
 ten thousand candidates against it. Even its place and length say which digits were guessed. So
-a redacted report holds bins and rounded counts only (:mod:`crtlib.reports.leakage_tables`), and
+a redacted report holds bins and rounded counts only (:mod:`crtlib.reports.leakage_page`), and
 one in clear is a private file.
 
 >>> import numpy as np
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from crtlib import files, outputs, shards
+from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage, Lot
@@ -43,7 +43,7 @@ from crtlib.checks import MachineError
 from crtlib.models import scoring
 from crtlib.models.folder import load, tensors
 from crtlib.reports import leakage_page
-from crtlib.reports.leakage_tables import (
+from crtlib.reports.leakage_page import (
     ROWS,
     Cover,
     Decode,
@@ -54,10 +54,9 @@ from crtlib.reports.leakage_tables import (
     sequences,
     summary,
 )
-from crtlib.shards import Shards
-from crtlib.text import corpora, templates, units
-from crtlib.text.ahead import in_order
+from crtlib.text import corpora, shards, templates, units
 from crtlib.text.records import Corpus, Dialogue
+from crtlib.text.shards import Shards, in_order
 from crtlib.text.templates import CANDIDATES, Template
 from crtlib.text.tokenizer import Bpe, bos, same_tokenizer
 
@@ -172,9 +171,9 @@ def make(
     The corpus is read in lots: memory holds a lot, the runs, and of all else the ids of dialogues,
     the labels and some bytes a text; where the ``unit`` is a user, the text as well. An
     ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
-    until all is done (:mod:`crtlib.shards`). A report of the same input and options is not made
-    again; another folder is replaced with ``force`` only (:func:`crtlib.outputs.check_folder`), and
-    with it alone a second report of a model on a text is written, unless it is in clear: the
+    until all is done (:mod:`crtlib.text.shards`). A report of the same input and options is not
+    made again; another folder is replaced with ``force`` only
+    (:func:`crtlib.outputs.check_folder`), and with it alone a second report of a model on a text is written, unless it is in clear: the
     registry knows them (:meth:`crtlib.accounting.odometer.Registry.reported`), and each says which
     it is. The summary has ``warning`` where no run is known in which the model has read the text.
 

@@ -25,12 +25,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crtlib import outputs, shards
+from crtlib import outputs
 from crtlib.reports import pages
 from crtlib.screening import corpus as screening
 from crtlib.screening import rates
 from crtlib.screening.corpus import How, Outcome
-from crtlib.text import screened
+from crtlib.text import screened, shards
 
 PUBLIC = ("summary.json", "screening.html", "public/*")
 LEAST = 5
@@ -55,7 +55,7 @@ def make(
     is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
     ``reveal``: examples of each kind, in clear, in ``private/examples.html``. What the policies
     flag is kept beside ``out``, or ``beside`` a URL that it goes to, until all is done
-    (:mod:`crtlib.shards`), so that a killed call goes on. Raises ``ValueError`` for what does
+    (:mod:`crtlib.text.shards`), so that a killed call goes on. Raises ``ValueError`` for what does
     not fit; then nothing is written.
     """
     if screened.is_screened(corpus):

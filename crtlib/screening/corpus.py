@@ -34,10 +34,9 @@ from crtlib.screening.by_name import digest, of_a_file, plain
 from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.screening.teaching import Shift, shift
-from crtlib.shards import Shards
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
-from crtlib.text.ahead import in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
+from crtlib.text.shards import Shards, in_order
 
 TURNS = 10_000
 """Turns in a batch."""

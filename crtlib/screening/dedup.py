@@ -18,13 +18,11 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
-
 from crtlib.text.records import Point
 
 Method = Literal["exact", "bloom", "near"]
 RECENT = 2**15  # texts whose substrings are remembered: dialogues are many variants of a few
+SHINGLE, PERMUTATIONS = 5, 128  # characters of a substring; minima of a MinHash
 LOST = 0.01  # the share of near pairs, right at the threshold, that may be overlooked
 
 
@@ -34,9 +32,6 @@ def pattern(
     *,
     error_rate: float = 1e-6,
     threshold: float = 0.8,
-    shingle: int = 5,
-    permutations: int = 128,
-    seed: int = 0,
 ) -> list[bool]:
     """True from the second occurrence of a text onwards; the first occurrence is always False.
 
@@ -44,41 +39,23 @@ def pattern(
     repetition, and takes each unique text for one with a probability of at most ``error_rate``.
     Such a text is replaced by ``<MASK>``, which costs utility and leaves the guarantee alone.
     ``"near"`` also marks a text which shares at least the fraction ``threshold`` of its
-    ``shingle``-character substrings (Jaccard similarity) with an earlier text that is not marked
-    itself. Candidates come from MinHash with ``permutations`` and ``seed``, and are checked
-    exactly: nothing below the threshold is marked, and a pair above it is overlooked with a
-    probability below 1 %. Texts from one template are near to each other: what only one of them
-    says is lost with it.
+    ``SHINGLE``-character substrings (Jaccard similarity) with an earlier text that is not marked
+    itself. Candidates come from MinHash and are checked exactly: nothing below the threshold is
+    marked, and a pair above it is overlooked with a probability below 1 %. Texts from one template
+    are near to each other: what only one of them says is lost with it.
 
     "bloom" needs the package rbloom and "near" datasketch: ``pip install 'crtlib[dedup]'``.
     """
     for name, value, allowed, rule in (
         ("error_rate", error_rate, 0 < error_rate < 1, "in (0, 1)"),
-        ("threshold", threshold, 0 < threshold <= 1, "in (0, 1]"),
-        ("shingle", shingle, shingle >= 1, "at least 1 character"),
-        ("permutations", permutations, permutations >= 2, "at least 2"),
+        ("threshold", threshold, 0.1 <= threshold <= 1, "in [0.1, 1]"),
     ):
         if not allowed:
             raise ValueError(f"{name}={value}: must be {rule}")
     texts = [p.text for p in points]
-    if method == "exact":
-        return _exact(texts)
-    if method == "bloom":
-        return _bloom(texts, error_rate)
     if method == "near":
-        return _near(texts, threshold, shingle, permutations, seed)
-    raise ValueError(f"method={method!r}: must be one of exact, bloom, near")
-
-
-def _exact(texts: list[str]) -> list[bool]:
-    # Codes count up in order of first appearance: a text is new where its code is a new maximum.
-    codes = pa.array(texts, pa.large_string()).dictionary_encode().indices.to_numpy()
-    before = np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
-    return [bool(again) for again in codes <= before]
-
-
-def _bloom(texts: list[str], error_rate: float) -> list[bool]:
-    return Seen("bloom", len(texts), error_rate=error_rate)(texts)
+        return _near(texts, threshold)
+    return Seen(method, len(texts), error_rate=error_rate)(texts)
 
 
 class Seen:
@@ -102,15 +79,13 @@ class Seen:
         return repeated
 
 
-def _near(
-    texts: list[str], threshold: float, shingle: int, permutations: int, seed: int
-) -> list[bool]:
+def _near(texts: list[str], threshold: float) -> list[bool]:
     datasketch = _needed("datasketch")
 
     @lru_cache(maxsize=RECENT)
     def shingles(text: str) -> set[bytes]:
-        last = max(len(text) - shingle, 0)
-        return {text[i : i + shingle].encode() for i in range(last + 1)}
+        last = max(len(text) - SHINGLE, 0)
+        return {text[i : i + SHINGLE].encode() for i in range(last + 1)}
 
     def near(a: set[bytes], b: set[bytes]) -> bool:
         small, large = sorted((len(a), len(b)))
@@ -121,16 +96,11 @@ def _near(
 
     # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
     # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
-    bands = {rows: permutations // rows for rows in range(1, permutations // 2 + 1)}
-    enough = [rows for rows, n in bands.items() if (1 - threshold**rows) ** n <= LOST]
-    if not enough:
-        raise ValueError(
-            f"permutations={permutations}: too few to find pairs at threshold={threshold}"
-        )
-    rows = max(enough)
-    index = datasketch.MinHashLSH(num_perm=permutations, params=(bands[rows], rows))
-    empty = datasketch.MinHash(permutations, seed, hashfunc=zlib.crc32, scheme="affine32")
-    repeated = _exact(texts)
+    bands = {rows: PERMUTATIONS // rows for rows in range(1, PERMUTATIONS // 2 + 1)}
+    rows = max(rows for rows, n in bands.items() if (1 - threshold**rows) ** n <= LOST)
+    index = datasketch.MinHashLSH(num_perm=PERMUTATIONS, params=(bands[rows], rows))
+    empty = datasketch.MinHash(PERMUTATIONS, 0, hashfunc=zlib.crc32, scheme="affine32")
+    repeated = Seen("exact", 0)(texts)
     for i, text in enumerate(texts):
         if repeated[i]:
             continue

@@ -19,8 +19,8 @@ from typing import Any
 from crtlib.checks import MachineError
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.policy import Labels, Policy
-from crtlib.text.ahead import in_order
 from crtlib.text.records import Point, Secret
+from crtlib.text.shards import in_order
 
 LOT = 2_000
 """Points that a worker flags at a time."""

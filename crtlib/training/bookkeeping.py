@@ -2,25 +2,50 @@
 
 A weight's gradient is a sum over positions of outer products, ``sum_t r_t c_t'``, of the inputs of
 its layer and the gradients of its outputs. Kept, they give each example's squared norm,
-``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. :mod:`crtlib.training.layers` has a rule for
-each kind of layer, :mod:`crtlib.training.recording` collects what they give, and
-:mod:`crtlib.training.clipping` is the way in.
+``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. There is a rule for each kind of layer, hooks
+collect what they give, and :mod:`crtlib.training.clipping` is the way in.
 
 >>> rows, columns = torch.ones(1, 3, 2), torch.ones(1, 3, 5)  # (batch, time, ·)
 >>> entry = Outer(nn.Parameter(torch.zeros(2, 5)), rows, columns)
 >>> float(entry.square())  # ten numbers, each a sum of three ones
 90.0
+
+A rule for each kind of layer: its input and the gradient of its output become entries.
+
+>>> import torch
+>>> layer, x, grad = nn.Linear(3, 2), torch.ones(1, 4, 3), torch.ones(1, 4, 2)
+>>> entries = RULES[name_of(layer)](layer, x, grad)
+>>> [(type(entry).__name__, round(float(entry.square()), 4)) for entry in entries]
+[('Whole', 32.0), ('Outer', 96.0)]
+
+Hooks that fill the book during one forward and one backward pass of a model.
+
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> book = Book(model, batch=1)
+>>> with book.recording(model):
+...     h = interface.hidden(model, torch.tensor([[1, 2, 3]]))
+>>> book.backward(h, torch.ones_like(h))
+>>> [len(book.entries[p]) for p in model.parameters()]  # the head is not part of this pass
+[1, 1, 1, 0, 0]
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.training.devices import near
+from crtlib.models import interface
+from crtlib.models.recurrent import Recurrent
+from crtlib.training.devices import exact, near
 
 DIRECT_COST = 80
 """Storing, squaring and summing one number of a per-example gradient takes about as long as this
@@ -83,7 +108,7 @@ def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
 
 
 def gradient(parameter: nn.Parameter) -> Tensor:
-    """The ``.grad`` that sums are added to: :mod:`crtlib.training.examples` has made it."""
+    """The ``.grad`` that sums are added to: :mod:`crtlib.training.clipping` has made it."""
     assert parameter.grad is not None
     return parameter.grad
 
@@ -272,3 +297,267 @@ def outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
         return Whole(parameter, _matmul(rows, columns))
     out = KEPT.take((len(rows), *parameter.shape), rows)
     return Whole(parameter, torch.bmm(rows, columns, out=out))
+
+
+# The layers belong to other libraries, some without types: a rule reads what its kind has.
+Rule = Callable[[Any, Tensor, Tensor], Iterator[Entry]]
+
+
+def _linear(layer: Any, x: Tensor, grad: Tensor) -> Iterator[Entry]:
+    x, grad = x.reshape(len(x), -1, x.shape[-1]), grad.reshape(len(grad), -1, grad.shape[-1])
+    if layer.bias is not None and layer.bias.requires_grad:
+        yield Whole(layer.bias, grad.sum(1, dtype=wide(grad)))
+    if layer.weight.requires_grad:
+        # transformers' Conv1D keeps its weight transposed
+        flip = layer.weight.shape[0] != grad.shape[2] or type(layer).__name__ == "Conv1D"
+        rows, columns = (x.to(grad.dtype), grad) if flip else (grad, x)
+        yield outer(layer.weight, rows, columns)
+
+
+def _embedding(layer: Any, ids: Tensor, grad: Tensor) -> Iterator[Entry]:
+    grad = grad.reshape(len(grad), -1, grad.shape[-1])
+    scale = getattr(layer, "embed_scale", None)  # Gemma's: the output is a multiple of the row
+    if scale is not None:
+        grad = grad * scale.to(grad.dtype)
+    ids = ids.reshape(len(ids), -1)
+    if layer.padding_idx is not None:
+        grad = grad * (ids != layer.padding_idx)[..., None]
+    yield Lookup(layer.weight, ids, grad)
+
+
+def _layer_norm(layer: Any, x: Tensor, grad: Tensor) -> Iterator[Entry]:
+    if layer.bias is not None and layer.bias.requires_grad:
+        yield Whole(layer.bias, _positions(grad, layer.bias))
+    if layer.weight is not None and layer.weight.requires_grad:
+        normal = F.layer_norm(x.to(wide(x)), layer.normalized_shape, eps=layer.eps)
+        yield Whole(layer.weight, _positions(grad * normal, layer.weight))
+
+
+def _rms_norm(layer: Any, x: Tensor, grad: Tensor) -> Iterator[Entry]:
+    # Gemma multiplies by 1 + weight, the others by the weight: the gradient is the same.
+    eps = getattr(layer, "eps", None) or getattr(layer, "variance_epsilon", None)
+    normal = F.rms_norm(x.to(wide(x)), layer.weight.shape, eps=eps)
+    yield Whole(layer.weight, _positions(grad * normal, layer.weight))
+
+
+def _positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Sum over all positions: (B, ..., *shape) -> (B, *shape)."""
+    return grad.reshape(len(grad), -1, *parameter.shape).sum(1, dtype=wide(grad))
+
+
+# By exact name: a subclass may compute something else.
+MODELS = "transformers.models."
+OPT_POSITIONS = MODELS + "opt.modeling_opt.OPTLearnedPositionalEmbedding"
+OPT_BLOCK = MODELS + "opt.modeling_opt.OPTDecoderLayer"
+RULES: dict[str, Rule] = {
+    "torch.nn.modules.linear.Linear": _linear,
+    "transformers.pytorch_utils.Conv1D": _linear,
+    "torch.nn.modules.sparse.Embedding": _embedding,
+    MODELS + "gemma2.modeling_gemma2.Gemma2TextScaledWordEmbedding": _embedding,
+    MODELS + "gemma3.modeling_gemma3.Gemma3TextScaledWordEmbedding": _embedding,
+    OPT_POSITIONS: _embedding,
+    "torch.nn.modules.normalization.LayerNorm": _layer_norm,
+    "torch.nn.modules.normalization.RMSNorm": _rms_norm,
+    MODELS + "llama.modeling_llama.LlamaRMSNorm": _rms_norm,
+    MODELS + "mistral.modeling_mistral.MistralRMSNorm": _rms_norm,
+    MODELS + "phi3.modeling_phi3.Phi3RMSNorm": _rms_norm,
+    MODELS + "qwen2.modeling_qwen2.Qwen2RMSNorm": _rms_norm,
+    MODELS + "qwen3.modeling_qwen3.Qwen3RMSNorm": _rms_norm,
+    MODELS + "gemma2.modeling_gemma2.Gemma2RMSNorm": _rms_norm,
+    MODELS + "gemma3.modeling_gemma3.Gemma3RMSNorm": _rms_norm,
+}
+
+
+def name_of(layer: nn.Module) -> str:
+    """The full name of its class."""
+    return f"{type(layer).__module__}.{type(layer).__qualname__}"
+
+
+def input_of(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """What a layer's rule has to know of the arguments of its forward pass."""
+    if name_of(layer) == OPT_POSITIONS:  # the first is a mask, and rows are counted from an offset
+        x: Tensor = kwargs["position_ids"] + layer.offset
+    else:
+        x = (*args, *kwargs.values())[0]
+    return x.detach()
+
+
+def flattened(model: nn.Module) -> set[nn.Module]:
+    """The layers that see a batch as (examples * positions, features), by the code of their model:
+    what a row is cannot be known from shapes. Those of OPT, with the adapters inside of them."""
+    blocks: list[Any] = [m for m in model.modules() if name_of(m) == OPT_BLOCK]
+    parts = [part for m in blocks for part in (m.final_layer_norm, m.fc1, m.fc2)]
+    return {layer for part in parts for layer in part.modules()}
+
+
+# Of layers that drop out by a function, and not by a layer of its own.
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "hidden_dropout", "layerdrop")
+
+
+def refuse_unfit(model: nn.Module) -> None:
+    """Raise ValueError, by name, for what no clipping makes right.
+
+    A layer with statistics of its batch mixes the examples, and keeps what no noise was added to.
+    Dropout is refused while it is active: its randomness is no stream of the run, so that no run
+    could go on from its checkpoint, and no second engine could check the first.
+    """
+    for name, module in model.named_modules():
+        if not module.training:
+            continue
+        instance = isinstance(module, nn.modules.instancenorm._InstanceNorm)
+        if isinstance(module, nn.modules.batchnorm._NormBase) and (
+            module.track_running_stats or not instance
+        ):
+            raise ValueError(
+                f"model: layer {name!r} is a {type(module).__name__}, which mixes the examples of "
+                "a batch: must be another norm"
+            )
+        rates = [vars(module).get(key) for key in DROPOUTS]
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            rates.append(module.p)
+        if any(isinstance(rate, float) and rate > 0 for rate in rates):
+            raise ValueError(f"model: layer {name!r} drops out: must be built with dropout 0")
+
+
+class Book:
+    """Entries of each parameter, filled during one forward and one backward pass.
+
+    ``again``: what the layers compute now was computed before, and forgotten to save memory
+    (gradient checkpointing): it has to come out the same, and is not entered twice.
+    """
+
+    def __init__(self, model: nn.Module, batch: int) -> None:
+        self.batch = batch
+        self.parameters = trainable(model)
+        self.entries: dict[nn.Parameter, list[Entry]] = {p: [] for p in self.parameters.values()}
+        self.squares: list[tuple[slice, Tensor]] = []
+        self.flattened = flattened(model)
+        self.again = False
+
+    def add(self, entry: Entry) -> None:
+        """Enter it, and count its norm and its cross terms with earlier entries."""
+        earlier = self.entries[entry.parameter]
+        with exact:
+            self.squares.append((entry.span, entry.square()))
+            for other in earlier:
+                a, b = (entry, other) if isinstance(other, Outer) else (other, entry)
+                if a.span == b.span or ALL in (a.span, b.span):
+                    self.squares.append((b.span, 2 * cross(a, b)))
+        earlier.append(entry)
+
+    def norms(self) -> Tensor:
+        """Norm of each example's whole gradient, (B,), in float32 at least."""
+        first = self.squares[0][1]
+        total = torch.zeros(self.batch, dtype=torch.float64, device=first.device)
+        for span, square in self.squares:
+            total[span].add_(square)  # not +=, which copies the sum onto itself
+        return total.clamp_min(0).sqrt().to(first.dtype)
+
+    def add_clipped(self, factors: Tensor) -> None:
+        """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
+        none = factors == 0
+        # A GPU waits here once, which takes less than to sift all entries where there is nothing.
+        if none.any():  # a gradient that is not finite: 0 times infinity would be no number
+            for entries in self.entries.values():
+                for entry in entries:
+                    entry.leave_out(none)
+        with exact:
+            for entries in self.entries.values():
+                for entry in entries:
+                    entry.add(factors)
+
+    @contextlib.contextmanager
+    def recording(self, model: nn.Module) -> Iterator[None]:
+        """While active, layers work with frozen weights and register for their output gradient;
+        it ends after the backward pass, which may compute them :attr:`again`.
+
+        Frozen, so that autograd does not spend a third of the backward pass on weight gradients
+        that would mix the examples.
+        """
+        handles = []
+        owners = [
+            (name, module, own) for name, module in model.named_modules()
+            if (own := [p for p in module.parameters(recurse=False) if p.requires_grad])
+        ]  # fmt: skip
+        head = {id(interface.head(model).weight), id(interface.head(model).bias)}
+        try:
+            for name, module, own in owners:
+                if isinstance(module, Recurrent):
+                    module.sink = self._recurrent_sink(module)
+                elif name_of(module) in RULES:
+                    before, after = self._hooks(name, module, own)
+                    handles.append(module.register_forward_pre_hook(before))
+                    handles.append(
+                        module.register_forward_hook(after, with_kwargs=True, always_call=True)
+                    )
+                elif not all(id(p) in head for p in own):
+                    raise UnknownLayer(f"parameter {name!r}: no rule for {name_of(module)}")
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for _, module, _ in owners:
+                if isinstance(module, Recurrent):
+                    module.sink = None
+
+    def _hooks(
+        self, name: str, module: nn.Module, own: list[nn.Parameter]
+    ) -> tuple[Callable[..., None], Callable[..., None]]:
+        rule = RULES[name_of(module)]
+
+        def before(_module: nn.Module, _args: tuple[Any, ...]) -> None:
+            for p in own:
+                p.requires_grad_(False)
+
+        def after(
+            _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor | None
+        ) -> None:
+            for p in own:
+                p.requires_grad_(True)
+            if out is None:  # the layer raised
+                return
+            if self.again:
+                out.requires_grad_()
+                return
+            x = self._by_example(module, input_of(module, args, kwargs))
+            if len(x) != self.batch:
+                raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
+                                   "for each example")  # fmt: skip
+            if not out.requires_grad:
+                out.requires_grad_()
+            out.register_hook(lambda grad: self._record(rule, module, x, grad))
+
+        return before, after
+
+    def _record(self, rule: Rule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
+        for entry in rule(module, x, self._by_example(module, grad.detach())):
+            self.add(entry)
+
+    def _by_example(self, module: nn.Module, x: Tensor) -> Tensor:
+        return x.view(self.batch, -1, x.shape[-1]) if module in self.flattened else x
+
+    def _recurrent_sink(self, module: Recurrent) -> Callable[[list[tuple[Tensor, Tensor]]], None]:
+        weights = module.weights()
+
+        def sink(pairs: list[tuple[Tensor, Tensor]]) -> None:
+            for (x, grad), weight, bias in zip(pairs, weights[::2], weights[1::2], strict=True):
+                if weight.requires_grad:
+                    self.add(outer(weight, grad, x))
+                if bias.requires_grad:
+                    self.add(Whole(bias, grad.sum(1)))
+
+        return sink
+
+    def backward(self, h: Tensor, d_h: Tensor) -> None:
+        """Run it; refuse if a parameter was used outside of the layer that owns it."""
+        kept = {name: p.grad for name, p in self.parameters.items()}
+        for p in self.parameters.values():
+            p.grad = None
+        try:
+            torch.autograd.backward([h], [d_h])
+            for name, p in self.parameters.items():
+                if p.grad is not None:
+                    raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")
+        finally:
+            for name, p in self.parameters.items():
+                p.grad = kept[name]

@@ -17,6 +17,13 @@ ledger entry: the sampler that ran is the one that is accounted.
 >>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> train(model, [phase], {"private": [[1, 2], [3, 4, 5], [6]]}, seed=0).events
 [SampledGaussian(sampling_probability=0.5, noise_multiplier=1.0, steps=3)]
+
+How many tokens a model reads at once, so that a pass fits into memory.
+
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> tokens_at_once(build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0), memory=1)
+4096
 """
 
 from __future__ import annotations
@@ -33,22 +40,23 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from crtlib.checks import check
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
-from crtlib.training.memory import tokens_at_once
+from crtlib.training.devices import fast, near
 from crtlib.training.parallel import crew
 from crtlib.training.phases import (
+    TOKENS_AT_ONCE,
     Event,
     Flags,
     Phase,
     Points,
     PrivatePhase,
     PublicPhase,
+    Unit,
     collate,
 )
-from crtlib.training.rounding import fast
 from crtlib.training.state import Checkpoint, Run, State, device_of, identity
-from crtlib.training.steps import Unit
 
 __all__ = ["Run", "train"]
 Rows = TypeVar("Rows", Points, Flags)
@@ -101,7 +109,7 @@ def train(
     of private points is itself private).
 
     ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32. On
-    a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.rounding`).
+    a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
     ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
     batches are read in parts, which changes no result but for rounding.
 
@@ -243,3 +251,36 @@ def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> No
                 bar.set_postfix_str(f"loss {float(update.loss):.2f}", refresh=False)
         bar.update()
     run.non_finite += crew().total(int(non_finite))
+
+
+LEAST = 64
+TOKENS_AT_ONCE_OF_A_GPU = 2**18
+"""As :data:`crtlib.training.phases.TOKENS_AT_ONCE`, with which a GPU would wait for its host."""
+SHARE = 0.25
+"""Of the free memory, where nobody names a bound."""
+
+
+def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
+    """At most ``TOKENS_AT_ONCE``, on a GPU more, and fewer where the activations that one pass
+    keeps would take more than ``memory`` GiB (default: a quarter of what is free on its device).
+
+    An estimate: each weight matrix keeps its input and the gradient of its output, the head two
+    rows of the vocabulary if it learns, else a part of one; half as much again for what autograd
+    keeps between them.
+    """
+    if memory is not None:
+        check("memory", memory, memory > 0, "positive")
+    free = _free(device_of(model)) * SHARE if memory is None else memory * 2**30
+    head = interface.head(model).weight
+    widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
+    vocabulary = len(head) * (2 if head.requires_grad else 0.5)
+    each = 4 * (1.5 * widths + vocabulary)
+    most = TOKENS_AT_ONCE if near(head) else TOKENS_AT_ONCE_OF_A_GPU
+    return int(max(LEAST, min(most, free / each)))
+
+
+def _free(device: torch.device) -> float:
+    """Bytes."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

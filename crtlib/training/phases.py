@@ -10,14 +10,31 @@
 WeightedGaussian(sampling_probabilities=(0.0, 0.5, 1.0), noise_multiplier=3.8, steps=3)
 >>> PublicPhase(1, "public", 1, 2, 1e-2).event() is None
 True
+
+The two kinds of update: an ordinary gradient, and "clip, noise, divide" (Abadi et al. 2016).
+
+Every phase takes its steps here, so there is one place where private points turn into a released
+gradient, whatever a phase does to its batches before.
+
+>>> import torch
+>>> from crtlib.models.build import build
+>>> from crtlib.models.spec import ModelSpec
+>>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> batch = [(torch.tensor([[1, 2, 3]]), torch.tensor([3]))]
+>>> options = {"clip_norm": 0.1, "noise_multiplier": 0.0, "normaliser": 1.0}
+>>> int(private_step(model, batch, **options, noise=torch.Generator()))  # gradients overflowed
+0
+>>> norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+>>> bool(abs(norm - 0.1) < 1e-6)
+True
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,12 +42,11 @@ from torch import Tensor, nn
 
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.checks import check, check_positive
+from crtlib.training import clipping
+from crtlib.training.bookkeeping import trainable
 from crtlib.training.devices import is_host, sent
-from crtlib.training.noise import Random, uniform
-from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
-
-if TYPE_CHECKING:
-    pass
+from crtlib.training.noise import Random, add_noise, uniform
+from crtlib.training.parallel import crew
 
 Part = Literal["public", "private", "all"]
 Order = Literal["public order", "poisson"]
@@ -213,7 +229,7 @@ class PrivatePhase:
 
     def step(self, model: nn.Module, batch: Batch, noise: Random) -> Tensor | int:
         """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser:
-        :func:`crtlib.training.steps.private_step`."""
+        :func:`crtlib.training.phases.private_step`."""
         return private_step(
             model,
             self.examples(batch, noise),
@@ -263,3 +279,102 @@ def collate(
         batch.append((sent(torch.from_numpy(tokens), device), lengths))
         start = end
     return batch
+
+
+Kind = Literal["public", "private"]
+
+
+class Unit(NamedTuple):
+    """One unit of several texts that are clipped together, as micro-batches of its own."""
+
+    pieces: list[tuple[Tensor, Tensor]]
+
+
+Batch = list[tuple[Tensor, ...]]
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
+phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
+:class:`Unit` stands for each owner of several points."""
+
+
+class Update(NamedTuple):
+    """One update that waits in ``.grad``: its kind, how many examples were left out of it because
+    the norm of their gradient was no finite number, and of a public one the loss. Both numbers stay
+    on the device: to read one is to wait for it."""
+
+    kind: Kind
+    non_finite: Tensor | int = 0
+    loss: Tensor | None = None
+
+
+def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> Tensor | None:
+    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
+
+    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, of several processes the share
+    of this one, of which is then the loss. Without a target the gradient is zero, ``None`` where
+    there is no micro-batch, and so is the loss.
+    """
+    parameters = _cleared(model)
+    own, losses = 0, []
+    for tokens, lengths in batch:
+        losses.append(clipping.plain_sum(model, tokens, lengths, reduction="sum").sum())
+        own += int((lengths - 1).sum())
+    crew().add_up(parameters)
+    count = crew().total(own)
+    if count <= 0:
+        return None
+    _divide(parameters, count)
+    return torch.stack(losses).sum() / own if own else None
+
+
+def private_step(
+    model: nn.Module,
+    batch: Iterable[tuple[Tensor, ...]],
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    normaliser: float,
+    noise: Random,
+) -> Tensor | int:
+    """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
+
+    ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
+    third (:func:`crtlib.training.clipping.clipped_sum`), or units. It may be a generator: each is
+    clipped before the next is asked for, and the noise is drawn after the last. It may be empty:
+    then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
+
+    Of several processes each is given its share of the batch. The first adds the noise, once, to
+    its own sum, before all sums are added up.
+
+    Returns how many examples of ``batch`` had a gradient without a finite norm; they count as zero.
+    """
+    parameters = _cleared(model)
+    non_finite: Tensor | int = 0
+    for rows in batch:
+        if isinstance(rows, Unit):
+            norm = clipping.unit_sum(model, rows.pieces, clip_norm=clip_norm)
+            non_finite = non_finite + (~norm.isfinite()).long()
+            continue
+        tokens, lengths, *targets = rows
+        norms = clipping.clipped_sum(
+            model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
+        ).norms
+        non_finite = non_finite + (~norms.isfinite()).sum()
+    if crew().leads:
+        add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)
+    crew().add_up(parameters)
+    _divide(parameters, normaliser)
+    return non_finite
+
+
+def _cleared(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that learn, without what an earlier step left in ``.grad``."""
+    parameters = list(trainable(model).values())
+    for p in parameters:
+        p.grad = None
+    return parameters
+
+
+def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.div_(divisor)

@@ -38,8 +38,17 @@ from crtlib.models.recurrent import Lstm
 from crtlib.training.bookkeeping import clip_factors
 from crtlib.training.devices import sent
 from crtlib.training.noise import Random, normals
-from crtlib.training.phases import Flags, Order, Part, Points
-from crtlib.training.steps import Batch, Kind, Update, private_step, public_step
+from crtlib.training.phases import (
+    Batch,
+    Flags,
+    Kind,
+    Order,
+    Part,
+    Points,
+    Update,
+    private_step,
+    public_step,
+)
 
 
 def segments(private: Sequence[bool]) -> list[tuple[int, int]]:

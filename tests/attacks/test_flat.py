@@ -8,14 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from crtlib.attacks import flat
-from crtlib.attacks.flat import Flat
+from crtlib.attacks import texts
+from crtlib.attacks.texts import Flat
 from crtlib.checks import MachineError
 
 
 @pytest.mark.parametrize("read", [1, 2, 7, 10**6])
 def test_it_says_what_a_list_says(monkeypatch, read):
-    monkeypatch.setattr(flat, "READ", read)
+    monkeypatch.setattr(texts, "READ", read)
     rng = np.random.default_rng(0)
     rows = [rng.integers(-9, 9, size=n).astype(np.int64) for n in rng.integers(0, 6, size=50)]
     held = Flat(np.int64)

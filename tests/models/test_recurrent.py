@@ -9,6 +9,7 @@ from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping, devices
 from crtlib.training.noise import add_noise
+from tests.models import torch_weights
 
 SHAPES = {
     "lstm": ModelSpec("lstm", 23, embedding=6, hidden=8),
@@ -119,7 +120,7 @@ def test_a_long_text_takes_the_steps_of_a_loop(kind, cached, monkeypatch):
     layer = kind(3, 4).double()
     theirs = {recurrent.Lstm: torch.nn.LSTM, recurrent.Gru: torch.nn.GRU}[kind]
     theirs = theirs(3, 4, batch_first=True).double()
-    layer.copy_from(theirs)
+    torch_weights.copy(layer, theirs)
     x, weight = (torch.randn(2, 9, n, generator=generator).double() for n in (3, 4))
     pairs = []
     layer.sink = pairs.extend

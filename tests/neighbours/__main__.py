@@ -39,7 +39,7 @@ from crtlib.options import Refused
 from crtlib.release import certify, gate
 from crtlib.reports import model_card, screening
 from crtlib.screening.corpus import How
-from crtlib.training import loop, phases, selective, steps
+from crtlib.training import loop, phases, selective
 from tests.faults.__main__ import plant
 from tests.faults.table import Fault
 from tests.models.test_pretrained import tiny
@@ -221,7 +221,8 @@ class Watch:
     def watching(self):
         with contextlib.ExitStack() as stack:
             for owner, name, new in (
-                (steps, "add_noise", self.add_noise), (own, "sized", partial(self.size, own.sized)),
+                (phases, "add_noise", self.add_noise),
+                (own, "sized", partial(self.size, own.sized)),
                 (crt, "train", partial(self.train, crt.train)), (crt, "_sigma", sigma),
                 (loop, "train", partial(self.train, loop.train)), (phases, "uniform", self.uniform),
                 (selective, "normals", self.normals),
@@ -346,7 +347,7 @@ class Watch:
         return released
 
 
-ADD_NOISE = steps.add_noise
+ADD_NOISE = phases.add_noise
 
 
 def sigma(*arguments, **named):
@@ -555,7 +556,7 @@ LEAKS = [
     Fault(name, f"crtlib.{target}", old, new, "") for name, target, old, new in (
         ("a vocabulary from raw text", "experiments.data:_tokenizer",
          "if not s and MASK not in p.text", "if True"),
-        ("noise times zero", "training.steps:private_step",
+        ("noise times zero", "training.phases:private_step",
          "std=noise_multiplier * clip_norm", "std=0 * noise_multiplier * clip_norm"),
         ("noise for the first tensor alone", "training.noise:add_noise",
          "[gradient(p) for p in parameters]", "[gradient(p) for p in parameters[:1]]"),
@@ -572,7 +573,7 @@ LEAKS = [
          '"perplexity": heard.value', '"perplexity": str(facts["perplexity"])'),
         ("a private n as divisor", "experiments.own:sized",
          "normaliser=max(1.0, q * count)", "normaliser=sum(len(p.text) for p in private)"),
-        ("the batch that was drawn as divisor", "training.steps:private_step",
+        ("the batch that was drawn as divisor", "training.phases:private_step",
          "_divide(parameters, normaliser)", "_divide(parameters, 1 + float(norms.sum()))"),
         ("long texts are drawn more often", "training.phases:PrivatePhase.batches",
          "generator) < p)", "generator) * lengths.float().mean() / lengths < p)"),

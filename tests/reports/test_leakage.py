@@ -24,8 +24,8 @@ from crtlib.models import scoring
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.reports import leakage as leakage_report
-from crtlib.reports import leakage_page, leakage_tables
-from crtlib.reports.leakage_tables import Cover
+from crtlib.reports import leakage_page
+from crtlib.reports.leakage_page import Cover
 from crtlib.text import canaries, customersim, jsonl, units
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
@@ -172,8 +172,8 @@ def test_the_bins_of_a_redacted_report_hold_the_exact_numbers(run, home, tmp_pat
             one = (some.users_in_d == 1).sum()
             assert row.one_user_at_least <= one <= row.one_user_at_most
     unique = (exact.users_in_d == 1).sum()
-    assert said["summary"]["unique"] == leakage_tables.in_words(leakage_tables.band(unique))
-    above = exact.ratio >= said["summary"][leakage_tables.REACHED]
+    assert said["summary"]["unique"] == leakage_page.in_words(leakage_page.band(unique))
+    above = exact.ratio >= said["summary"][leakage_page.REACHED]
     assert exact[above & (exact.users_in_d == 1)].users.explode().nunique() >= 5
     # Only two people have an id: whether it is completed is theirs, and no bin says so.
     assert (tokens.at_least % 5 == 0).all()
@@ -435,9 +435,9 @@ def test_even_one_who_knows_every_other_text_learns_little(home):
     def redacted(number):
         points = units.points(with_number(number, others), unit="turn")
         report = leakage.leakage(network, bpe, points, k=3)
-        tables = leakage_tables.groups(report, cover), leakage_tables.grouped_runs(report)
+        tables = leakage_page.groups(report, cover), leakage_page.grouped_runs(report)
         page = leakage_page.page(report, cover)
-        return page, [t.to_json() for t in tables], leakage_tables.summary(report, cover)
+        return page, [t.to_json() for t in tables], leakage_page.summary(report, cover)
 
     rng = np.random.default_rng(1)
     truth, *rest = (f"{v:06d}" for v in rng.integers(0, 10**6, 9))

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from crtlib.models import interface
 from crtlib.models.recurrent import Lstm, Recurrent
 from crtlib.training import clipping
-from crtlib.training.bookkeeping import clip_factors, gradient
-from crtlib.training.examples import Examples
-from crtlib.training.layers import refuse_unfit
-from crtlib.training.rounding import exact
+from crtlib.training.bookkeeping import clip_factors, gradient, refuse_unfit
+from crtlib.training.clipping import Examples
+from crtlib.training.devices import exact
 
 
 class Mirror(nn.Module):

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from crtlib.models import recurrent
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, devices, examples, memory, phases
+from crtlib.training import clipping, devices, loop, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
 from tests.training.test_loop import PARTS, SPEC, private
@@ -29,7 +29,7 @@ class Far(TorchDispatchMode):
         self.mark(tensors)
         for name in ("tolist", "numpy", "cpu", "item"):  # on a CPU no operator
             patch.setattr(torch.Tensor, name, self.noting(getattr(torch.Tensor, name)))
-        for module in (examples, phases):
+        for module in (clipping, phases):
             patch.setattr(module, "sent", lambda x, device: self.mark([x.clone()])[0])
 
     def mark(self, tensors):
@@ -139,8 +139,8 @@ def test_noise_of_several_tensors_at_once_is_that_of_each(generator, gpu):
 
 def test_a_gpu_reads_more_tokens_at_once_within_its_memory(gpu):
     model = build(SPEC, 0)
-    assert memory.tokens_at_once(model, 1000.0) == memory.TOKENS_AT_ONCE_OF_A_GPU
-    assert memory.tokens_at_once(model, 1e-3) < 4096
+    assert loop.tokens_at_once(model, 1000.0) == loop.TOKENS_AT_ONCE_OF_A_GPU
+    assert loop.tokens_at_once(model, 1e-3) < 4096
 
 
 def may_round():

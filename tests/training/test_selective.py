@@ -14,7 +14,7 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.selective import guarantee
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, loop, schedules, selective, steps
+from crtlib.training import clipping, loop, phases, schedules, selective
 from crtlib.training.loop import train
 from crtlib.training.noise import normals
 from crtlib.training.phases import PublicPhase
@@ -256,7 +256,7 @@ def test_each_state_that_leaves_a_private_segment_is_released(monkeypatch):
 
 
 def unnoised_update(patch):
-    patch.setattr(steps, "add_noise", lambda parameters, *, std, generator: None)
+    patch.setattr(phases, "add_noise", lambda parameters, *, std, generator: None)
 
 
 def unnoised_state(patch):

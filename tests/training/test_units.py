@@ -13,8 +13,7 @@ from crtlib.experiments.crt import CrtStudy
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping, loop
-from crtlib.training.phases import PrivatePhase, collate
-from crtlib.training.steps import Unit, private_step
+from crtlib.training.phases import PrivatePhase, Unit, collate, private_step
 
 SPEC = ModelSpec("lstm", vocab_size=20, embedding=6, hidden=8)
 TEXTS = [[1, 2, 3, 4], [5, 6, 7], [8, 9, 1, 2, 3], [4, 4], [7, 2, 9]]

@@ -25,7 +25,7 @@ from crtlib.models import folder
 from crtlib.screening import policies
 from crtlib.text import customersim, jsonl, templates, units
 from crtlib.text.records import Corpus, Dialogue, Turn
-from crtlib.training import kept
+from crtlib.training import state
 
 TINY = crt.CrtStudy(
     method="sgd",
@@ -257,7 +257,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
 
 def test_a_saved_model_scores_as_before(tmp_path):
     fitted = crt.fit(TINY)
-    kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
+    state.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
     model, tokenizer = folder.load(tmp_path)
     texts = fitted.data.test
     assert crt.utility(model, tokenizer, texts) == crt.utility(
@@ -349,7 +349,7 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
     assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
-    kept.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
+    state.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
     again = crt.restore(e, tmp_path / "kept")
     assert crt.measure(e, again) == crt.measure(e, fitted)
     with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):
@@ -378,14 +378,14 @@ def test_a_policy_that_learned_is_judged_on_held_out_labels():
 def test_raw_and_redacted_text_are_scored_on_the_same_words():
     """What DP-SGD reads and what CRT reads have the same tokens outside secrets and masks."""
     raw, redacted = (data.data(replace(TINY, method=m)) for m in ("dpsgd", "sgd"))
-    kept = []
+    state = []
     for d in (raw, redacted):
         ids, marks = d.tokenizer.encode_marked(d.test)
         words = [
             [i for i, m in zip(*row, strict=True) if not m] for row in zip(ids, marks, strict=True)
         ]
-        kept.append(sum(len(w) * n for w, n in zip(words, d.test.values(), strict=True)))
-    assert kept[0] == kept[1] > 0
+        state.append(sum(len(w) * n for w, n in zip(words, d.test.values(), strict=True)))
+    assert state[0] == state[1] > 0
 
 
 def test_a_model_that_diverged_does_not_stop_the_sweep():

@@ -17,18 +17,28 @@ others; one that ends in a user's mistake leaves none.
 ([1, 2], None)
 >>> with beside(out, {"policy": "everything"}) as shards:
 ...     shards.read("0")
+
+A function on batches, in their order, some of them at a time on an executor.
+
+>>> from concurrent.futures import ThreadPoolExecutor
+>>> with ThreadPoolExecutor(2) as executor:
+...     list(in_order(sum, iter([[1, 2], [3], []]), executor))
+[([1, 2], 3), ([3], 3), ([], 0)]
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crtlib import __version__, roots
 from crtlib.checks import DamagedError
@@ -95,3 +105,46 @@ def beside(out: str | os.PathLike[str], recipe: Mapping[str, Any]) -> Iterator[S
 
 def _sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+AHEAD = 8
+"""Batches that are handed out before the first is back: memory holds no more of them."""
+
+
+def in_order(
+    call: Callable[[In], Out],
+    lots: Iterator[In],
+    executor: Executor | None,
+    shards: Shards | None = None,
+) -> Iterator[tuple[In, Out]]:
+    """Each batch with ``call`` of it; here where there is no executor. A batch and its result must
+    be picklable. A result that ``shards`` hold is not made again, any other is kept there: it must
+    be a JSON value, tuples come back as lists."""
+
+    if executor is None and shards is None:
+        for lot in lots:
+            yield lot, call(lot)
+        return
+
+    def begin(number: int, lot: In) -> tuple[In, Callable[[], Out]]:
+        known = shards.read(str(number)) if shards else None
+        if known is not None:
+            return lot, lambda: known
+        if executor is None:
+            return lot, partial(keep, number, lambda: call(lot))
+        return lot, partial(keep, number, executor.submit(call, lot).result)
+
+    def keep(number: int, result: Callable[[], Out]) -> Out:
+        found = result()
+        if shards:
+            shards.write(str(number), found)
+        return found
+
+    begun = itertools.starmap(begin, enumerate(lots))
+    ahead = list(itertools.islice(begun, AHEAD if executor else 1))
+    while ahead:
+        lot, result = ahead.pop(0)
+        yield lot, result()
+        ahead += itertools.islice(begun, 1)
