@@ -173,9 +173,10 @@ def make(
     ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
     until all is done (:mod:`crtlib.text.shards`). A report of the same input and options is not
     made again; another folder is replaced with ``force`` only
-    (:func:`crtlib.outputs.check_folder`), and with it alone a second report of a model on a text is written, unless it is in clear: the
-    registry knows them (:meth:`crtlib.accounting.odometer.Registry.reported`), and each says which
-    it is. The summary has ``warning`` where no run is known in which the model has read the text.
+    (:func:`crtlib.outputs.check_folder`), and with it alone a second report of a model on a text is
+    written, unless it is in clear: the registry knows them
+    (:meth:`crtlib.accounting.odometer.Registry.reported`), and each says which it is. The summary
+    has ``warning`` where no run is known in which the model has read the text.
 
     Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`
     where the corpus has changed meanwhile.
