@@ -254,7 +254,7 @@ def points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple
     if unit == "user":
         return points(units.people(corpus), "dialogue", template)
     cut: list[Point] = []
-    for d in corpus.dialogues:
+    for d in map(units.by_role, corpus.dialogues):
         if unit == "dialogue":
             cut.append(point(d, d.turns, d.id, template))
         else:

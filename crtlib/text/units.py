@@ -11,11 +11,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 UNITS = ("turn", "dialogue", "user")
+
+
+ROLE = re.compile(
+    "|user|usr|customer|client|caller|human|person|patient|student|guest|system|sys|assistant|agent"
+    "|bot|operator|support|advisor|representative|staff|doctor|teacher|model|gpt|tool|function",
+    re.IGNORECASE,
+)
+"""What a speaker is called in the text of a point; no policy screens what stands there."""
+
+
+def by_role(d: Dialogue) -> Dialogue:
+    """A dialogue whose speakers are ``ROLE``; others, as names are, are numbered in order.
+
+    >>> [t.speaker for t in by_role(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS", "b")))).turns]
+    ['S1', 'SYS']
+    """
+    others: dict[str, str] = {}
+    for t in d.turns:
+        if not ROLE.fullmatch(t.speaker):
+            others.setdefault(t.speaker, f"S{len(others) + 1}")
+    named = (replace(t, speaker=others.get(t.speaker, t.speaker)) for t in d.turns)
+    return replace(d, turns=tuple(named)) if others else d
 
 
 def prefix(turn: Turn) -> str:
@@ -48,7 +71,7 @@ def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     if unit == "user":
         return points(people(corpus), "dialogue")
     cut: list[Point] = []
-    for d in corpus.dialogues:
+    for d in map(by_role, corpus.dialogues):
         lines: list[str] = []
         spans: list[Secret] = []
         spoken: list[tuple[int, int]] = []

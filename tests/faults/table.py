@@ -579,6 +579,11 @@ FORMULAS = rows(
      'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
 )
 UNITS = rows(
+    "text.units",
+    "release/test_false_certificates.py",
+    ("a speaker's name stands in the text", "by_role", "others.get(t.speaker, t.speaker)",
+     "t.speaker", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),
+) + rows(
     "outputs",
     "release/test_false_certificates.py",
     ("a text may change while it is read", "check_same", "sha != before[name]", "False",

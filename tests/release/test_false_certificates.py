@@ -21,7 +21,7 @@ from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
-from crtlib.text import corpora, customersim, jsonl, label_import, labels
+from crtlib.text import corpora, customersim, jsonl, label_import, labels, templates
 from tests import trainings
 
 WORD = "pheochromocytoma"
@@ -264,6 +264,20 @@ def test_a_screening_of_a_text_that_changes_is_refused(tmp_path, monkeypatch, ru
     code, _, error = run(*words)
     assert code == 2 and "c.jsonl: was changed while it was read" in error
     assert not (tmp_path / "s").exists()
+
+
+def test_a_speakers_name_is_in_no_point_and_no_vocabulary(tmp_path):
+    """What stands in the column of speakers no policy read as text: "Wolframina: hello" was public,
+    and Wolframina a token."""
+    text = corpus(tmp_path / "c.jsonl")
+    text.write_text(text.read_text().replace('"USR"', '"Wolframina"'))
+    made = trainings.train(text, out=tmp_path / "m", **CRT, vocab_size=2000)
+    assert "olframina" not in (tmp_path / "m" / "tokenizer.json").read_text()
+    points = made.fitted.data.points
+    assert {p.text.partition(":")[0] for p in points} == {"S1", "SYS"}
+    own = "{% for m in messages %}{{ m.speaker }} {{ m.content }}{% endfor %}"
+    cut = templates.points(corpora.read(text), "dialogue", templates.Template("own", own))
+    assert not any("Wolframina" in p.text for p in (*points, *cut))
 
 
 def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
