@@ -99,7 +99,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --
 test: .venv/.installed ## run the tests of the library and of its guarantees
 	@$(PYTEST) -m "not nightly" --durations 10
 
-nightly: .venv/.installed ## run all tests, every planted fault, 40 kills, 900 bad inputs and 500 pairs
+nightly: .venv/.installed ## run all tests, the examples, every planted fault, 40 kills, 900 bad inputs and 500 pairs
 	@$(PYTEST) --durations 30
 	@$(MAKE) faults kills fuzz neighbours
 

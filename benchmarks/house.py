@@ -5,7 +5,7 @@
 A token is what Python reads as one, without comments, docstrings, brackets and commas; an f-string
 counts once. So neither long lines nor many short ones pay. ``[tool.house]`` in ``pyproject.toml``
 has the budgets: of each subpackage, of other folders, and ``sum`` of all tracked Python, cells of
-notebooks included and tests left out. An import for the type checker counts like any other.
+notebooks included, tests and examples left out. An import for the type checker counts as well.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def sources(path: Path) -> Iterator[str]:
 
 def part(name: str) -> str | None:
     """The line of the budget that a tracked file belongs to; None for what is not counted."""
-    if name.startswith(("tests/", "book/chapters/")) or Path(name).suffix not in (".py", ".ipynb"):
+    free = ("tests/", "examples/", "book/chapters/")
+    if name.startswith(free) or Path(name).suffix not in (".py", ".ipynb"):
         return None
     if name.startswith("crtlib/"):
         module = name.split("/")[1]

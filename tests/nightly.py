@@ -31,6 +31,7 @@ NIGHTLY = {
     "tests/test_reliability.py::test_any_number_of_threads_gives_the_same": "8 s",
     "tests/text/test_customersim.py::test_our_wording_is_our_own": "reads corpora",
     "tests/text/test_customersim.py::test_the_table_is_what_the_original_says": "reads corpora",
+    "tests/test_examples.py": "runs each example",
     "tests/training/test_noise_of_a_step.py::"
     "test_noise_of_every_number_is_the_accounted_one[masked-gpt2]": "6 s",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",

@@ -1,0 +1,37 @@
+"""How often a detector of one's own misses: the three rates of CRT, with their bounds.
+
+    python examples/detector_rates.py
+
+Of a miss people ask; a guarantee stands on the other two. `trace`: training could tell that the
+secret is there (gamma). `public`: the secret would be trained on without noise (delta2). Counted is
+one secret of each user, as two secrets of one user are not independent.
+"""
+
+import re
+
+import crtlib
+from crtlib.screening.policy import Policy
+from crtlib.screening.rates import rates
+
+points = crtlib.points(crtlib.simulate(400, seed=3), "turn")  # labelled, as the simulator knows
+
+CODES = re.compile(r"\b[A-Z0-9]*\d[A-Z0-9]*\b")
+NAMES = re.compile(CODES.pattern + r"|[A-Z]\w+( [A-Z]\w+)+")  # addresses have small words between
+
+
+def detector(name: str, pattern: re.Pattern[str]) -> Policy:
+    """A policy is a function of points to spans: sorted, disjoint, inside their texts."""
+    return Policy(
+        name,
+        lambda points: [
+            [crtlib.Secret("number", *m.span()) for m in pattern.finditer(p.text)] for p in points
+        ],
+    )
+
+
+cautious = crtlib.policy("cautious")
+for policy in (detector("codes", CODES), detector("+ names", NAMES)):
+    found = rates(points, policy, cautious)
+    for name in ("miss", "trace", "public"):
+        rate = getattr(found, name)
+        print(f"{policy.name:>8} {name:>7}: {rate.count:3} of {rate.of}, at most {rate.upper:.2%}")

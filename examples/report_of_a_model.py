@@ -1,0 +1,40 @@
+"""What a model of transformers, trained by somebody else, completes of its training text.
+
+    python examples/report_of_a_model.py     # of yours: the last call, or `crtlib report`
+
+It counts what the model completes of each user's text from its beginning (Inan et al., 2021).
+"""
+
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+
+import crtlib
+from crtlib.text import jsonl, tokenizer
+
+
+def overfitted(folder: Path, texts: list[str]) -> None:
+    """A small GPT-2 that has read a few texts too often."""
+    bpe = tokenizer.train_bpe(texts, vocab_size=400)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend(bpe), bos_token="<BOS>", eos_token="<EOS>"
+    ).save_pretrained(folder)
+    size = {"vocab_size": 400, "n_positions": 128, "n_embd": 64, "n_layer": 2, "n_head": 2}
+    config = transformers.GPT2Config(**size, bos_token_id=bpe.bos, eos_token_id=bpe.eos)
+    model = transformers.GPT2LMHeadModel(config)
+    adam = torch.optim.Adam(model.parameters(), 3e-3)
+    for ids in bpe.encode(8 * texts):
+        model(torch.tensor([ids]), labels=torch.tensor([ids])).loss.backward()
+        adam.step()
+        adam.zero_grad()
+    model.save_pretrained(folder)
+
+
+with tempfile.TemporaryDirectory() as place:
+    model, corpus, talk = Path(place, "model"), Path(place, "talk.jsonl"), crtlib.simulate(10, 0)
+    jsonl.write_jsonl(talk, corpus)
+    overfitted(model, [turn.text for turn in talk.turns()])
+    _, summary = crtlib.leakage_report(model, corpus, Path(place, "report"), unit="turn")
+    print(*(f"{name:>40}  {value}" for name, value in summary.items()), sep="\n")
