@@ -26,13 +26,14 @@ import pandas as pd
 from torch import nn
 
 from crtbook import audits, utility
-from crtlib.accounting import incidence, mixtures, secrets
+from crtbook.leakage import secret_plan
+from crtlib.accounting import mixtures, secrets
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import exposure, membership, run_audit, scores
 from crtlib.attacks.attack import Subject
 from crtlib.experiments import crt, data
 from crtlib.experiments.crt import CrtStudy, Fitted
-from crtlib.experiments.study import Desk, Open, Positive, Row, value
+from crtlib.experiments.study import Desk, Open, Positive, Row, rows, value
 from crtlib.models.build import build
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import train
@@ -103,10 +104,10 @@ class AxisStudy(CrtStudy):
             f"test_{name}": number
             for name, number in crt.utility(fitted.run.model, d.tokenizer, d.test).items()
         }
-        rows = [(name, self.epochs, 0, float(number)) for name, number in facts.items()]
+        found = rows(facts, self.epochs)
         for attack in (membership.ATTACK, exposure.ATTACK, scores.ATTACK):
-            rows += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
-        return rows
+            found += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
+        return found
 
 
 Proved = dict[str, tuple[float, float]]
@@ -142,22 +143,8 @@ def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
 
 def _weighted(study: AxisStudy, d: data.Data, desk: Desk) -> tuple[Fitted, Proved]:
     """Weighted training (Hush!): which point holds which labelled value is public."""
-    values = [{p.text[s.start : s.end] for s in p.secrets} for p in d.points]
-    held = incidence.of_values(values)
-    steps = study.epochs * max(1, round(1 / study.sampling_probability))
-    batch = study.sampling_probability * len(d.points)
-    plan = secrets.plan(held, study.prior, study.posterior, steps=steps, batch_size=batch,
-                        scale=study.scale, solver=study.how.solver)  # fmt: skip
-    constants = Constants(
-        epochs=study.epochs,
-        batch_size=study.batch_size,
-        learning_rate=study.learning_rate,
-        private_learning_rate=study.private_learning_rate,
-        sampling_probability=study.sampling_probability,
-        clip_norm=study.clip_norm,
-        plan=plan,
-    )
-    phases = study.how.phases(constants)
+    plan = secret_plan(study, d.points, study.scale)
+    phases = study.how.phases(Constants.of(study, plan=plan))
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
     run = train(
         build(spec, study.seed).to(desk.device),

@@ -18,7 +18,17 @@ from scipy import sparse
 from torch import nn
 
 from crtlib.accounting.secrets import Plan, plan
-from crtlib.experiments.study import Count, Desk, NotNegative, Open, Positive, Row, Study, value
+from crtlib.experiments.study import (
+    Count,
+    Desk,
+    NotNegative,
+    Open,
+    Positive,
+    Row,
+    Study,
+    rows,
+    value,
+)
 from crtlib.intervals import clopper_pearson
 from crtlib.models.build import build
 from crtlib.models.scoring import token_logprobs
@@ -86,7 +96,7 @@ class GameStudy(Study):
         facts = {"success": guess == secret, "promised": self.posterior}
         facts |= {"accounted": _accounted(promise, event.noise_multiplier, event.steps)}
         facts |= {"noise_multiplier": event.noise_multiplier}
-        return [(name, 0, 0, float(number)) for name, number in facts.items()]
+        return rows(facts)
 
     def scores(self, model: nn.Module) -> np.ndarray:
         """The log-likelihood of each candidate in all its places, ``(candidates,)``."""

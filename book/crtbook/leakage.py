@@ -14,8 +14,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Annotated, ClassVar, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -272,27 +272,26 @@ def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
 
 def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
     """The phases of a run."""
-    names = {f.name for f in fields(Constants)} & {f.name for f in fields(study)}
-    constants = {name: getattr(study, name) for name in names}
     size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
-    constants["normaliser"] = study.sampling_probability * size
-    if study.how.weighs:
-        steps = study.epochs * max(1, round(1 / study.sampling_probability))
-        plan = secret_plan(study, ready.all, steps)
-        constants["plan"] = plan
-    return study.how.phases(Constants(has_public=bool(ready.public), **constants))
+    constants = Constants.of(
+        study,
+        normaliser=study.sampling_probability * size,
+        plan=secret_plan(study, ready.all) if study.how.weighs else None,
+        has_public=bool(ready.public),
+    )
+    return study.how.phases(constants)
 
 
-def secret_plan(study: LeakageStudy, points: Sequence[Point], steps: int) -> secrets.Plan:
+def secret_plan(study: Any, points: Sequence[Point], scale: float = 1.0) -> secrets.Plan:
     """Secret protection (Hush!): which point holds which labelled value, and what follows."""
     values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
     return secrets.plan(
         incidence.of_values(values),
         study.prior,
         study.posterior,
-        steps=steps,
+        steps=study.epochs * max(1, round(1 / study.sampling_probability)),
         batch_size=study.sampling_probability * len(points),
-        scale=1.0,
+        scale=scale,
         solver=study.how.solver,
     )
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from crtlib.experiments import data
-from crtlib.experiments.study import Count, Desk, Row, Study, Whole, Word, value
+from crtlib.experiments.study import Count, Desk, Row, Study, Whole, Word, rows, value
 from crtlib.models.build import fingerprint
 from crtlib.screening import by_name, policies, tagger
 from crtlib.screening.policy import Policy
@@ -74,7 +74,7 @@ class ScreeningStudy(Study):
             rate = getattr(counted, name)
             facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
             facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper}
-        return [(name, 0, 0, float(number)) for name, number in facts.items()]
+        return rows(facts)
 
     def _policy(self, name: str) -> Policy:
         parts = [self._part(part) for part in name.split("+")]

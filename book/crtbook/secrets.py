@@ -37,6 +37,7 @@ from crtlib.experiments.study import (
     Study,
     Whole,
     Word,
+    rows,
     value,
 )
 from crtlib.models import pretrained
@@ -241,7 +242,7 @@ class MaskedStudy(Study):
         for part in ("valid", "test"):
             cut = [ids[:longest] for ids in bpe.encode(getattr(text, part))]
             facts[part] = masked_lm.loss(run.model, cut, mask=mask, seed=0)
-        return [(name, 0, 0, float(number)) for name, number in facts.items()]
+        return rows(facts)
 
 
 @functools.lru_cache(maxsize=64)
@@ -411,4 +412,4 @@ class ExtractionStudy(Study):
         size = sum(p.numel() for p in ours.parameters())
         facts = counts | {"loss": -scores.mean(), "parameters": size}
         facts |= {"steps": sum(event.steps for event in both[0].events)}
-        return [(name, 0, 0, float(number)) for name, number in facts.items()]
+        return rows(facts)

@@ -407,7 +407,7 @@ def cell(section: str) -> str:
     and sentence, in the form that ``papermill --help-notebook`` understands.
 
     >>> print(cell("customersim").splitlines()[2])
-    profile: str = "quick"  # quick|laptop|paper: the sizes of all that is not set here
+    profile = "quick"  # type: str quick|laptop|paper: the sizes of all that is not set here
     """
     nodes = dict(SECTIONS[section]["properties"])
     last = {name: nodes.pop(name) for name in ("store", "workers", "device") if name in nodes}
@@ -416,7 +416,7 @@ def cell(section: str) -> str:
     lines = [
         "from crtbook.settings import Dotted, parameters",
         "",
-        f'profile: str = "quick"  # {head}',
+        f'profile = "quick"  # type: str {head}',
     ]
     groups = {name: node for name, node in nodes.items() if _children(node)}
     for name, node in (nodes | last).items():
@@ -426,7 +426,7 @@ def cell(section: str) -> str:
             kind = f"list[{kind}]" if "items" in node else kind
             range_ = "text" if "format" in item else options.phrase(item)
             told = "" if range_ == "text" else f"{range_.partition(' ')[2] or range_}: "
-            lines.append(f"{name}: {kind} = None  # {told}{node['description']}")
+            lines.append(f"{name} = None  # type: {kind} {told}{node['description']}")
     lines += [f"{name} = Dotted()  # {node['description']}" for name, node in groups.items()]
     dotted = {n.partition(".")[0] for s in SECTIONS.values() for n, _ in leaves(s) if "." in n}
     if others := sorted(dotted - set(nodes)):

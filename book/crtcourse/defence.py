@@ -172,16 +172,8 @@ def run(plan: Plan, seed: int = 0) -> Outcome:
     text = people(seed)
     pi, pi_c = pair(plan)
     private = methods.by_name(plan.method).private
-    constants = Constants(
-        epochs=plan.epochs,
-        batch_size=plan.batch_size,
-        learning_rate=plan.learning_rate,
-        pub_passes=plan.pub_passes,
-        private_learning_rate=plan.private_learning_rate,
-        sampling_probability=plan.sampling_probability,
-        noise_multiplier=noise(plan) if private else 0.0,
-        clip_norm=plan.clip_norm,
-        normaliser=64.0,
+    constants = Constants.of(
+        plan, noise_multiplier=noise(plan) if private else 0.0, normaliser=64.0
     )
     fitted = labs.fit(text, plan.method, constants, pi=pi, pi_c=pi_c, dedup=plan.dedup)
     bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)

@@ -302,11 +302,8 @@ def _sigma(
 
 def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
     """The phases of a run: public constants only."""
-    names = {f.name for f in fields(Constants)} & {f.name for f in fields(study)}
-    constants = {name: getattr(study, name) for name in names}
-    return study.how.phases(
-        Constants(private_segments=PRIVATE_SEGMENTS[study.unit], has_public=has_public, **constants)
-    )
+    segments = PRIVATE_SEGMENTS[study.unit]
+    return study.how.phases(Constants.of(study, private_segments=segments, has_public=has_public))
 
 
 @dataclass(frozen=True)

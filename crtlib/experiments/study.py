@@ -40,7 +40,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
@@ -114,6 +114,11 @@ STORE_VERSION = "3"
 
 Row = tuple[str, int, int, float]
 """``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
+
+
+def rows(facts: Mapping[str, float], epoch: int = 0) -> list[Row]:
+    """A row a fact, which no item of its own has."""
+    return [(name, epoch, 0, float(number)) for name, number in facts.items()]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from typing import Any, Literal
 
@@ -46,6 +46,12 @@ class Constants:
     private_segments: int = 0
     plan: Plan | None = None
     has_public: bool = True
+
+    @classmethod
+    def of(cls, values: Any, **others: Any) -> Constants:
+        """Those that a study or a plan has among its fields, and ``others``."""
+        own = {f.name: getattr(values, f.name) for f in fields(cls) if hasattr(values, f.name)}
+        return cls(**own | others)
 
     @property
     def private(self) -> schedules.Private:

@@ -1,7 +1,7 @@
 """One theme for all figures: colours, labels, panels, and the words that stand for a figure.
 
 >>> with panels(["LSTM"]) as (fig, (ax,)):
-...     shade_chance(ax, 1.94, 7.60, mean=4.23)
+...     _ = ax.axhspan(1.94, 7.60)
 ...     describe(fig, "Nothing but the band of chance.")
 >>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt(fig)
 ('CRT', 'LSTM', 'Nothing but the band of chance.')
@@ -357,15 +357,6 @@ def readable(color: str) -> str:
     while contrast(to_hex((r, g, b))) < 4.5:
         r, g, b = 0.96 * r, 0.96 * g, 0.96 * b
     return to_hex((r, g, b))
-
-
-def shade_chance(
-    ax: Axes, low: float, high: float, *, mean: float | None = None, label: str = "chance"
-) -> None:
-    """Shade what a model that knows nothing scores, from ``low`` to ``high`` on the y axis."""
-    if mean is not None:
-        ax.axhline(mean, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=0.6)
-    ax.axhspan(low, high, color=MUTED, alpha=0.16, linewidth=0, zorder=0.5, label=label)
 
 
 def plain_ticks(axis: Any, limits: tuple[float, float], *, apart: float = 1.35) -> None:

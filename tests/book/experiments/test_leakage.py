@@ -56,7 +56,7 @@ def test_methods_read_what_they_should():
     crt = prepared(replace(turns, method="crt", policy="regex", dedup=True), points)
     numbers = [p for p in crt.private if p.user.startswith(canaries.USER)]
     assert crt.missed_secrets == 0 and crt.public and not numbers[0].secrets
-    plan = secret_plan(turns, points, steps=10)
+    plan = secret_plan(turns, points)
     found = plan.tables([p.id for p in points], range(len(plan.prior)))["secrets"]
     assert (found.posterior_kl <= turns.posterior + 1e-9).all()
     assert found.examples.max() >= 3  # the copies of a canary are one secret
