@@ -232,8 +232,17 @@ def resource(names: list[str], *, force: bool = False) -> None:
 
 
 def write(path: Path, notebook: dict[str, Any]) -> None:
-    """A notebook as this repository keeps it."""
-    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    """A notebook as this repository keeps it: where it has an address, Colab installs it first."""
+    url = re.findall(r'(?m)^  url: "(.+)"', (ROOT / "_config.yml").read_text(encoding="utf-8"))
+    cells = [c for c in notebook["cells"] if "colab" not in c["metadata"].get("tags", [])]
+    for address in url:
+        tags = ["injected-parameters", "colab", "remove-cell"]
+        ours = f'"crtlib[accountants,secrets,train] @ git+{address}"'
+        install = f'%pip install -q {ours} "crtbook @ git+{address}#subdirectory=book"'
+        code = f'import sys\n\nif "google.colab" in sys.modules:\n    {install}'
+        cell = {"cell_type": "code", "execution_count": None, "id": "colab"}
+        cells.insert(1, {**cell, "metadata": {"tags": tags}, "outputs": [], "source": code})
+    text = json.dumps({**notebook, "cells": cells}, indent=1, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
 
 

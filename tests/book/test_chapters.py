@@ -70,3 +70,18 @@ def test_other_code_is_refused_unless_one_insists():
     assert build.resourced(RAN, now, force=True)["cells"][-1]["outputs"] == ["2"]
     with pytest.raises(ValueError, match="3 code cells, 2 are recorded"):
         build.resourced(RAN, {"cells": [*now["cells"], code("1\n")]}, force=True)
+
+
+def test_colab_installs_first_where_the_book_has_an_address(tmp_path, monkeypatch):
+    chapter, path = json.loads(json.dumps(RAN)), tmp_path / "c.ipynb"
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    for url in ("https://example.org/a/b", "https://example.org/c", ""):
+        (tmp_path / "_config.yml").write_text(f'repository:\n  url: "{url}"\n')
+        build.write(path, chapter)
+        chapter = json.loads(path.read_text())
+        tags = [cell["metadata"].get("tags", []) for cell in chapter["cells"]]
+        assert ["colab" in some for some in tags].count(True) == bool(url)
+        if url:
+            assert "colab" in tags[1] and "remove-cell" in tags[1]
+            assert f"git+{url}#subdirectory=book" in chapter["cells"][1]["source"]
+    assert chapter == RAN
