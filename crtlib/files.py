@@ -153,3 +153,10 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
+
+
+def home() -> Path:
+    """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
+    system."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")

@@ -40,6 +40,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from crtlib import files
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice, check_delta, check_whole
@@ -333,11 +334,7 @@ def _other(folder: Path, theirs: str, ours: str) -> None:
 
 
 # --------------------------------------------------------------------------- the registry
-def home() -> Path:
-    """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
-    system."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
+home = files.home
 
 
 @dataclass(frozen=True)

@@ -590,9 +590,11 @@ def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | No
         raise ValueError("--labels: teach the tagger by 'crtlib tagger --labels', not --labelled")
     if screened.is_screened(study.corpus):
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
+    misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
+    dial = misses + (", own words" if study.template != "speaker" else "")
     counter, given = judge(
         study.corpus, labels, prepared.policies,
-        names=(study.policy, study.conservative), unit=study.unit,
+        names=(study.policy, study.conservative), unit=study.unit, dial=dial,
     )  # fmt: skip
     return replace(prepared, known=counter.rates(judged=given["judged"]), labels=given)
 

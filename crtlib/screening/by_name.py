@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import inspect
 import re
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -138,13 +139,22 @@ def digest(name: str) -> str:
         known = bool(argument) and path.exists()  # without one it would be the current folder
         if known:
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        hashes.append(f"{kind}:{source.digest(files) if known else argument}")
+        made = "" if kind in _HOME else _code(kind)  # another package's is another in each version
+        hashes.append(f"{kind}:{source.digest(files) if known else argument}{made}")
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
 
+def _code(kind: str) -> str:
+    """SHA-256 of the file that makes policies of another package."""
+    maker = _maker(kind)
+    file = maker and inspect.getsourcefile(inspect.unwrap(maker.make))
+    return source.digest([Path(file)]) if file and Path(file).is_file() else ""
+
+
 def of_a_file(part: str) -> bool:
-    """Whether a part of a policy is read from a file or folder of somebody's own that does not say
-    what taught it: a tagger does, and what is screened was judged before."""
+    """Whether a part of a policy is read from a file or folder of somebody's own, or is his code,
+    that does not say what taught it: a tagger does, and what is screened was judged before."""
     kind, _, argument = part.partition(":")
     known = kind in ("tagger", "tagger_conservative", "screened")
-    return bool(argument) and not known and Path(_argument(argument)).exists()
+    own = bool(argument) and Path(_argument(argument)).exists()
+    return not known and (own or kind not in _HOME)

@@ -219,7 +219,8 @@ def _counter(
         given = {"judged": 1, "drawn": "given", "sha256": None, "agreement": None}
         return rates.Counter(*pair, seed=how.seed), given
     names = (how.policy, how.conservative)
-    return judge(corpus, judges, pair, names=names, unit=how.unit)
+    dial = f"misses {how.gamma} per occurrence, seed {how.seed}" if how.gamma else ""
+    return judge(corpus, judges, pair, names=names, unit=how.unit, dial=dial)
 
 
 def judge(
@@ -229,22 +230,28 @@ def judge(
     *,
     names: tuple[str, str],
     unit: str,
+    dial: str = "",
 ) -> tuple[rates.Counter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies that are called
-    ``names``, and what a certificate says of these labels; that they judged is noted there.
+    ``names``, and what a certificate says of these labels; that they judged is noted there, with
+    what else was turned at pi, the ``dial``. Turns that had been drawn before a policy out of a
+    file was sealed do not judge it.
 
-    Raises ``ValueError`` for a policy out of a file that may have been made from what they say: one
-    that was not sealed when they were drawn."""
+    Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
+    not sealed when they were drawn."""
     about = labels.about(folder)
-    for part in (part for name in names for part in name.split("+")):
-        if of_a_file(part) and digest(part) not in about.get("sealed", ()):
-            raise ValueError(
-                f"--labels: {plain(part)} may have been made from them; only what is sealed before "
-                "they are read is judged: crtlib label sample --seal"
-            )
+    own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
+    unsealed = set(own) - set(about.get("sealed", ()))
+    late = labels.late(folder, list(own))
+    if unsealed or late >= {t.task for t in labels.tasks(folder) if t.part == "judge"}:
+        raise ValueError(
+            f"--labels: {plain(own[min(unsealed or own)])} may have been made from them; only what "
+            "is sealed before they are read is judged: crtlib label sample --seal"
+        )
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
-    counter.add(label_import.points(corpus, folder, part="judge", unit=unit))
+    counter.add(label_import.points(corpus, folder, part="judge", unit=unit, without=late))
     hashes = dict(zip(("pi", "pi_c"), map(digest, names), strict=True))
+    hashes["pi"] += f" {dial}" if dial else ""
     if unit != "turn":  # on other points a pair has other rates, and who tries both may choose
         hashes = {name: f"{value} by {unit}" for name, value in hashes.items()}
     judged = label_import.judging(folder, **hashes, corpus=about["corpus"])

@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -346,14 +346,21 @@ def read(
 
 
 def points(
-    corpus: str | os.PathLike, folder: str | os.PathLike, *, part: str, unit: str
+    corpus: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    part: str,
+    unit: str,
+    without: Collection[str] = (),
 ) -> tuple[Point, ...]:
     """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
-    the reader marked there; labels that the corpus came with are passed over. Raises ``ValueError``
+    the reader marked there, ``without`` some tasks; labels that the corpus came with are passed
+    over. Raises ``ValueError``
     where the labels are of another corpus, or that part is empty."""
     about = labels.about(folder)
     same_corpus(corpus, about)
-    secrets = {(t.id, t.turn): spans for t, spans in read(folder, part=part)}
+    done = ((t, spans) for t, spans in read(folder, part=part) if t.task not in without)
+    secrets = {(t.id, t.turn): spans for t, spans in done}
     if not secrets:
         empty = {"teach": "teaching", "judge": "judging"}[part]
         size = {"teach": "--teach 600", "judge": "--secrets 400"}[part]
@@ -373,8 +380,9 @@ def points(
 
 
 def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
-    """Note in ``uses.jsonl`` that these labels judge a pair of policies, each named by a hash, on a
-    corpus; how many different pairs they have judged so far, this one included."""
+    """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies, each
+    named by a hash, on a corpus; how many different pairs they have judged so far, this one
+    included, as have their copies and others that share a turn with them."""
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -382,7 +390,13 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    return len(pairs | {(pi, pi_c)})
+    mine = labels.about(folder)["labels"]
+    with labels.known(folder) as base:
+        rows = [(mine, *pair) for pair in {*pairs, (pi, pi_c)}]
+        base.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", rows)
+        shared = "SELECT a.labels FROM drawn a JOIN drawn b USING (task) WHERE b.labels = ?"
+        every = f"SELECT DISTINCT pi, pi_c FROM uses WHERE labels IN ({shared})"
+        return len(base.execute(every, (mine,)).fetchall())
 
 
 def table(summary: Imported) -> str:

@@ -11,13 +11,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import secrets as operating_system
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crtlib import intervals, outputs
+from crtlib import files, intervals, outputs
 from crtlib.text import corpora, jsonl, label_forms
 from crtlib.text.label_forms import Task
 from crtlib.text.records import Dialogue, Point, Secret
@@ -146,6 +148,8 @@ def sample(
         _write_tasks(part, tasks, about)
         flags = _prefilled(tasks, policy)
         names = [label_forms.write(form, part, tasks, flags, about) for form in forms]
+    with known(out):
+        pass
     return Sample(
         *(os.fspath(out), digest, by, seed, tuple(kinds), len(whose), len(judged)),
         *(len(tasks) - len(judged), secrets, rate, tuple(n for some in names for n in some)),
@@ -268,6 +272,47 @@ def _write_tasks(part: Path, tasks: Sequence[Task], about: dict[str, Any]) -> No
     pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks], TASKS), part / "tasks.parquet")
     (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     (part / "uses.jsonl").write_text("", encoding="utf-8")
+
+
+# What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
+TABLES = """
+CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
+CREATE TABLE IF NOT EXISTS sealed (policy TEXT PRIMARY KEY, n INT);
+CREATE TABLE IF NOT EXISTS uses (labels TEXT, pi TEXT, pi_c TEXT, UNIQUE (labels, pi, pi_c));
+"""
+
+
+@contextlib.contextmanager
+def known(folder: str | os.PathLike) -> Iterator[sqlite3.Connection]:
+    """The registry of labels, in which those in ``folder`` are entered once: first the policies
+    that it seals, then its turns, by their content."""
+    told, path = about(folder), files.home() / "labels.sqlite"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with contextlib.closing(sqlite3.connect(path, timeout=120)) as base, base:
+        base.executescript(f"BEGIN EXCLUSIVE;{TABLES}")
+        before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (told["labels"],))
+        if not before.fetchone():
+            (n,) = base.execute("SELECT count(*) FROM drawn").fetchone()  # grows with each set
+            seals = ((policy, n) for policy in told.get("sealed", ()))
+            base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
+            turns = ((_turn(t), told["labels"], n + 1) for t in tasks(folder))
+            base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
+        yield base
+
+
+def _turn(t: Task) -> str:
+    return _hash([replace(t, task="", part="", before="", after="")])
+
+
+def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
+    """The tasks that somebody may have read before all of these ``policies``, each a hash, were
+    sealed: their turns were in a set of labels before, by whatever seed or in whatever folder."""
+    with known(folder) as base:
+        sealed = dict(base.execute("SELECT policy, n FROM sealed"))
+        first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
+    last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
+    return {t.task for t in tasks(folder) if first[_turn(t)] <= last}
 
 
 def tasks(labels: str | os.PathLike) -> list[Task]:

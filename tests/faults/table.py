@@ -579,6 +579,30 @@ FORMULAS = rows(
      'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
 )
 UNITS = rows(
+    "text.labels",
+    "release/test_false_certificates.py",
+    ("what was drawn before does not count", "late", "first[_turn(t)] <= last", "False",
+     "test_labels_do_not_judge_a_list_that_they_taught"),
+    ("a seal of today is as old as its labels", "known", "if not before.fetchone()",
+     "if base.execute('DELETE FROM drawn')",
+     "test_labels_do_not_judge_a_list_that_they_taught"),
+) + rows(
+    "text.label_import",
+    "release/test_false_certificates.py",
+    ("a copy of labels has judged nothing", "judging",
+     "return len(base.execute(every, (mine,)).fetchall())", "return len(rows)",
+     "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
+) + rows(
+    "screening.corpus",
+    "release/test_false_certificates.py",
+    ("every setting of the dial is one policy", "judge", 'f" {dial}" if dial else ""', '""',
+     "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
+) + rows(
+    "screening.by_name",
+    "release/test_false_certificates.py",
+    ("every version of a package is one policy", "digest", '"" if kind in _HOME else _code(kind)',
+     '""', "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
+) + rows(
     "text.units",
     "release/test_false_certificates.py",
     ("a speaker's name stands in the text", "by_role", "others.get(t.speaker, t.speaker)",

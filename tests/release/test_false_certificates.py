@@ -637,9 +637,10 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     policy = f"list:{listed}"
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["jsonl"]}
-    labels.sample(path, tmp_path / "open", **drawn)
     labels.sample(path, tmp_path / "sealed", sealed=[by_name.digest(policy)], **drawn)
-    for name in ("open", "sealed"):
+    labels.sample(path, tmp_path / "open", **drawn)
+
+    def read(name):
         tasks = [
             {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
             for t in labels.tasks(tmp_path / name)
@@ -647,10 +648,15 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
         page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / name)["labels"]}
         (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
         label_import.take(path, tmp_path / "done.json", tmp_path / name)
+
+    for name in ("open", "sealed"):
+        read(name)
     how = screening.How(policy, "cautious")
 
     def judged(name):
-        return screening.screen(path, tmp_path, how, key=None, judges=tmp_path / name)
+        out = tmp_path / f"{name}-out"
+        out.mkdir(exist_ok=True)
+        return screening.screen(path, out, how, key=None, judges=tmp_path / name)
 
     with pytest.raises(ValueError, match=r"--labels: list:list\.txt may have been made from them"):
         judged("open")
@@ -659,10 +665,56 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     listed.write_text(listed.read_text() + "\nand what the readers saw")
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("sealed")
+    # A7: drawn again from the same seed, and sealed by then, as if nobody had read these turns.
+    sealed = [by_name.digest(policy)]
+    labels.sample(path, tmp_path / "again", sealed=sealed, **drawn)
+    labels.sample(path, tmp_path / "more", sealed=sealed, **drawn | {"turns": 25})
+    for name in ("again", "more"):
+        read(name)
+    with pytest.raises(ValueError, match="may have been made from them"):
+        judged("again")
+    late = labels.late(tmp_path / "more", sealed)
+    places = [{(t.id, t.turn) for t in labels.tasks(tmp_path / n)} for n in ("more", "open")]
+    assert len(late) == len(places[0] & places[1]) > 0
+    assert judged("more").summary["labels"]["turns"] == 25 - len(late)
     screening.judge(  # what says itself what taught it, or is ours, needs no seal
         path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair(),
         names=("regex:customersim", "cautious"), unit="turn",
     )  # fmt: skip
+
+
+def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeypatch):
+    """A8: a copy of the folder had judged nothing yet. Nor was another setting of the dial, or the
+    next version of somebody else's package, another policy."""
+    path = corpus(tmp_path / "c.jsonl")
+    labels.sample(path, tmp_path / "labels", turns=20, seed=1, forms=["jsonl"])
+    tasks = [
+        {"task": t.task, "done": True, "secrets": []} for t in labels.tasks(tmp_path / "labels")
+    ]
+    page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / "labels")["labels"]}
+    (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
+    label_import.take(path, tmp_path / "done.json", tmp_path / "labels")
+    shutil.copytree(tmp_path / "labels", tmp_path / "copy")
+
+    def judged(name, **how):
+        made = screening._counter(
+            path, asked := screening.How("regex:customersim", "cautious", **how), tmp_path / name,
+            asked.pair(),
+        )  # fmt: skip
+        return made[1]["judged"]
+
+    assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
+    assert [judged("copy", gamma=0.1), judged("labels", gamma=0.1)] == [2, 2]
+    assert [judged("labels", gamma=0.1, seed=5), judged("copy", gamma=0.2)] == [3, 4]
+    before = by_name.digest("toy")
+    code = tmp_path / "toy.py"
+    for version in (1, 2):
+        code.write_text(f"def make(_):\n    return {version}\n")
+        names = {}
+        exec(compile(code.read_text(), str(code), "exec"), names)
+        monkeypatch.setitem(by_name.MAKERS, "toy", by_name.Maker("toy", "", names["make"]))
+        before, last = by_name.digest("toy"), before
+        assert before != last and by_name.of_a_file("toy")
 
 
 def test_who_receives_a_model_is_not_told_of_another(model, tmp_path, monkeypatch, capsys):
