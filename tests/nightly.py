@@ -20,6 +20,7 @@ NIGHTLY = {
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
     "tests/pins/test_studies.py": "trains by each method",
+    "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more1": "4 s",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more2": "2 s",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more3": "2 s",
     "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more4": "2 s",
@@ -34,6 +35,7 @@ NIGHTLY = {
     "tests/test_examples.py": "runs each example",
     "tests/training/test_noise_of_a_step.py::"
     "test_noise_of_every_number_is_the_accounted_one[masked-gpt2]": "6 s",
+    "tests/text/test_doors.py::test_workers_end_though_torch_had_threads": "three processes",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
