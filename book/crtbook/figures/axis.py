@@ -4,7 +4,7 @@
 ...        "proved_swap": 4.9, "audited": 0.0, "exposure": 4.2, "accuracy": 0.51,
 ...        "strongest": "zlib", "strongest_high": 0.53, "test_ppl_words": 2.2}
 >>> fig = axis(pd.DataFrame([row, row | {"label": "redaction", "proved_replace": np.inf}]))
->>> alt(fig)
+>>> fig.get_label()
 'By method: CRT proves ε = 2.4, 0 audited, attack 0.51, perplexity 2.2; redaction proves nothing, 0 audited, attack 0.51, perplexity 2.2.'
 """  # noqa: E501
 
@@ -20,15 +20,12 @@ from matplotlib.figure import Figure
 from crtbook.figures.theme import (
     INK,
     MUTED,
-    alt,
     describe,
     method_looks,
     panels,
     plain_ticks,
     shared_legend,
 )
-
-__all__ = ["alt", "axis"]
 
 NOTHING = "#d55e00"
 TITLES = (

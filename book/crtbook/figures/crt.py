@@ -5,7 +5,7 @@
 >>> fig = attack_figure(pd.DataFrame([row]), ylabel="accuracy")
 >>> fig.axes[0].get_title("left"), fig.axes[0].get_ylabel()
 ('LSTM', 'accuracy')
->>> alt(fig)
+>>> fig.get_label()
 'accuracy against the miss rate; LSTM at 0.1: CRT 0.51 (chance: 0.48 to 0.52).'
 """
 
@@ -31,7 +31,6 @@ from crtbook.figures.theme import (
     MUTED,
     Look,
     Style,
-    alt,
     by_method,
     corpus_name,
     describe,
@@ -53,8 +52,6 @@ GAMMA = "miss rate γ of the redaction policy"
 CELL = ["model", "method", "gamma"]
 SEEDS = 10
 """So many seeds are drawn as dots; of more, the mean and its 95 % interval."""
-__all__ = ["Note", "alt", "attack_figure", "edition", "figure_2", "figure_2_test", "figure_3",
-           "figure_6", "figure_6_slider", "membership_figure"]  # fmt: skip
 
 
 # --------------------------------------------------------------------------- any attack
