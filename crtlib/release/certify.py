@@ -47,6 +47,7 @@ NOT_PROMISED = (
     "that who signed told the truth: the signature shows edits by others",
 )
 
+COUNTS = "the dates and exact numbers of messages, people, points and labels that stand here"
 PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 
 
@@ -277,7 +278,7 @@ def parts(
     why = reasons(trained, own, missed[0])
     verdict = "void" if why else "none" if fold.kind == "none" else "holds"
     labels = record["labels"] if kind == "bayesian_confidentiality" else None
-    known = list(record["treated_as_public"])
+    known = [*record["treated_as_public"], COUNTS]
     key = bytes.fromhex(record["key"])
     if max(own.groups, default=1) > 1:
         known.append(f"how many messages one {record['unit']} holds")

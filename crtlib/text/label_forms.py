@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,12 @@ class Task:
 
     task: str
     id: str
-    user: str
+    user: str = field(repr=False)
     turn: int
     part: str
-    text: str
-    before: str
-    after: str
+    text: str = field(repr=False)
+    before: str = field(repr=False)
+    after: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Span:
     kind: str
     start: int
     end: int
-    value: str | None = None
+    value: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Answer:
     task: str
     done: bool
     spans: tuple[Span, ...]
-    text: str | None = None
+    text: str | None = field(default=None, repr=False)
 
 
 def check(kinds: Sequence[str], forms: Sequence[str]) -> None:

@@ -1,4 +1,5 @@
 """Frozen records that the whole library passes around: what a corpus, a turn and a secret are.
+They show no text: a log or a traceback may quote them.
 
 >>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
 >>> turn.values()
@@ -64,9 +65,9 @@ def check_spans(text: str, secrets: tuple[Secret, ...]) -> None:
 class Turn:
     """One utterance: who speaks, the text, and the spans of its secrets (sorted, disjoint)."""
 
-    speaker: str
-    text: str
-    secrets: tuple[Secret, ...] = ()
+    speaker: str = field(repr=False)
+    text: str = field(repr=False)
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         check_spans(self.text, self.secrets)
@@ -81,8 +82,8 @@ class Dialogue:
     """A dialogue of one user (the customer): the unit that belongs to a person."""
 
     id: str
-    user: str
-    turns: tuple[Turn, ...]
+    user: str = field(repr=False)
+    turns: tuple[Turn, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Corpus:
     """A named list of dialogues; ``skipped`` says what its loader left out: (reason, count)."""
 
     name: str
-    dialogues: Sequence[Dialogue]
+    dialogues: Sequence[Dialogue] = field(repr=False)
     skipped: tuple[tuple[str, int], ...] = ()
 
     def __len__(self) -> int:
@@ -113,9 +114,9 @@ class Point:
     """
 
     id: str
-    user: str
-    text: str
-    secrets: tuple[Secret, ...] = ()
+    user: str = field(repr=False)
+    text: str = field(repr=False)
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
     spoken: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:

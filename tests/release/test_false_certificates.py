@@ -21,7 +21,17 @@ from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
-from crtlib.text import corpora, customersim, jsonl, label_import, labels, templates
+from crtlib.text import (
+    corpora,
+    customersim,
+    jsonl,
+    label_forms,
+    label_import,
+    labels,
+    records,
+    templates,
+    units,
+)
 from tests import trainings
 
 WORD = "pheochromocytoma"
@@ -278,6 +288,20 @@ def test_a_speakers_name_is_in_no_point_and_no_vocabulary(tmp_path):
     own = "{% for m in messages %}{{ m.speaker }} {{ m.content }}{% endfor %}"
     cut = templates.points(corpora.read(text), "dialogue", templates.Template("own", own))
     assert not any("Wolframina" in p.text for p in (*points, *cut))
+
+
+def test_no_text_and_no_person_is_in_what_a_traceback_shows():
+    turn = records.Turn("Wolframina", "call Wolframina", (records.Secret("name", 5, 15),))
+    dialogue = records.Dialogue("d", "Wolframina", (turn,))
+    shown = [
+        turn,
+        dialogue,
+        records.Corpus("c", (dialogue,)),
+        *units.points(records.Corpus("c", (dialogue,)), "turn"),
+    ]
+    shown += [label_forms.Task("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
+    shown += [label_forms.Span("name", 0, 10, "Wolframina")]
+    assert "Wolframina" not in repr(shown)
 
 
 def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
@@ -593,6 +617,10 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
     exact = {n: v for n, _, _, v in json.loads((model / "m.work/results.json").read_text())["rows"]}
     assert declared["value"] in card and f"{exact['test_ppl']:.4g}"[:4] not in card
     assert "Declared public" in (model / "m.html").read_text()
+    assert (
+        certify.COUNTS in made["treated_as_public"]
+        and certify.COUNTS in (model / "m.html").read_text()
+    )
 
 
 @given(
