@@ -32,6 +32,7 @@ import pandas as pd
 import torch
 import transformers
 
+from crtlib import outputs
 from crtlib import recipe as recipes
 from crtlib.accounting import odometer
 from crtlib.experiments import crt, data, own, plans, record
@@ -46,7 +47,7 @@ from tests.models.test_pretrained import tiny
 
 WORDS = ("a", "the", "of", "we", "you", "it", "is", "are", "was", "to", "order", "late", "box",
          "red", "blue", "when", "where", "please", "thank", "hello")  # fmt: skip
-LETTERS = "QXZJVWKY"
+LETTERS, DIGITS = "QXZJVWKY", "0123456789"
 CERTIFIED = 50
 """Of so many pairs the last is certified as well: that takes ten times as long as to train."""
 FIXED = {"method", "corpus", "out", "odometer", "device", "workers", "memory", "plan", "labels",
@@ -102,12 +103,14 @@ def settings(coin, home):
             raise LookupError(f"--{option.name}: say in CHOICES or FIXED what a pair does with it")
     if method == "selective":
         given["model"], given["init"], given["layers"] = "lstm", "random", 1
+    if "other" in str(given.get("conservative")):
+        given["gamma"] = 0.0  # nor does pi_c find it
     if method == "plan":
         given["context"] = None  # it refuses longer messages
     if given["init"] != "random":
         given["template"] = None  # its own, or what reads most easily
     if method in ("sgd", "jft", "selective"):
-        given["gamma"] = 0.0  # what the dial misses they read without noise
+        given["gamma"] = 0.0  # what the dial misses is read without noise
     while True:
         try:
             recipes.make({"corpus": home / "c.jsonl", "method": method, "plan": home, **given}
@@ -118,24 +121,23 @@ def settings(coin, home):
             del given[refused.name]
 
 
-def letters(coin, least=3, most=9):
-    return "".join(coin.choices(LETTERS, k=coin.randint(least, most)))
+def letters(coin, least=3, most=9, of=LETTERS):
+    return "".join(coin.choices(of, k=coin.randint(least, most)))
 
 
-def said(coin, secrets=True):
+def said(coin, of=LETTERS):
     """A message of a few words, and perhaps a secret."""
     words = coin.choices(WORDS, k=coin.randint(2, 7))
-    kind = coin.choice([FOUND, MISSED, None]) if secrets else None
-    if kind:
-        words.insert(coin.randrange(len(words) + 1), f"{kind}-{letters(coin)}")
+    if kind := coin.choice([FOUND, MISSED, None]):
+        words.insert(coin.randrange(len(words) + 1), f"{kind}-{letters(coin, of=of)}")
     return " ".join(words)
 
 
-def corpus(coin):
-    """Rows of a corpus: 14 to 18 conversations of half as many people."""
+def corpus(coin, of):
+    """Rows of a corpus: 14 to 18 conversations of half as many people; secrets ``of`` letters."""
     rows = [
         {"id": f"d{k}", "user": f"u{k // 2}", "turns": [
-            {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin)}
+            {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin, of)}
             for _ in range(coin.randint(2, 4))
         ]}
         for k in range(coin.randint(14, 18))
@@ -181,10 +183,9 @@ def changed(coin, rows, method, given):
     once = [(t, m) for row in rows for t in row["turns"] if texts.count(t["text"]) == 1
             for m in re.finditer(rf"({'|'.join(kinds)})-\w+", t["text"])]  # fmt: skip
     turn, m = coin.choice(once)
-    most = len(m[0]) - 3
-    new = (
-        m[1] + "-" + (letters(coin, most, most) if method == "selective" else letters(coin, 1, 12))
-    )
+    new = m[1] + "-" + letters(coin, 1, 12)
+    if method == "selective":  # as many tokens, or the rows of its states are in another order
+        new = m[1] + "-" + letters(coin, len(m[0]) - 3, len(m[0]) - 3, of=DIGITS)
     if method == "crt" and coin.random() < 0.2:
         new = "<MASK>"
     before = turn["text"]
@@ -365,9 +366,12 @@ def ran(given, method, home, watch, certified):
                    steps=4, batch_size=4, scales=(5.0,))  # fmt: skip
         given["plan"] = home / "plan"
     if given.pop("screened", False):
-        how = How(given.pop("policy"), given.pop("conservative", None) or "everything",
-                  given.pop("unit", "turn"))  # fmt: skip
-        screening.make(text, home / "screened", how)
+        how = How(
+            given.pop("policy"), given.pop("conservative", None) or "everything",
+            given.pop("unit", None) or "turn", dedup=given.pop("dedup"),
+        )  # fmt: skip
+        with mock.patch.object(outputs.secrets, "token_bytes", lambda n: bytes(n)):
+            screening.make(text, home / "screened", how)  # one key, by which it is shuffled
         text = home / "screened"
     with watch.watching():
         recipe = recipes.make(
@@ -386,6 +390,7 @@ def ran(given, method, home, watch, certified):
     told = {n: getattr(line, n) for n in names} | {"events": str(line.events)}
     kept = json.loads((home / "model.work" / record.NAME).read_text())
     del kept["odometer"]
+    kept = json.loads(json.dumps(kept).replace(str(home), "HOME"))
     declared = [s for s in gate.read(home / "model").sources if s.kind == "declared"]
     return events, {name: content(p) for name, p in shown.items()}, {
         "odometer": plain(told), "record": plain(kept)}, declared  # fmt: skip
@@ -497,7 +502,7 @@ def pair(number, seed, home, say=print):
     """The findings of one pair."""
     coin = random.Random(f"{seed} {number}")
     method, given = settings(coin, home)
-    rows = corpus(coin)
+    rows = corpus(coin, DIGITS if method == "selective" else LETTERS)
     others, what, removed = changed(coin, rows, method, given)
     labelled = coin.random() < 0.5
     read = any(given.get(name) for name in ("canaries", "gamma", "template"))
@@ -534,7 +539,7 @@ def setup(home):
     transformers.utils.logging.disable_progress_bar()
     tiny("gpt2", home / "base")
     for name, kinds in (("found", [FOUND]), ("wide", [FOUND, MISSED]), ("other", [MISSED])):
-        text = "".join(f"[{k.lower()}]\npattern = '{k}-[A-Za-z]+'\n" for k in kinds)
+        text = "".join(f"[{k.lower()}]\npattern = '{k}-[A-Za-z0-9]+'\n" for k in kinds)
         (home / f"{name}.toml").write_text(text)
     return home
 
