@@ -97,10 +97,16 @@ class Trained:
     key: Ed25519PrivateKey | None = None
 
 
-def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = None) -> Trained:
+def read(
+    run: str | os.PathLike[str],
+    *,
+    place: str | os.PathLike[str] | None = None,
+    replaced: Sequence[Path] = (),
+) -> Trained:
     """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
-    is in ``place``, or where the record says. Raises ``ValueError`` where there is no record, or it
-    was changed after it was signed."""
+    is in ``place``, or where the record says. What was left of files that are ``replaced`` now, by
+    one who was killed, is no change of the release. Raises ``ValueError`` where there is no
+    record, or it was changed after it was signed."""
     folder = Path(run)
     choices = [folder / RECORD, folder.with_name(folder.name + ".work") / RECORD]
     path = next((p for p in choices if p.is_file()), None)
@@ -116,7 +122,13 @@ def read(run: str | os.PathLike[str], *, place: str | os.PathLike[str] | None = 
     own, problems = Fold("none"), []
     try:
         released = gate.read(folder)
-        own = gate.fold(released.sources, released.altered)
+        left = [p.with_name(name) for p in replaced for name in (p.name, f".{p.name}.*.part")]
+        altered = [
+            n
+            for n in released.altered
+            if not any((folder.resolve() / n).match(str(p.resolve())) for p in left)
+        ]
+        own = gate.fold(released.sources, altered)
         if own.screening == outputs.keyed(ours["screening"], bytes.fromhex(record["key"])):
             own = replace(own, screening=ours["screening"])  # as the odometer calls it
         if (released.run, released.key) != (ours["run"], public):
@@ -472,9 +484,10 @@ def write(
     page = Path(out)
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
-    for path in (page, page.with_suffix(".json")):
+    pages = page, page.with_suffix(".json")
+    for path in pages:
         outputs.check_file(path, force=force)
-    trained = read(run, place=place)
+    trained = read(run, place=place, replaced=(*pages, Path(run) / gate.NAME))
     attached = evidence(run, trained.record["corpus"]["sha256"], audit, report)
     content = parts(trained, name=name, copies=copies, evidence=attached)
     now = datetime.now(UTC).isoformat(timespec="seconds")
