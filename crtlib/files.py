@@ -14,13 +14,15 @@ import fcntl
 import glob
 import gzip
 import os
+import re
 import secrets
 import stat
 import tempfile
+import unicodedata
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, AnyStr, BinaryIO, cast
+from typing import IO, Any, AnyStr, BinaryIO, cast
 
 
 @contextlib.contextmanager
@@ -139,13 +141,15 @@ def lines(file: IO[AnyStr], path: str | os.PathLike[str]) -> Iterator[AnyStr]:
         yield line
 
 
-def harmless(cell: str) -> str:
-    """A cell of a CSV file that no spreadsheet takes for a formula.
+def harmless(cell: Any) -> Any:
+    """A cell of a CSV file that no spreadsheet takes for a formula: not in full-width letters
+    either, nor after a line's end or a mark that nobody sees.
 
-    >>> harmless("=1+1"), harmless("plain")
-    ("'=1+1", 'plain')
+    >>> harmless("=1+1"), harmless("plain"), harmless("\\n＝1+1"), harmless(7)
+    ("'=1+1", 'plain', "'\\n＝1+1", 7)
     """
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+    plain = unicodedata.normalize("NFKC", cell) if isinstance(cell, str) else ""
+    return f"'{cell}" if re.match(r"\W*?[=+@\t\r-]", plain) else cell
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:

@@ -57,3 +57,10 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
         part.write_text("half")
         raise KeyError
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_no_cell_of_a_sheet_is_a_formula():
+    for cell in ("=1+1", "\n=1+1", "＝1+1", "\ufeff=1+1", " \t+1", "－2", "@x", "\r"):
+        assert files.harmless(cell) == f"'{cell}"
+    for cell in ("plain", "a = b", "7", "", 7, None):
+        assert files.harmless(cell) == cell

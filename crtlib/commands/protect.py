@@ -95,7 +95,7 @@ def _table(
     file: Path, out: Path, scales: list[float], show_secrets: bool, force: bool, **given: Any
 ) -> Answer:
     """Plan from a table of pairs, whose names its owner chose."""
-    from crtlib import outputs
+    from crtlib import files, outputs
     from crtlib.accounting import secrets as library
     from crtlib.accounting.incidence import read
     from crtlib.checks import check
@@ -118,7 +118,8 @@ def _table(
     if not outputs.up_to_date(out, **recipe):
         with outputs.staged(out, public=["plan.json"], force=force, **recipe) as part:
             for name, rows in made.tables(held.examples, held.secrets).items():
-                save = rows.to_csv if file.suffix == ".csv" else rows.to_parquet
+                sheet = file.suffix == ".csv"
+                save = rows.map(files.harmless).to_csv if sheet else rows.to_parquet
                 save(part / f"{name}{file.suffix}", index=False)
             finite = summary | {"scale": made.scale if made.scale < float("inf") else None}
             text = json.dumps(finite, indent=1) + "\n"

@@ -51,8 +51,8 @@ def words(name: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value in a Markdown table: it cannot end its cell or its row."""
-    return " ".join(str(value).replace("|", "\\|").split())
+    """A value in Markdown, as text: it ends no cell and no row, is no link and no HTML."""
+    return " ".join(re.sub(r"[\\`*\[\]<>&|\"]", r"\\\g<0>", str(value)).split())
 
 
 _PAGES = jinja2.Environment(

@@ -645,6 +645,16 @@ def test_a_tight_plan_is_refused_where_it_would_be_void(tmp_path, run):
     assert not (tmp_path / "plan").exists()
 
 
+def test_a_name_is_text_on_the_model_card():
+    name = 'a](http://x) <script>x</script>\n# b `c` "d|'
+    facts = {"name": name, "parameters": 1, "trained_parameters": 1, "base": name, "kind": None,
+             "method": {"name": "crt", "label": name}, "corpus": {"name": name, "points": 1},
+             "settings": {"init": name}, "promise": "none", "perplexity": None, "adapters": True,
+             "recurrent": False}  # fmt: skip
+    card = model_card.of_training(facts).partition("\n---\n")[2]  # the front matter is JSON
+    assert not re.search(r'(?<!\\)(<script|\](?=\(http)|"d)|\n# b', card)
+
+
 def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     for name in ("one", "two"):
