@@ -214,10 +214,10 @@ class _Law:
         keep = atoms.mass > 0
         return cls(atoms.index[keep], atoms.losses[keep], np.log(atoms.mass[keep]), steps)
 
-    def sketch(self, block: int = 16, plain: int = 2048) -> _Law:
+    def sketch(self) -> _Law:
         """Fewer atoms, for searches: away from 0, neighbours are joined at their mean loss."""
         at = np.arange(len(self.index))
-        starts = at[(np.abs(self.index) <= plain) | (at % block == 0)]
+        starts = at[(np.abs(self.index) <= 2048) | (at % 16 == 0)]
         mass = np.exp(self.log_mass)
         joint = np.add.reduceat(mass, starts)
         losses = np.add.reduceat(mass * self.losses, starts) / joint

@@ -148,7 +148,6 @@ def scan(
     unit: str,
     used: Template,
     k: int,
-    device: str | None = None,
     scorer: Scorer | None = None,
 ) -> tuple[Reading, Counter[str]]:
     """Read every text after nothing, the start token, each candidate's opening and (turns) the
@@ -157,7 +156,7 @@ def scan(
     Returns that, and how many texts each beginning was best for. Costs as many times a report as
     there are beginnings (:func:`beginnings`); ``scorer`` as in :func:`crtlib.attacks.leakage.read`.
     """
-    how: dict[str, Any] = {"own_words": True, "device": device, "scorer": scorer}
+    how: dict[str, Any] = {"own_words": True, "scorer": scorer}
     readings = {
         name: leakage.read(model, tokenizer, points, start=start, **how)
         for name, points, start in beginnings(corpus, unit, used)

@@ -104,11 +104,6 @@ def refusal(error: ValidationError, known: list[str]) -> ParameterError:
     )
 
 
-def adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """What reads and writes values of this type as JSON."""
-    return pydantic.TypeAdapter(kind)
-
-
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""
 

@@ -34,18 +34,12 @@ def _logprobs(layer: Head, h: Tensor) -> Tensor:
     return torch.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
 
 
-def token_logprobs(
-    model: nn.Module,
-    sequences: Sequence[Sequence[int]],
-    *,
-    batch_tokens: int = 16_384,
-    device: torch.device | str | None = None,
-) -> list[np.ndarray]:
+def token_logprobs(model: nn.Module, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """``log p(token_t | tokens before)`` for ``t = 1 .. L - 1`` of each sequence, float64.
 
     The first half of :func:`token_scores`.
     """
-    return token_scores(model, sequences, batch_tokens=batch_tokens, device=device)[0]
+    return token_scores(model, sequences)[0]
 
 
 def token_scores(

@@ -43,6 +43,7 @@ from crtlib.screening.policy import Floats, Labels, Policy, register, runs, word
 from crtlib.screening.teaching import Teaching, teaching
 from crtlib.text.records import Point
 
+WIDTH = 64  # of features and of the hidden state
 _BUCKETS = 2**14  # of hashed features; 0 is none
 _VERSION = 1  # of the hashed features, which a saved tagger depends on
 _LOT = 2**16  # words that are scored at once, so that a very long text fits
@@ -76,11 +77,11 @@ def _padded(sentences: Sequence[list[tuple[int, ...]]]) -> tuple[Tensor, Tensor]
 class Net(nn.Module):
     """Hashed features, summed -> bidirectional GRU -> a score for each tag."""
 
-    def __init__(self, tags: int, width: int = 64, hidden: int = 64) -> None:
+    def __init__(self, tags: int) -> None:
         super().__init__()
-        self.embed = nn.EmbeddingBag(_BUCKETS, width, mode="sum", padding_idx=0)
-        self.mix = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
-        self.head = nn.Linear(2 * hidden, tags)
+        self.embed = nn.EmbeddingBag(_BUCKETS, WIDTH, mode="sum", padding_idx=0)
+        self.mix = nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * WIDTH, tags)
 
     def forward(self, features: Tensor, lengths: Tensor, *, dropout: float = 0.0) -> Tensor:
         """(batch, time, 6) hashed features -> (batch, time, tags) scores."""
@@ -165,24 +166,22 @@ def fit(
     *,
     seed: int,
     epochs: int = 14,
-    plain_per_labelled: int = 2,
     progress: bool = False,
 ) -> Tagger:
     """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
 
-    Most points hold no secret: an epoch is all that do and ``plain_per_labelled`` times as many of
+    Most points hold no secret: an epoch is all that do and twice as many of
     the others, drawn anew, which is quicker and leans towards recall. Raises ``ValueError`` where
     no point holds a labelled secret.
     """
     check("epochs", epochs, epochs >= 1, "at least 1")
-    check("plain_per_labelled", plain_per_labelled, plain_per_labelled >= 1, "at least 1")
     kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
     data = [window for p in points for window in _windows(p, kinds)]
     has = torch.tensor([any(tags) for _, tags in data], dtype=torch.bool)
     if not has.any():
         raise ValueError("points: none holds a labelled secret, at least one is needed")
     labelled, plain = has.nonzero()[:, 0], (~has).nonzero()[:, 0]
-    some = min(len(plain), plain_per_labelled * len(labelled))
+    some = min(len(plain), 2 * len(labelled))
     batches = -(-(len(labelled) + some) // _BATCH)
     with drawing(seed):
         net = Net(1 + 2 * len(kinds))

@@ -178,9 +178,12 @@ def _digits(rng: random.Random) -> Callable[[str], str]:
     return lambda pattern: "".join([digit() if c == "#" else c for c in pattern])
 
 
+PEOPLE = 20_000
+
+
 @functools.cache
-def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
-    """A database of ``size`` invented customers, a function of ``seed`` alone.
+def identities(seed: int = 0) -> tuple[Identity, ...]:
+    """A database of 20,000 invented customers, a function of ``seed`` alone.
 
     Names and addresses are put together from Faker's word lists (calling ``Faker().address()``
     per row would take 20 times as long): American first names by their frequency, last names
@@ -198,7 +201,7 @@ def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
     pick, digits = rng.choice, _digits(rng)
     lists = [set(person.last_names) for person in people]
     last_names = sorted(name for name in set.union(*lists) if " " not in name)
-    first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * size)
+    first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * PEOPLE)
 
     def address(first: str, other: str) -> str:
         last = pick(last_names)
@@ -222,7 +225,7 @@ def identities(seed: int = 0, size: int = 20_000) -> tuple[Identity, ...]:
             order=digits("###-#####-####"),
             address=address(*first_names[3 * i + 1 : 3 * i + 3]),
         )
-        for i in range(size)
+        for i in range(PEOPLE)
     )
 
 

@@ -137,12 +137,12 @@ class Writer:
         )
 
 
-def row(d: Dialogue, *, labelled: bool = True, extra: str | None = None) -> dict[str, Any]:
+def row(d: Dialogue, *, labelled: bool = True) -> dict[str, Any]:
     """A dialogue as a row, without times."""
     record = jsonl.record(d)
     for turn in record["turns"]:
         turn |= {"time": None, "labelled": labelled}
-    return record | {"extra": extra}
+    return record | {"extra": None}
 
 
 def save(

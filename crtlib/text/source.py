@@ -76,11 +76,10 @@ def simulated(
     *,
     sizes: Mapping[str, int],
     content: str | Callable[[], str],
-    variety: str = "paper",
     by_rule: bool = False,
 ) -> Source:
     """A corpus that is drawn. Its splits have ``sizes`` dialogues where no limit is given, the
-    first from seed 0, the next from seed 1 and so on, of one ``variety``.
+    first from seed 0, the next from seed 1 and so on.
 
     ``content`` stands for all that a dialogue is made from but the seed: the fingerprint follows
     from it, so change it whenever the same seed would give other text.
@@ -95,7 +94,7 @@ def simulated(
 
     def load(split: str, folder: Folder, limit: int | None) -> Corpus:
         check(split, folder)
-        return draw(sizes[split] if limit is None else limit, seeds[split], variety)
+        return draw(sizes[split] if limit is None else limit, seeds[split], "paper")
 
     def available(split: str | None, folder: Folder) -> bool:
         return folder is None and (split is None or split in seeds)
@@ -103,7 +102,7 @@ def simulated(
     def fingerprint(split: str, folder: Folder) -> str:
         check(split, folder)
         made_from = content if isinstance(content, str) else content()
-        return hashlib.sha256(f"{name}/{variety}/{split}/{made_from}".encode()).hexdigest()
+        return hashlib.sha256(f"{name}/paper/{split}/{made_from}".encode()).hexdigest()
 
     return Source(name, label, load, available, fingerprint, draw, by_rule)
 

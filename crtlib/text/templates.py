@@ -50,7 +50,7 @@ class Template:
     eos: str = ""
 
 
-def _joined(line: str, answer: str, end: str = "\n") -> str:
+def _joined(line: str, answer: str) -> str:
     """``line`` for each message, and ``answer`` where the model is asked to go on."""
     return (
         "{{ bos_token }}{% for m in messages %}" + line + "{{ '\\n' if not loop.last else '' }}"

@@ -92,7 +92,7 @@ def test_scores_are_those_of_one_forward_pass_each_in_the_order_given(name):
     generator = np.random.default_rng(0)
     sequences = [generator.integers(0, 31, n).tolist() for n in (5, 0, 20, 1, 2, 9, 5)]
     for batch_tokens in (1, 30, 10_000):
-        scores = scoring.token_logprobs(model, sequences, batch_tokens=batch_tokens)
+        scores, _ = scoring.token_scores(model, sequences, batch_tokens=batch_tokens)
         assert [len(s) for s in scores] == [max(0, len(s) - 1) for s in sequences]
         for sequence, got in zip(sequences, scores, strict=True):
             if len(sequence) > 1:
@@ -178,7 +178,7 @@ def test_mistakes_are_named():
             ModelSpec(vocab_size=9, **fields)
     model = model_of("gpt2")
     with pytest.raises(ValueError, match="batch_tokens=0"):
-        scoring.token_logprobs(model, [], batch_tokens=0)
+        scoring.token_scores(model, [], batch_tokens=0)
     with pytest.raises(ValueError, match="sequence of 21 tokens: must be at most 20"):
         interface.hidden(model, torch.zeros(1, 21, dtype=torch.long))
     with pytest.raises(ValueError, match="prefix of 21 tokens"):
