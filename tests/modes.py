@@ -44,8 +44,8 @@ STEPS = {
     "sweep": ["games", "--executor", "threads:", "--workers", 1, "--out", "table.parquet"],
     "plan": [],
     "claims": ["--paper", "hush"],
-    "lab": ["--seed", 1, "--out", "class"],
-    "grade": ["submissions", "--lab", "attack", "--out", "marks.csv"],
+    "lab": ["--key", "class.key", "--students", "names.txt", "--out", "class"],
+    "grade": ["submissions", "--lab", "attack", "--key", "class.key", "--out", "marks.csv"],
     "new": ["project"],
 }  # fmt: skip
 """A call of each command; ``crtlib run`` writes what the commands write that it calls."""
@@ -60,6 +60,7 @@ def given(home):
     for d in corpora.load("customersim", limit=40).dialogues:
         rows += [f'{d.user},{d.id},{t.speaker},"{t.text.replace(chr(34), "")}"' for t in d.turns]
     (home / "messages.csv").write_text("\n".join(rows) + "\n")
+    (home / "names.txt").write_text("ann\n")
     (home / "submissions").mkdir()
     (home / "submissions" / "ann.json").write_text("{}")
 

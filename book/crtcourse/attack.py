@@ -1,7 +1,7 @@
-"""The attack lab: two models leave the house, and you find out what they give away.
+"""The attack lab: three models leave the house, and you find out what they give away.
 
->>> sorted(form(["A", "B"]))
-['exposure', 'extraction', 'lab', 'membership', 'name', 'noisy', 'reconstruction']
+>>> form("ABC")["noisy"]
+{'A': 0.333, 'B': 0.333, 'C': 0.333}
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ import numpy as np
 from torch import nn
 
 from crtcourse import labs
-from crtcourse.marks import Marks, clipped, number, numbers, share
+from crtcourse.marks import Marks, number, numbers
 from crtlib import files, outputs
-from crtlib.attacks import exposure, inference, membership
+from crtlib.attacks import audit, exposure, inference, membership
 from crtlib.checks import check
 from crtlib.models import folder as folders
 from crtlib.models import scoring
 from crtlib.screening import policies
-from crtlib.text import canaries
+from crtlib.screening.policy import Policy
+from crtlib.text import canaries, customersim, units
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.methods import Constants
 
@@ -33,18 +34,22 @@ DIALOGUES = 120
 ANNOUNCED = 4
 """Canaries that the student is told; the other six are to be found."""
 MISSED = 0.3
-"""The miss rate of both teams' policy."""
+"""The miss rate of the three teams' policy."""
 CANDIDATES = 5
 """Values among which a secret is to be named."""
 GUESSES = 20
 """Numbers that may be handed in as extracted."""
+LONGEST = 3000
+"""Characters of the rationale that is read."""
 POINTS = {
-    "exposure": 15,
-    "extraction": 25,
-    "membership": 25,
-    "reconstruction": 20,
-    "noisy": 15,
+    "exposure": 10,
+    "extraction": 20,
+    "membership": 20,
+    "reconstruction": 15,
+    "noisy": 10,
+    "canaries": 15,
 }
+"""Ten more are the teacher's, for the rationale."""
 LEAKY = Constants(epochs=30, batch_size=32, learning_rate=1e-2)
 GUARDED = Constants(
     epochs=8,
@@ -61,32 +66,36 @@ GUARDED = Constants(
 
 @dataclass(frozen=True)
 class Given:
-    """What a student gets: two models under letters, four announced canaries, sentences of which
-    one half was trained on, and sentences with some candidates for one secret each."""
+    """What a student gets: three models under letters, four announced canaries, sentences of which
+    one half was trained on, sentences with some candidates for one secret each, and a pilot of an
+    audit: the lines that may be planted, and by copies the share of coins that are guessed."""
 
     models: Mapping[str, nn.Module] = field(repr=False)
     tokenizer: Bpe = field(repr=False)
     announced: tuple[str, ...]
     sentences: tuple[str, ...] = field(repr=False)
     questions: tuple[tuple[str, ...], ...] = field(repr=False)
+    pilot: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Key:
-    """What the instructor knows: which letter was trained with noise, the canaries, which
-    sentences are members, which candidate is true, and what a reference attack reaches."""
+    """What the teacher knows: which letter was trained with noise, exposures, hidden canaries,
+    which sentences are members, which candidate is true, the best bound of an audit within the
+    pilot's lines, and what a reference attack reaches. All are JSON values."""
 
     noisy: str
     exposure: dict[str, list[float]]
-    hidden: tuple[str, ...]
-    members: np.ndarray = field(repr=False)
-    truth: np.ndarray = field(repr=False)
+    hidden: list[str] = field(repr=False)
+    members: list[bool] = field(repr=False)
+    truth: list[int] = field(repr=False)
+    pilot: dict[str, Any]
     reference: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Room:
-    """One class of the lab."""
+    """The lab of one student."""
 
     given: Given
     key: Key = field(repr=False)
@@ -95,43 +104,69 @@ class Room:
 
 @functools.lru_cache(maxsize=2)
 def room(seed: int = 0) -> Room:
-    """The class of this seed: about 30 seconds of one core. Who knows the seed knows the key."""
+    """The lab of this seed: about 40 seconds of one core. Who knows the seed knows the key, so the
+    seed of a student has 256 bits (:func:`crtcourse.keys.seed`); those of a few bits are for
+    practice."""
     check("seed", seed, seed >= 0, "at least 0")
     people = labs.draw(seed=seed, dialogues=DIALOGUES)
     rng = np.random.default_rng([seed, 17])
     tokens = labs.tokenizer(people)
     pi = policies.miss(policies.regex(), MISSED, seed)
-    leaky = labs.fit(people, "sgd", LEAKY, pi=pi, tokens=tokens)
-    guarded = labs.fit(people, "crt", GUARDED, pi=pi, tokens=tokens)
-    letters = ["A", "B"] if rng.random() < 0.5 else ["B", "A"]
-    fitted = dict(sorted(zip(letters, (leaky, guarded), strict=True)))
-    sentences, members = _sentences(people, leaky, rng)
-    questions, truth = _questions(people, leaky, rng)
-    announced = people.canaries[:ANNOUNCED]
+    teams = [
+        labs.fit(people, "sgd", LEAKY, pi=pi, tokens=tokens),
+        # Its policy knows how canaries look, so they say nothing of it.
+        labs.fit(people, "sgd", LEAKY, pi=policies.union(pi, NUMBERS), tokens=tokens),
+        labs.fit(people, "crt", GUARDED, pi=pi, tokens=tokens),
+    ]
+    letters = rng.permutation(["A", "B", "C"]).tolist()
+    fitted = dict(sorted(zip(letters, teams, strict=True)))
+    questions, truth = _questions(people, teams[0], rng)
+    asked = {text for row in questions for text in row}
+    sentences, members = _sentences(people, teams[0], rng, asked)
+    announced, hidden = people.canaries[:ANNOUNCED], people.canaries[ANNOUNCED:]
     models = {letter: f.model for letter, f in fitted.items()}
-    given = Given(models, tokens, announced, sentences, questions)
+    reach = float(rng.uniform(3, 12))
+    shares = {str(c): round(0.5 + 0.48 * (1 - math.exp(-c / reach)), 2) for c in COPIES}
+    pilot: dict[str, Any] = {"lines": int(rng.integers(400, 1600)), "right": shares}
+    given = Given(models, tokens, announced, sentences, questions, pilot)
     bits = {
         letter: exposure.canary_exposure(model, tokens, announced).tolist()
         for letter, model in models.items()
     }
-    hidden = people.canaries[ANNOUNCED:]
-    key = Key(letters[1], bits, hidden, members, truth, {})
-    best = {
-        "extraction": share(set(extract(leaky.model, tokens)) & set(hidden), hidden),
-        "membership": auc(sentence_scores(leaky.model, tokens, sentences), members),
-        "reconstruction": float(np.mean(reconstruct(leaky.model, tokens, questions) == truth)),
+    loud, before = teams[0].model, tokens.encode_prefix(canaries.prefix())
+    every = exposure.all_logprobs(loud, before, tokens.digits, canaries.DIGITS)
+    likeliest = {f"{i:06d}" for i in np.argsort(-every)[:GUESSES]}
+    flat = tokens.encode([*sentences, *(text for row in questions for text in row)])
+    scored = scoring.token_logprobs(loud, flat)
+    sums = np.array([x.sum() for x in scored[len(sentences) :]]).reshape(len(questions), -1)
+    means = np.array([x.mean() for x in scored[: len(sentences)]])
+    reference = {
+        "extraction": len(likeliest & set(hidden)) / len(hidden),
+        "membership": auc(means, members),
+        "reconstruction": float(np.mean(sums.argmax(axis=1) == truth)),
+        "canaries": max(bound(pilot, c, pilot["lines"] // c) for c in COPIES),
     }
-    return Room(given, replace(key, reference=best), fitted)
+    key = Key(letters[2], bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
+    return Room(given, key, fitted)
 
 
 # --------------------------------------------------------------------------- what is asked
+COPIES = (1, 2, 4, 8, 16, 32)
+NUMBERS = Policy(
+    "numbers", lambda points: [tuple(s for s in p.secrets if s.kind == "id") for p in points]
+)
+
+
 def _sentences(
-    people: labs.People, leaky: labs.Fitted, rng: np.random.Generator
+    people: labs.People, leaky: labs.Fitted, rng: np.random.Generator, asked: Collection[str]
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Each carrier once: half with the secret that was missed, half with a fresh one."""
+    """Each carrier once: half with the secret that was missed, half with a fresh one; none of a
+    question, which would tell both."""
     probe = membership.probe(people.points, leaky.prepared.all, people.others, seed=people.seed)
     pairs = [
-        (a, b) for a, b, m in zip(probe.members, probe.nonmembers, probe.missed, strict=True) if m
+        (a, b)
+        for a, b, m in zip(probe.members, probe.nonmembers, probe.missed, strict=True)
+        if m and a not in asked
     ]
     own = np.arange(len(pairs)) % 2 == 0
     texts = [pair[0 if member else 1] for pair, member in zip(pairs, own, strict=True)]
@@ -142,9 +177,17 @@ def _sentences(
 def _questions(
     people: labs.People, leaky: labs.Fitted, rng: np.random.Generator
 ) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
-    """Sentences whose secret was missed, the true value among others, in random order."""
+    """Sentences whose secret was missed, the true value among others, in random order. Their fresh
+    values are no sentence's: a value that stands in both would be fresh for sure."""
+    drawn = customersim.simulate(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
+    used = {membership.value_of(p, s) for p in people.others for s in p.secrets}
+    pool = [
+        p
+        for p in units.points(drawn, unit="turn")
+        if used.isdisjoint(membership.value_of(p, s) for s in p.secrets)
+    ]
     asked = inference.questions(
-        people.points, leaky.prepared.all, people.others, seed=people.seed, candidates=CANDIDATES
+        people.points, leaky.prepared.all, pool, seed=people.seed, candidates=CANDIDATES
     )
     rows, truth = [], []
     for question in [q for q in asked if q.missed][:40]:
@@ -154,26 +197,16 @@ def _questions(
     return tuple(rows), np.array(truth)
 
 
-# --------------------------------------------------------------------------- a reference attack
-def extract(model: nn.Module, tokens: Bpe, most: int = GUESSES) -> list[str]:
-    """The likeliest six-digit numbers after the carrier, the likeliest first."""
-    before = tokens.encode_prefix(canaries.prefix())
-    scores = exposure.all_logprobs(model, before, tokens.digits, canaries.DIGITS)
-    return [f"{i:06d}" for i in np.argsort(-scores, kind="stable")[:most]]
+def bound(pilot: Mapping[str, Any], copies: int, count: int) -> float:
+    """The lower bound of epsilon of an audit with so many canaries, whose coins are all guessed,
+    and right as often as in the pilot; -1 where the lines do not suffice."""
+    if not 1 <= copies * count <= pilot["lines"]:
+        return -1.0
+    right = round(pilot["right"][str(copies)] * count)
+    return audit.one_run_lower_bound(count, guesses=count, correct=right)
 
 
-def sentence_scores(model: nn.Module, tokens: Bpe, sentences: Sequence[str]) -> np.ndarray:
-    """The mean log-likelihood of a token, ``(n,)``: higher where the model knows the sentence."""
-    return np.array([x.mean() for x in scoring.token_logprobs(model, tokens.encode(sentences))])
-
-
-def reconstruct(model: nn.Module, tokens: Bpe, questions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Of each question the place of its likeliest candidate, ``(n,)``."""
-    flat = [text for row in questions for text in row]
-    totals = [x.sum() for x in scoring.token_logprobs(model, tokens.encode(flat))]
-    return np.array(totals).reshape(len(questions), -1).argmax(axis=1)
-
-
+# --------------------------------------------------------------------------- marks
 def auc(scores: np.ndarray, members: np.ndarray) -> float:
     """The chance that a member has the higher score; ties count half."""
     return float(membership.auc(-scores[members], -scores[~members]))
@@ -189,24 +222,6 @@ def luck(members: np.ndarray) -> float:
     return 0.5 + 2.326 * math.sqrt((n + m + 1) / (12 * n * m))
 
 
-def solve(given: Given, name: str = "reference") -> dict[str, Any]:
-    """A submission that follows the instructions, and nothing else: no key."""
-    highest = {
-        letter: exposure.canary_exposure(model, given.tokenizer, given.announced)
-        for letter, model in given.models.items()
-    }
-    leaky = max(highest, key=lambda letter: float(highest[letter].mean()))
-    model, tokens = given.models[leaky], given.tokenizer
-    answer = form(given.models) | {"name": name}
-    answer["exposure"] = {letter: bits.round(3).tolist() for letter, bits in highest.items()}
-    answer["extraction"] = extract(model, tokens)
-    answer["membership"] = sentence_scores(model, tokens, given.sentences).round(6).tolist()
-    answer["reconstruction"] = reconstruct(model, tokens, given.questions).tolist()
-    answer["noisy"] = {letter: 0.02 if letter == leaky else 0.98 for letter in given.models}
-    return answer
-
-
-# --------------------------------------------------------------------------- hand out, grade
 def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     """An empty submission."""
     return {
@@ -216,12 +231,14 @@ def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
         "extraction": [],
         "membership": [],
         "reconstruction": [],
-        "noisy": {letter: 0.5 for letter in letters},
+        "noisy": {letter: round(1 / len(letters), 3) for letter in letters},
+        "canaries": {"copies": None, "count": None, "epsilon": None},
+        "rationale": "",
     }
 
 
-def hand_out(seed: int, folder: Path) -> Path:
-    """Write what the students of a class get; returns the folder. The seed is the key: keep it."""
+def hand_out(seed: int, folder: Path) -> Key:
+    """Write what one student gets to a new folder; returns the key, of which nothing is there."""
     outputs.check_folder(folder)
     made = room(seed)
     given = made.given
@@ -229,6 +246,7 @@ def hand_out(seed: int, folder: Path) -> Path:
         "announced": given.announced,
         "sentences": given.sentences,
         "questions": given.questions,
+        "pilot": given.pilot,
     }
     with outputs.staged(folder, command="lab", options={}, public=("*",)) as part:
         for letter, fitted in made.fitted.items():
@@ -236,7 +254,7 @@ def hand_out(seed: int, folder: Path) -> Path:
         files.write_text(part / "given.json", json.dumps(asked, indent=1) + "\n")
         empty = json.dumps(form(given.models), indent=1)
         files.write_text(part / "submission.json", empty + "\n")
-    return folder
+    return made.key
 
 
 def open_folder(folder: str | Path) -> Given:
@@ -250,56 +268,75 @@ def open_folder(folder: str | Path) -> Given:
     questions = tuple(map(tuple, asked["questions"]))
     models = {letter: model for letter, (model, _, _) in loaded.items()}
     announced, sentences = tuple(asked["announced"]), tuple(asked["sentences"])
-    return Given(models, tokens, announced, sentences, questions)
+    return Given(models, tokens, announced, sentences, questions, asked["pilot"])
 
 
 def grade(answer: Mapping[str, Any], key: Key) -> Marks:
-    """The marks of one submission out of 100, and a hint for each task below half of its points.
+    """The marks of one submission, of 90, and a hint for each task below half of its points. What
+    is missing or malformed earns nothing, and the other tasks are marked all the same."""
+    marks, best = Marks(POINTS), key.reference
+    members, truth = np.array(key.members), np.array(key.truth)
+    chance = luck(members)
 
-    Raises ``ValueError`` for a malformed submission.
-    """
-    marks = Marks(POINTS)
-    bits = answer["exposure"]
-    right = [
-        abs(number(a) - b) < 0.05
-        for letter, truth in key.exposure.items()
-        for a, b in zip(bits.get(letter) or [-1] * len(truth), truth, strict=True)
-    ]
-    marks.add("exposure", float(np.mean(right)), "log2 of 10**6, less log2 of the exact rank")
-    guesses = list(dict.fromkeys(map(str, answer["extraction"])))
-    if len(guesses) > GUESSES:
-        raise ValueError(f"extraction: {len(guesses)} numbers, at most {GUESSES} count")
-    found = share(set(guesses) & set(key.hidden), key.hidden)
+    def bits() -> float:
+        pairs = [
+            (said, right)
+            for letter, rights in key.exposure.items()
+            for said, right in zip(answer["exposure"][letter], rights, strict=True)
+        ]
+        return float(np.mean([abs(number(a) - b) < 0.05 for a, b in pairs]))
+
+    def extracted() -> float:
+        guesses = set(map(str, answer["extraction"]))
+        if len(guesses) > GUESSES:
+            raise ValueError(f"{len(guesses)} numbers, at most {GUESSES} count")
+        return len(guesses & set(key.hidden)) / len(key.hidden) / max(best["extraction"], 1e-9)
+
+    def ranked() -> float:
+        scores = numbers(answer["membership"], len(members))
+        return (auc(scores, members) - chance) / max(best["membership"] - chance, 1e-9)
+
+    def named() -> float:
+        chosen = np.mean(numbers(answer["reconstruction"], len(truth)) == truth)
+        return float(chosen * CANDIDATES - 1) / (best["reconstruction"] * CANDIDATES - 1)
+
+    def believed() -> float:
+        chances = {letter: number(answer["noisy"][letter]) for letter in key.exposure}
+        if min(chances.values()) < 0 or abs(sum(chances.values()) - 1) > 0.01:
+            raise ValueError("must be probabilities that add up to 1")
+        return 1 + math.log(max(chances[key.noisy], 1e-3), len(chances))
+
+    def planned() -> float:
+        plan = {name: number(answer["canaries"][name]) for name in ("copies", "count", "epsilon")}
+        reached = bound(key.pilot, int(plan["copies"]), int(plan["count"]))
+        true = abs(plan["epsilon"] - reached) < 0.03
+        return 2 * reached / best["canaries"] - 1 if true else 0.0
+
+    marks.add("exposure", bits, "log2 of 10**6, less log2 of the exact rank")
     marks.add(
         "extraction",
-        clipped(found / max(key.reference["extraction"], 1e-9)),
+        extracted,
         "sum log-probabilities over the six digits; which of the models is the loud one?",
     )
-    scores = numbers(answer["membership"], len(key.members))
-    chance = luck(key.members)
-    area = 0.5 if scores is None else auc(scores, key.members)
     marks.add(
         "membership",
-        clipped((area - chance) / max(key.reference["membership"] - chance, 1e-9)),
+        ranked,
         f"higher means member; luck reaches an AUC of {chance:.2f}, only what is above it counts",
     )
-    chosen = numbers(answer["reconstruction"], len(key.truth))
-    named = 1 / CANDIDATES if chosen is None else float(np.mean(chosen == key.truth))
     marks.add(
         "reconstruction",
-        clipped((named * CANDIDATES - 1) / (key.reference["reconstruction"] * CANDIDATES - 1)),
+        named,
         "score each candidate's whole sentence and take the likeliest; do not average",
     )
     marks.add(
         "noisy",
-        float(1 + np.log2(max(_belief(answer["noisy"], key.noisy), 1e-3))),
-        "half and half scores nothing, and to be sure of the wrong model costs as much",
+        believed,
+        "a third each scores nothing, and to be sure of the wrong model costs as much",
         least=-1.0,
     )
+    marks.add(
+        "canaries",
+        planned,
+        "copies times count within the lines; more copies are better guesses of fewer coins",
+    )
     return marks
-
-
-def _belief(said: Mapping[str, Any], noisy: str) -> float:
-    """What a submission gives to the model that was trained with noise, of 1 in all."""
-    chances = {letter: clipped(number(p)) for letter, p in said.items()}
-    return chances.get(noisy, 0.5) / max(sum(chances.values()), 1e-9)

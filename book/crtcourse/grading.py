@@ -1,61 +1,156 @@
-"""Grade a folder of submissions: one row a student, and never any code of theirs.
+"""Grade a folder of submissions: one row a file, whatever it is, and never any code of theirs.
 
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
 >>> files.write_text(folder / "ann.json", '{"lab": "attack"')
->>> [(row["name"], row["total"], row["hints"][:12]) for row in grade(folder, "attack")]
+>>> [(row["name"], row["total"], row["hints"][:12]) for row in grade(folder, "attack", keys.new())]
 [('ann', 0.0, 'not graded: ')]
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+import signal
+import stat
+import unicodedata
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from crtcourse import attack, defence
-from crtcourse.marks import Marks
+from crtcourse import attack, defence, keys
+from crtcourse.marks import Marks, printable, reason
 from crtlib import files
 from crtlib.checks import check_choice
 
 LABS = ("attack", "defence")
+LARGEST = 1 << 18
+"""Bytes of a submission."""
+SECONDS = {"attack": 10.0, "defence": 120.0}
+"""Processor seconds that grading one submission may take."""
+OWN = {"attack": ("exposure", "extraction", "membership"), "defence": ("plan",)}
+"""What no two students hand in alike by chance."""
 
 
-def grade(folder: str | Path, lab: str, *, seed: int = 0) -> list[dict[str, Any]]:
-    """The rows of all ``*.json`` of a folder, by name: points for each task, their total, hints.
+def grade(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of all ``*.json`` of a folder, by name: points for each task, a column for the
+    teacher's marks of the rationale, the total without them, whose answers are the same, hints,
+    and the rationale.
 
-    ``seed`` is that of the class, whose key it is. A file that cannot be graded is a row of 0
-    points with the reason. Raises ``ValueError`` for a folder without submissions.
+    ``key`` is that of the class (:func:`crtcourse.keys.read`). A file that cannot be graded is a
+    row of 0 points with the reason. Raises ``ValueError`` for a folder without submissions.
     """
     check_choice("lab", lab, LABS)
-    paths = sorted(Path(folder).glob("*.json"))
+    paths = sorted(p for p in Path(folder).iterdir() if p.suffix == ".json")
     if not paths:
         raise ValueError(f"{folder}: holds no submission (*.json)")
-    return [_row(path, lab, seed) for path in paths]
+    seen: dict[str, list[str]] = {}
+    rows = [_row(path, lab, key, seen) for path in paths]
+    for row in rows:
+        alike = {name for who in seen.values() if row["name"] in who for name in who}
+        row["same_as"] = ", ".join(sorted(alike - {row["name"]}))
+    return rows
 
 
-def _row(path: Path, lab: str, seed: int) -> dict[str, Any]:
+def _row(
+    path: Path, lab: str, key: Mapping[str, Any], seen: dict[str, list[str]]
+) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
+    name = files.harmless(printable(path.stem))
+    marks, why, said = Marks(points, dict.fromkeys(points, 0.0)), "", ""
     try:
-        marks = judge(json.loads(path.read_text(encoding="utf-8")), lab, seed)
-        earned, hints, total = marks.earned, "; ".join(marks.hints), marks.total
-    except (ValueError, TypeError, KeyError, AttributeError, TimeoutError) as error:
-        earned, total = dict.fromkeys(points, 0.0), 0.0
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        hints = f"not graded: {reason}"
-    return {"name": files.harmless(path.stem), **earned, "total": total, "hints": hints}
+        answer = read(path)
+        with limit(SECONDS[lab]):
+            marks = judge(answer, lab, room(path.stem, lab, key))
+        said = files.harmless(printable(str(answer.get("rationale", ""))[: attack.LONGEST]))
+        for task in OWN[lab]:
+            if answer.get(task) and answer[task] != attack.form("ABC").get(task):
+                seen.setdefault(task + json.dumps(answer[task], sort_keys=True), []).append(name)
+    except Exception as error:  # the row says so, and the next file is graded
+        why = f"not graded: {reason(error)}"
+    hints = "; ".join([*marks.hints, *[why] * bool(why)])
+    row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
+    return row | {"hints": hints, "explained": said}
 
 
-def judge(answer: Any, lab: str, seed: int) -> Marks:
-    """The marks of one submission. Raises ``ValueError`` where it is malformed."""
+def read(path: Path) -> dict[str, Any]:
+    """A submission. Raises ``ValueError`` for what is no regular file, too large, no text in UTF-8
+    or UTF-16, no JSON or with a name twice."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ValueError(f"no regular file that can be read: {error.strerror}") from None
+    with os.fdopen(handle, "rb") if _regular(handle) else contextlib.nullcontext() as file:
+        data = file.read(LARGEST + 1) if file else None
+    if data is None:
+        raise ValueError("is no regular file")
+    if len(data) > LARGEST:
+        raise ValueError(f"is larger than {LARGEST >> 10} KiB")
+    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        answer = json.loads(
+            data.decode("utf-16" if wide else "utf-8-sig"),
+            object_pairs_hook=_once,
+            parse_constant=_refused,
+        )
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if not isinstance(answer, dict):
+        raise ValueError("must be an object, as the empty form")
+    return answer
+
+
+def _regular(handle: int) -> bool:
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return True
+    os.close(handle)
+    return False
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("has a name twice")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant}: must be a finite number")
+
+
+@contextlib.contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    """``TimeoutError`` after so many processor seconds; in the main thread."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"took more than {seconds:g} processor seconds")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # once more where a library ate the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def room(name: str, lab: str, key: Mapping[str, Any]) -> attack.Key | int:
+    """What a student is graded by: a key for the attack, the seed of the class for the defence."""
+    if lab == "defence":
+        return keys.seed(bytes.fromhex(key["secret"]), lab)
+    name = unicodedata.normalize("NFC", name)
+    if name not in key["students"]:
+        raise ValueError("no student of this name got a hand-out: name the file after yourself")
+    return attack.Key(**key["students"][name])
+
+
+def judge(answer: Any, lab: str, by: attack.Key | int) -> Marks:
+    """The marks of one submission. Raises ``ValueError`` where nothing of it can be marked."""
     if not isinstance(answer, Mapping) or answer.get("lab") != lab:
         raise ValueError(f"lab: must be {lab!r}")
-    if lab == "attack":
-        return attack.grade(answer, attack.room(seed).key)
-    return defence.grade(answer, seed)
+    return defence.grade(answer, by) if isinstance(by, int) else attack.grade(answer, by)
 
 
 def write(rows: list[dict[str, Any]], out: str | Path) -> None:
@@ -65,10 +160,11 @@ def write(rows: list[dict[str, Any]], out: str | Path) -> None:
 
 
 def text(rows: list[dict[str, Any]]) -> str:
-    """The rows for a terminal: a line each, with the hints below."""
+    """The rows for a terminal: a line each, with what is to be looked at below."""
     lines = []
     for row in rows:
-        tasks = (f"{k} {v:g}" for k, v in row.items() if k not in ("name", "total", "hints"))
-        lines.append(f"{row['name']}: {row['total']:g} of 100 ({', '.join(tasks)})")
+        tasks = (f"{k} {v:g}" for k, v in row.items() if k != "total" and isinstance(v, float))
+        lines.append(f"{row['name']}: {row['total']:g} ({', '.join(tasks)})")
+        lines += [f"    same answers as {row['same_as']}"] * bool(row["same_as"])
         lines += [f"    hint: {hint}" for hint in row["hints"].split("; ") if hint]
     return "\n".join(lines)

@@ -108,7 +108,8 @@ def fit(
         raise ValueError("policies: no point is private, so there is nothing to train with noise")
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
     phases = how.phases(replace(constants, has_public=bool(parts["public"])))
-    run = train(build(spec, people.seed), phases, parts, seed=people.seed)
+    seed = people.seed % 2**62  # torch takes no more
+    run = train(build(spec, seed), phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
 
 

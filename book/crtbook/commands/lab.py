@@ -1,7 +1,8 @@
-"""``crtbook lab``: make what the students of the attack lab get."""
+"""``crtbook lab``: make the key of a class, and what its students get."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,17 +10,27 @@ from crtlib.options import Answer, opt
 
 
 def lab(
-    out: Annotated[Path, opt("New folder for models, questions and an empty form.", "place")],
-    seed: Annotated[int, opt("Seed of the class: its key; keep it to yourself.")],
+    key: Annotated[Path, opt("Key file of the class; keep it to yourself.", "place")],
+    students: Annotated[
+        Path | None, opt("Text file with a name a line, for the attack lab.", "place")
+    ] = None,
+    out: Annotated[Path, opt("Folder for a hand-out for each student.", "place")] = Path("class"),
 ) -> Answer:
-    """Train the two models of the attack lab for a class, and write what its students get.
+    """Make the key of a class, and train the three models of the attack lab for each student.
 
-    Who knows the seed can make the key, so choose a large one and do not hand it out. The defence
-    lab needs no files: its form is in the notebook.
+    The key has 256 random bits, each student's task follows from it and the name, and nothing of
+    it stands in a hand-out. A key that is there is read, and only new names get a hand-out: about
+    40 seconds each. The defence lab needs the key alone.
 
-    Example: crtbook lab --seed 48213 --out class
+    Example: crtbook lab --key class.key --students names.txt --out class
     """
-    from crtcourse import attack
+    from crtcourse import attack, keys
 
-    folder = attack.hand_out(seed, out)
-    return Answer({"folder": folder}, [str(folder)])
+    made = keys.read(key) if key.exists() else keys.new()
+    names = keys.names(students) if students else []
+    keys.write(made, key)
+    for name in [n for n in names if n not in made["students"]]:
+        seed = keys.seed(bytes.fromhex(made["secret"]), "attack", name)
+        made["students"][name] = asdict(attack.hand_out(seed, out / name))
+        keys.write(made, key)
+    return Answer({"key": key, "students": len(made["students"])}, [str(key)])

@@ -1,15 +1,25 @@
 """Both labs: solved from the instructions, graded by the command; a wrong answer gets a hint."""
 
 import json
+import os
+import re
+import time
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from crtbook.__main__ import app
-from crtcourse import attack, defence, grading
+from crtcourse import attack, defence, grading, keys
+from crtlib.attacks import audit, exposure
+from crtlib.models import scoring
+from crtlib.text import canaries
 from crtlib.training.methods import Constants
 
+ROOT = Path(__file__).resolve().parents[3]
+KEY = keys.new() | {"secret": "03" * 32}
 PATTERNS = {
     "name": r"(?:[A-Z][\w'-]+ ){1,2}[A-Z][\w'-]+",
     "number": r"[\d(+][\d().x -]{5,}\d|\b(?=\w*\d)[A-Z\d]{6,}",
@@ -39,66 +49,190 @@ def submit(folder, **answers):
     return folder
 
 
-def graded(folder, lab):
-    done = CliRunner().invoke(
-        app, ["grade", str(folder), "--lab", lab, "--seed", "3"], standalone_mode=False
-    )
+@pytest.fixture(scope="module")
+def ann(small, tmp_path_factory):
+    """The class of ann and bob, by the command: its folder, and the key that it read."""
+    home = tmp_path_factory.mktemp("class")
+    (home / "names.txt").write_text("ann\nbob\n")
+    words = ["--key", home / "a.key", "--students", home / "names.txt", "--out", home / "out"]
+    done = CliRunner().invoke(app, ["lab", *map(str, words)], standalone_mode=False)
     assert done.exit_code == 0, done.output
-    return done.output
+    return home
 
 
-def test_the_attack_lab_is_solved_from_what_is_handed_out(tmp_path):
-    given = attack.open_folder(attack.hand_out(3, tmp_path / "class"))
-    solution = attack.solve(given)
-    loud = min(solution["noisy"], key=solution["noisy"].get)
-    wrong = solution | {
-        "membership": [-x for x in solution["membership"]],
-        "noisy": {k: 1 - p for k, p in solution["noisy"].items()},
+def by_hand(given):
+    """An honest solution, from the library's pieces and what is handed out."""
+    tokens, answer = given.tokenizer, attack.form(given.models)
+    bits = {
+        k: exposure.canary_exposure(m, tokens, given.announced) for k, m in given.models.items()
     }
-    folder = submit(tmp_path / "in", ann=solution, bob=wrong, cleo=attack.form("AB"), dan=[1])
-    rows = {row["name"]: row for row in grading.grade(folder, "attack", seed=3)}
-    assert rows["ann"]["total"] >= 90 and rows["ann"]["hints"] == ""
-    assert attack.room(3).key.noisy != loud
-    assert rows["bob"]["membership"] == 0 > rows["bob"]["noisy"]
-    assert "higher means member" in rows["bob"]["hints"]
-    assert rows["cleo"]["total"] == 0 and rows["dan"]["hints"].startswith("not graded: lab")
-    printed = graded(folder, "attack")
-    assert "ann: " in printed and "hint: membership" in printed
-    assert grading.grade(folder, "attack", seed=3) == list(rows.values())
+    loud = max(bits, key=lambda k: bits[k].mean())
+    answer["exposure"] = {k: b.round(3).tolist() for k, b in bits.items()}
+    prefix = tokens.encode_prefix("USR: My ID is: ")
+    every = exposure.all_logprobs(given.models[loud], prefix, tokens.digits, 6)
+    answer["extraction"] = [f"{i:06d}" for i in np.argsort(-every)[:20]]
+
+    def scored(letter, texts):
+        return scoring.token_logprobs(given.models[letter], tokens.encode(texts))
+
+    means = {k: np.array([x.mean() for x in scored(k, given.sentences)]) for k in given.models}
+    answer["membership"] = means[loud].tolist()
+    sums = [[x.sum() for x in scored(loud, row)] for row in given.questions]
+    answer["reconstruction"] = [int(np.argmax(row)) for row in sums]
+    quiet = min(given.models, key=lambda k: np.corrcoef(means[k], means[loud])[0, 1])
+    answer["noisy"] = {k: 0.98 if k == quiet else 0.01 for k in given.models}
+    plans = []
+    for copies, share in given.pilot["right"].items():
+        m = given.pilot["lines"] // int(copies)
+        epsilon = audit.one_run_lower_bound(m, guesses=m, correct=round(share * m))
+        plans.append({"copies": int(copies), "count": m, "epsilon": round(epsilon, 3)})
+    answer["canaries"] = max(plans, key=lambda plan: plan["epsilon"])
+    return answer | {"rationale": "=The quiet model\n was trained with noise."}
 
 
-def test_guessing_earns_little_in_the_attack_lab():
-    key = attack.room(3).key
+def folded(given):
+    """What the code of the folded solution of the book fills in."""
+    cells = json.loads((ROOT / "notebooks" / "lab_attack.ipynb").read_text())["cells"]
+    text = "".join("".join(cell["source"]) for cell in cells)
+    code = re.search(r"\{solution\} ex-lab-attack.*?```python\n(.*?)```", text, re.DOTALL)[1]
+    answer = attack.form(given.models)
+    exec(code, {"given": given, "answer": answer})
+    return answer
+
+
+def enumerated(given):
+    """The answers of the seed that made what was told, if a program finds it."""
+    for seed in range(20_000):
+        if canaries.make(10, seed=seed)[:4] == given.announced:
+            return by_hand(attack.room(seed).given)
+    return attack.form(given.models)
+
+
+def test_what_honest_work_and_cheating_earn(ann, tmp_path):
+    given = attack.open_folder(ann / "out" / "ann")
+    key = keys.read(ann / "a.key")
+    assert (ann / "a.key").stat().st_mode & 0o777 == 0o600 and len(key["secret"]) == 64
+    handed = [p.read_bytes() for p in (ann / "out").rglob("*") if p.is_file()]
+    hidden = [n for row in key["students"].values() for n in [*row["hidden"], key["secret"]]]
+    assert not [n for n in hidden for data in handed if data[:1] == b"{" and n.encode() in data]
+    assert set(given.sentences).isdisjoint(text for row in given.questions for text in row)
+    empty = attack.form("ABC") | {k: {} for k in ("exposure", "noisy", "canaries")}
+    bob = attack.open_folder(ann / "out" / "bob")
+    tried = {"seeds": enumerated(given), "folded": folded(given), "empty": empty}
+    totals = {}
+    for name, answer in tried.items():
+        rows = grading.grade(submit(tmp_path / name, ann=answer), "attack", key)
+        totals[name] = rows[0]["total"]
+    pair = submit(tmp_path / "pair", ann=by_hand(given), bob=by_hand(given))
+    mine, copy = grading.grade(pair, "attack", key)
+    assert mine["total"] >= 80 and mine["same_as"] == "bob" and copy["same_as"] == "ann"
+    assert mine["explained"].startswith("'=The quiet model? was") and mine["rationale"] == ""
+    totals["copy"] = copy["total"]
+    assert max(totals.values()) <= 15, totals
+    assert attack.grade(by_hand(bob), attack.Key(**key["students"]["bob"])).total >= 80
+    words = [pair, "--lab", "attack", "--key", ann / "a.key", "--out", tmp_path / "m.csv"]
+    done = CliRunner().invoke(app, ["grade", *map(str, words)], standalone_mode=False)
+    assert done.exit_code == 0 and "same answers as bob" in done.output
+    assert list(pd.read_csv(tmp_path / "m.csv").total) == [mine["total"], copy["total"]]
+
+
+def hostile(rng, good):
+    """A submission that means harm: bytes."""
+    junk = [None, True, -1, "x", [], {}, [[]], 10**400, 1e308, "\ud800", {"A": {}}, ["9" * 5000]]
+    bad = dict(good) | {k: junk[rng.integers(len(junk))] for k in good if rng.random() < 0.5}
+    text = json.dumps(bad)
+    ways = (
+        lambda: text.encode(),
+        lambda: b"[" * int(rng.integers(10, 200_000)),
+        lambda: b'{"lab": "attack", "noisy": ' + b'{"A":' * 900 + b"1" + b"}" * 901,
+        lambda: text.encode()[: int(rng.integers(len(text)))],
+        lambda: rng.bytes(int(rng.integers(1, 2000))),
+        lambda: b"\xef\xbb\xbf" + text.encode(),
+        lambda: text.encode("utf-16"),
+        lambda: b" " * 300_000,
+        lambda: text.replace("0.", "NaN, 0.", 1).encode(),
+        lambda: b'{"lab": "attack", "lab": "attack"}',
+        lambda: b'{"lab": "attack", "canaries": {"copies": 1, "count": ' + b"9" * 9000 + b"}}",
+        lambda: b'{"lab": "attack", "canaries": {"copies": 1, "count": 1e999, "epsilon": 1}}',
+    )
+    return ways[rng.integers(len(ways))]()
+
+
+def test_two_hundred_hostile_submissions_are_two_hundred_rows(ann, tmp_path):
+    key = keys.read(ann / "a.key")
+    good = by_hand(attack.open_folder(ann / "out" / "ann"))
+    rng, folder = np.random.default_rng(1), submit(tmp_path / "in", good=good)
+    key["students"] |= {f"s{k}": key["students"]["ann"] for k in range(190)}
+    key["students"]["good"] = key["students"]["ann"]
+    for k in range(190):
+        (folder / f"s{k}.json").write_bytes(hostile(rng, good))
+    (folder / "folder.json").mkdir()
+    os.mkfifo(folder / "pipe.json")
+    (folder / "link.json").symlink_to(folder / "good.json")
+    (folder / "nowhere.json").symlink_to(folder / "missing")
+    (folder / "zero.json").symlink_to("/dev/zero")
+    (folder / "=1+1.json").write_text("{}")
+    (folder / "stranger.json").write_text(json.dumps(good))
+    (folder / "none.json").write_bytes(b"")
+    with open(os.fsencode(folder) + b"/bad\xff.json", "w") as file:
+        file.write("{}")
+    began = time.process_time()
+    rows = grading.grade(folder, "attack", key)
+    assert time.process_time() - began < 60
+    grading.write(rows, tmp_path / "marks.csv")
+    assert grading.text(rows) and len(pd.read_csv(tmp_path / "marks.csv")) == len(rows) == 200
+    best = {row["name"]: row["total"] for row in rows}
+    assert best["good"] >= 80 and best["link"] == best["stranger"] == best["zero"] == 0
+    assert all(row["hints"] or row["total"] >= 70 for row in rows)
+
+
+def test_a_file_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
+    def slow(*_):
+        while True:
+            pass
+
+    monkeypatch.setattr(grading, "judge", slow)
+    monkeypatch.setattr(grading, "SECONDS", {"defence": 0.2})
+    rows = grading.grade(submit(tmp_path / "in", ann={}, bob={}), "defence", keys.new())
+    assert ["took more than 0.2 processor seconds" in row["hints"] for row in rows] == [True] * 2
+
+
+@pytest.mark.parametrize("text", ["ann\nAnn", "../ann", ".ann", "a/b", "a" * 65])
+def test_a_name_that_is_no_file_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "names.txt").write_text(text)
+    with pytest.raises(ValueError, match=r"names.txt: line '.+': must be a name of letters"):
+        keys.names(tmp_path / "names.txt")
+
+
+def test_guessing_earns_little_in_the_attack_lab(ann):
+    key = attack.Key(**keys.read(ann / "a.key")["students"]["ann"])
     rng = np.random.default_rng(0)
     totals = []
     for _ in range(200):
-        answer = attack.form("AB") | {
+        answer = attack.form("ABC") | {
             "extraction": [f"{n:06d}" for n in rng.integers(10**6, size=attack.GUESSES)],
             "membership": rng.random(len(key.members)).tolist(),
             "reconstruction": rng.integers(attack.CANDIDATES, size=len(key.truth)).tolist(),
         }
         totals.append(attack.grade(answer, key).total)
     assert np.mean(totals) < 10
-
-
-def test_too_many_numbers_are_no_extraction():
-    many = attack.form("AB") | {"extraction": [f"{n:06d}" for n in range(1000)]}
-    with pytest.raises(ValueError, match="at most 20"):
-        attack.grade(many, attack.room(3).key)
+    many = attack.form("ABC") | {"extraction": [f"{n:06d}" for n in range(1000)]}
+    assert "at most 20" in " ".join(attack.grade(many, key).hints)
 
 
 def test_the_defence_lab_is_solved_from_its_rules(tmp_path):
     plan = {"method": "crt", "policy": PATTERNS, "epochs": 2, "pub_passes": 2}
     plan |= {"conservative": "everything"}
     claim = defence.claim_of(defence.run(defence.parse(plan), seed=0))
+    claim |= {"epsilon": 2 * claim["epsilon"]}  # small classes differ more than by a tenth
     empty = defence.form()
     whole = empty | {"plan": empty["plan"] | plan, "claim": claim}
     bare = empty | {"plan": empty["plan"] | {"epochs": 2}}
     low = whole | {"claim": claim | {"epsilon": 1e-3}}
     silly = empty | {"plan": {"epochs": 4000}}
     folder = submit(tmp_path / "in", ann=whole, bob=bare, cleo=low, dan=silly)
-    rows = {row["name"]: row for row in grading.grade(folder, "defence", seed=3)}
-    assert rows["ann"]["epsilon"] > 5 and rows["ann"]["leakage"] > 20
+    rows = {row["name"]: row for row in grading.grade(folder, "defence", KEY)}
+    assert rows["ann"]["epsilon"] > 1 and rows["ann"]["leakage"] > 20
     assert "adds no noise" in rows["bob"]["hints"] and rows["bob"]["epsilon"] == 0
     assert "below what the run spent" in rows["cleo"]["hints"] and rows["cleo"]["epsilon"] == 0
     assert "the budget is 80" in rows["dan"]["hints"] and rows["dan"]["total"] == 0

@@ -1,0 +1,65 @@
+"""The key file of a class: 256 random bits, from which all of it follows, and each student's key.
+
+>>> seed(b"s" * 32, "attack", "ann") == seed(b"s" * 32, "attack", "bob")
+False
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from crtlib import files
+
+SCHEMA = "crtcourse/key/1"
+
+
+def seed(secret: bytes, *words: str) -> int:
+    """The seed of a lab of one student: 256 bits, an HMAC of the words."""
+    return int.from_bytes(hmac.digest(secret, json.dumps(words).encode(), "sha256"))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A key file: ``secret`` in hexadecimal digits and ``students``, by name. Raises ``ValueError``
+    for another file."""
+    with files.reading(path) as file:
+        try:
+            key = json.loads(file.read())
+        except (ValueError, RecursionError):
+            key = None
+    if not isinstance(key, dict) or key.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: is no key file of 'crtbook lab'")
+    return key
+
+
+def new() -> dict[str, Any]:
+    """The key of a new class."""
+    return {"schema": SCHEMA, "secret": secrets.token_hex(32), "students": {}}
+
+
+def write(key: dict[str, Any], path: Path) -> None:
+    """Write a key file, atomically; nobody but its owner reads it."""
+    with files.replacing(path, mode=0o600) as part:
+        part.write_text(json.dumps(key) + "\n", encoding="utf-8")
+
+
+def names(path: Path) -> list[str]:
+    """The students of a class, one a line. Raises ``ValueError`` for a name that is no file's or
+    that stands twice."""
+    with files.reading(path) as file:
+        lines = file.read().decode("utf-8-sig", "replace").splitlines()
+    found = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]
+    for k, name in enumerate(found):
+        if not re.fullmatch(r"\w[\w .'@-]{0,63}", name) or name.casefold() in (
+            other.casefold() for other in found[:k]
+        ):
+            raise ValueError(
+                f"{path}: line {name[:80]!r}: must be a name of letters, digits, spaces and .'@-, "
+                "once"
+            )
+    return found
