@@ -20,7 +20,7 @@ from torch import nn
 from crtcourse import labs
 from crtcourse.marks import Marks, number, numbers
 from crtlib import files, outputs
-from crtlib.attacks import audit, exposure, inference, membership
+from crtlib.attacks import exposure, inference, membership, run_audit
 from crtlib.checks import check
 from crtlib.models import folder as folders
 from crtlib.models import scoring
@@ -203,7 +203,7 @@ def bound(pilot: Mapping[str, Any], copies: int, count: int) -> float:
     if not 1 <= copies * count <= pilot["lines"]:
         return -1.0
     right = round(pilot["right"][str(copies)] * count)
-    return audit.one_run_lower_bound(count, guesses=count, correct=right)
+    return run_audit.one_run_lower_bound(count, guesses=count, correct=right)
 
 
 # --------------------------------------------------------------------------- marks

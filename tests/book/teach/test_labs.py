@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from crtbook.__main__ import app
 from crtcourse import attack, defence, grading, keys
-from crtlib.attacks import audit, exposure
+from crtlib.attacks import exposure, run_audit
 from crtlib.models import scoring
 from crtlib.text import canaries
 from crtlib.training.methods import Constants
@@ -84,7 +84,7 @@ def by_hand(given):
     plans = []
     for copies, share in given.pilot["right"].items():
         m = given.pilot["lines"] // int(copies)
-        epsilon = audit.one_run_lower_bound(m, guesses=m, correct=round(share * m))
+        epsilon = run_audit.one_run_lower_bound(m, guesses=m, correct=round(share * m))
         plans.append({"copies": int(copies), "count": m, "epsilon": round(epsilon, 3)})
     answer["canaries"] = max(plans, key=lambda plan: plan["epsilon"])
     return answer | {"rationale": "=The quiet model\n was trained with noise."}
