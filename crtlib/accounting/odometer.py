@@ -193,7 +193,9 @@ def read(folder: str | os.PathLike[str]) -> list[Entry]:
     """
     home = Path(folder)
     if (home / LEDGER).is_file():
-        return _entries(_lines(home / LEDGER))
+        entries = _entries(_lines(home / LEDGER))
+        check_corpus(home, entries, _corpus_of(home) or "none")
+        return entries
     if not (home / IMPORTED).is_file():
         raise ValueError(f"odometer: {folder} holds no {LEDGER}")
     return _entries(_older(home))

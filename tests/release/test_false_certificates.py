@@ -1,8 +1,10 @@
 """Certificates that once held and were false: each is made again, and must not hold."""
 
+import contextlib
 import json
 import re
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -554,6 +556,44 @@ def test_who_edits_what_is_signed_is_told_in_one_line(model, tmp_path, run, numb
         code, said, error = run("certify", home / "m", "--out", home / "new.html")
         assert code in (2, 4) and "holds" not in said and "Traceback" not in error
         assert len((said + error).strip().splitlines()) == 1
+
+
+def rows(statement):
+    """Edit a ledger as who can open it would."""
+
+    def change(path):
+        with contextlib.closing(sqlite3.connect(path)) as base, base:
+            base.execute(statement)
+
+    return change
+
+
+LEDGERS = [
+    lambda p: p.write_bytes(p.read_bytes()[:1000]),
+    lambda p: p.write_bytes(b""),
+    lambda p: p.write_bytes(b"SQLite format 3\0" + bytes(4000)),
+    lambda p: p.write_text("{}"),
+    lambda p: p.unlink(),
+    lambda p: (p.unlink(), p.mkdir()),
+    rows("DELETE FROM lines"),
+    rows("DELETE FROM lines WHERE n = 1"),
+    rows("DROP TABLE lines"),
+    rows("DROP TABLE head"),
+    rows("UPDATE lines SET content = '{}'"),
+    rows("UPDATE lines SET content = 'x'"),
+    rows("UPDATE lines SET content = replace(content, 'turn', 'user')"),
+    rows("UPDATE head SET corpus = '0'"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(LEDGERS)))
+def test_who_harms_a_ledger_is_told_in_one_line(model, tmp_path, run, number):
+    home = copied(model, tmp_path)
+    ledger = home / "c.jsonl.odometer"
+    LEDGERS[number](ledger / "ledger.sqlite")
+    code, said, error = run("certify", home / "m", "--odometer", ledger, "--out", home / "n.html")
+    assert code in (2, 3, 4) and ": holds;" not in said and "Traceback" not in error
+    assert len((said + error).strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("name, harm", [
