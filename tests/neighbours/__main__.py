@@ -482,7 +482,7 @@ def findings(one, other, first, second):
         # How many points there are is known, and how many messages one of them holds.
         numbers = {n for x in (one, other) for n in x[2]["odometer"]["holds"].values()}
         numbers |= {x[2]["record"]["corpus"]["turns"] for x in (one, other)}
-        numbers |= {len(w.parts["private"]) for w in (first, second)}
+        numbers |= {p["points"] for x in (one, other) for p in x[2]["record"]["phases"]}
     for name in {**files, **told}:
         a, b = (undeclared({**x[1], **x[2]}.get(name), x[3], numbers) for x in (one, other))
         if a != b:
