@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -42,6 +43,9 @@ from crtlib.training.methods import Constants, Method
 from crtlib.training.phases import Phase
 
 PARTS = ("public", "private")
+THRESHOLDS = (8.0, 3.0)
+"""Perplexities above which the paper's interface makes no suggestion (Section 6.1)."""
+PUNCTUATION = re.compile(r"[^\w\s]")
 epsilon = functools.lru_cache(ledger.epsilon)
 
 
@@ -381,10 +385,41 @@ def _measured(
         facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
     if study.left_out and epoch == study.epochs:
         facts |= _left_out(study, d, model, page, device)
+    words = [d.tokenizer.decode(w) for w in alone.tokens]
+    facts["punctuation"] = np.mean([bool(PUNCTUATION.search(w)) for w in words]) if words else None
+    facts |= _answered(study, d, model, page)
     if study.detail:
         facts |= {f"unique_length/{k}": float(v) for k, v in enumerate(alone.length)}
         facts |= {f"unique_perplexity/{k}": min(v) for k, v in enumerate(alone.perplexities)}
     return {name: float(number) for name, number in facts.items() if number is not None}
+
+
+def _answered(
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage
+) -> dict[str, float]:
+    """Held-out accuracy among three guesses; with ``detail`` what an interface without an answer
+    above a perplexity costs, and the share of unique sequences that it leaves."""
+    held = leakage.documents(d.heldout, d.tokenizer)
+    scores = leakage.score(model, held, bos=d.tokenizer.bos)
+    ranks = np.concatenate(scores.ranks)
+    facts = {"acc_top_3": float((ranks[ranks != leakage.NEVER] < 3).mean())}
+    if not study.detail:
+        return facts
+    left, cost = (
+        mitigations.harden(
+            texts,
+            known,
+            mitigations.next_perplexity(model, texts, bos=d.tokenizer.bos),
+            k=1,
+            thresholds=THRESHOLDS,
+        ).set_index("threshold")
+        for texts, known in ((page.documents, page.scores), (held, scores))
+    )
+    for line in THRESHOLDS:
+        facts[f"acc_above_threshold_{line:g}"] = cost.accuracy[line]
+        if left.unique[np.inf]:
+            facts[f"share_above_threshold_{line:g}"] = left.unique[line] / left.unique[np.inf]
+    return facts
 
 
 def ended(study: LeakageStudy, epoch: int) -> LeakageStudy:

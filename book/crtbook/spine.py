@@ -129,6 +129,7 @@ def sweep(
     device: str = "auto",
     keep_models: bool = True,
     progress: bool = True,
+    command: str = "",
 ) -> pd.DataFrame:
     """Run what ``store`` lacks, the long runs first, and return the table of all ``studies``.
 
@@ -139,8 +140,9 @@ def sweep(
     or reach its URL. Several sweeps may fill one store: each run is done by one of them (a lease in
     ``leases/``).
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
-    training. A run that fails is recorded in ``failures/`` of the store and tried once more, the
-    others go on; a worker that dies costs its own run an attempt.
+    training. ``command`` is kept with each run: what makes it again. A run that fails is recorded
+    in ``failures/`` of the store and tried once more, the others go on; a worker that dies costs
+    its own run an attempt.
 
     Raises ``ValueError`` before anything runs where data is lacking or the device is not there,
     :class:`UnfinishedError` at the end where runs have failed.
@@ -158,7 +160,7 @@ def sweep(
             else contextlib.nullcontext(executor)
         )
         with where as pool:
-            run = _Sweep(store, profile, device, keep_models, workers, pool)
+            run = _Sweep(store, profile, device, keep_models, workers, pool, command)
             failed = run.all(todo.missing, progress)
         if failed:
             last = json.loads(roots.read(store.failures(failed[0])).splitlines()[-1])
@@ -196,6 +198,7 @@ class _Sweep:
     keep_models: bool
     workers: int
     executor: Executor | None
+    command: str
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def all(self, missing: Mapping[str, Study], progress: bool) -> list[str]:
@@ -274,6 +277,7 @@ class _Sweep:
                 seconds=result.seconds,
                 cpu_seconds=result.cpu_seconds,
             )
+            facts |= tables.origin(self.command, study.reads())
             self.store.write(key, {"study": study.kind, **asdict(study)}, facts, result.rows)
         elif json.dumps(first["rows"]) != json.dumps([list(row) for row in result.rows]):
             self._note(key, study, 1, _DiffersError())

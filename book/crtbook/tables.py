@@ -9,10 +9,15 @@ True
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import platform
+import subprocess
+from collections.abc import Iterable
 from importlib import resources
+from pathlib import Path
 
 import pandas as pd
 
@@ -23,6 +28,42 @@ __all__ = ["caption", "digest", "edition", "names", "provenance", "record", "rec
 
 FOLDER = resources.files("crtbook") / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of this checkout, with a ``+`` where tracked files differ from it; empty where
+    the package lies in none."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        where, head, changed = (
+            subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True)
+            for words in (
+                ("rev-parse", "--show-toplevel"),
+                ("rev-parse", "--short=12", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    inside = Path(where.stdout.strip()) == root
+    return head.stdout.strip() + "+" * bool(changed.stdout) if inside else ""
+
+
+@functools.cache
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def origin(command: str, data: Iterable[str]) -> dict[str, str]:
+    """What makes a run again: the ``command``, the commit, the processor (of which each run
+    has one thread), and the hash of the ``data`` that it read (the fingerprints of its files)."""
+    read = hashlib.sha256("".join(data).encode()).hexdigest()[:16]
+    return {"command": command, "commit": commit(), "processor": _processor(), "data": read}
 
 
 def record(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:

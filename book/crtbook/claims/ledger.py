@@ -84,9 +84,23 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
 
 def command(claim: Claim, source: str) -> str:
     """The run that would decide an open row, with its cost."""
-    runs = terms()["runs"]
     name = claim.run or terms()["by_table"].get(source) or terms()["by_table"][claim.tables[0]]
-    return f"{runs[name]['command']} (about {runs[name]['hours']:g} CPU h)"
+    return _priced(terms()["runs"][name])
+
+
+def _priced(run: Mapping[str, Any]) -> str:
+    return f"{run['command']} (about {run['hours']:g} CPU h)"
+
+
+def planned() -> pd.DataFrame:
+    """The runs that open rows wait for, most rows an hour of one core first: ``command``, CPU
+    ``hours``, the number of ``rows`` and their ``ids``."""
+    table = ledger()
+    waiting = table[table.verdict == OPEN].groupby("run").id.agg(list)
+    each = [{"command": run["command"], "hours": run["hours"], "ids": waiting[_priced(run)]}
+            for run in terms()["runs"].values() if _priced(run) in waiting]  # fmt: skip
+    out = pd.DataFrame(each).assign(rows=lambda t: t.ids.map(len))
+    return out.sort_values(by="hours", key=lambda h: h / out.rows, ignore_index=True)
 
 
 def computed() -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,7 @@ def sweep(
     if out:
         outputs.check_file(out, force=force)
     device = device_by_name(device)
+    given = [word for change in changes or () for word in ("--set", change)]
     plan = spine.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
@@ -70,6 +72,7 @@ def sweep(
         device=device,
         keep_models=keep_models,
         progress=sys.stderr.isatty(),
+        command=shlex.join(["crtbook", "sweep", name, "--profile", profile, *given]),
     )
     if out:
         tables.record(table, out)

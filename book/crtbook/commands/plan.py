@@ -1,0 +1,23 @@
+"""``crtbook plan``: the runs that would decide what is open, the cheapest decisions first."""
+
+from __future__ import annotations
+
+import json
+
+from crtlib.options import Answer
+
+
+def plan() -> Answer:
+    """Rank the runs that open claims wait for, by claims decided an hour of one core.
+
+    Example: crtbook plan
+    """
+    from crtbook.claims import ledger
+
+    table = ledger.planned()
+    lines = [
+        f"{len(ids):3d} rows  {hours:4.1f} CPU h  {command}\n{'':20}{', '.join(ids)}"
+        for command, hours, ids in table[["command", "hours", "ids"]].to_numpy().tolist()
+    ]
+    total = f"{table.rows.sum()} rows are open; {table.hours.sum():.1f} CPU h are planned"
+    return Answer({"runs": json.loads(table.to_json(orient="records"))}, [*lines, "", total])
