@@ -48,7 +48,7 @@ LEAST_DELTA = 0.06
 WORST_PPL, BEST_PPL = 30.0, 1.5
 """The perplexities over words that earn nothing and everything; ordinary training on redacted text
 reaches about the second."""
-POINTS = {"utility": 35, "leakage": 30, "epsilon": 35}
+POINTS = {"utility": 25, "leakage": 25, "epsilon": 50}
 METHODS = ("sgd", "dedup", "dpsgd", "crt")
 
 
@@ -240,7 +240,8 @@ def grade(answer: Mapping[str, Any], seed: int) -> Marks:
 
     Raises ``ValueError`` for a plan that breaks the budget or a rule.
     """
-    outcome = run(parse(answer["plan"]), seed)
+    plan = parse(answer["plan"])
+    outcome = run(plan, seed)
     marks = Marks(POINTS)
     marks.add(
         "utility",
@@ -248,19 +249,33 @@ def grade(answer: Mapping[str, Any], seed: int) -> Marks:
         f"perplexity over words is {outcome.perplexity:.2f}: more public text or more passes "
         "over it cost no epsilon",
     )
-    quiet = exposure.chance_band(canaries=len(people(seed).canaries)).high
-    loud = math.log2(10**6)
-    exposed = clipped((outcome.highest - quiet) / (loud - quiet))
-    told = clipped((outcome.auc - 0.6) / 0.35)
+    bare = undefended(seed, plan.epochs, plan.batch_size, plan.learning_rate)
     marks.add(
         "leakage",
-        1 - (exposed + told) / 2,
-        f"highest exposure {outcome.highest:.1f} bits, membership AUC {outcome.auc:.2f}: "
-        "what do the patterns miss, and what limits how often a missed secret is read?",
+        (bare - leaked(outcome)) / bare if bare > 0.1 else 0.0,
+        f"highest exposure {outcome.highest:.1f} bits, membership AUC {outcome.auc:.2f}; what the "
+        "same training without policy and noise does not leak either earns nothing",
     )
     worth, why = _worth(outcome.guarantee, answer.get("claim") or {})
+    if outcome.perplexity >= WORST_PPL:
+        worth, why = worth / 2, why + "; of a model of no use a promise counts half"
     marks.add("epsilon", worth, why)
     return marks
+
+
+def leaked(outcome: Outcome) -> float:
+    """The share of what exposure and membership could show, beyond chance, in [0, 1]."""
+    quiet, loud = exposure.chance_band(canaries=10).high, math.log2(10**6)
+    exposed = clipped((outcome.highest - quiet) / (loud - quiet))
+    return (exposed + clipped((outcome.auc - 0.6) / 0.35)) / 2
+
+
+@functools.lru_cache(maxsize=64)
+def undefended(seed: int, epochs: int, batch_size: int, learning_rate: float) -> float:
+    """What leaks where the same training reads raw text, without noise."""
+    return leaked(
+        run(Plan("sgd", {}, "policy", "none", epochs, 1, batch_size, learning_rate), seed)
+    )
 
 
 def _worth(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float, str]:
@@ -284,8 +299,11 @@ def _worth(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float
         )
     if total is None or number(total) < guarantee.delta * 0.99:
         return 0.0, f"the claim leaves delta2 out: the whole delta is {guarantee.delta:.2g}"
-    worth = clipped(math.log(8 / max(number(stated), 1e-9)) / math.log(32))
-    return worth, "a smaller epsilon' or a policy that leaves fewer traces lowers epsilon"
+    smaller = math.log(8 / max(number(stated), 1e-9)) / math.log(32)
+    return (
+        2 / 3 + clipped(smaller) / 3 if smaller >= 0 else 0.0,
+        "a smaller epsilon' or a policy that leaves fewer traces lowers epsilon",
+    )
 
 
 def claim_of(outcome: Outcome) -> dict[str, Any]:
