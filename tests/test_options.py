@@ -64,6 +64,7 @@ def begins(monkeypatch):
 
     monkeypatch.setattr(loop, "train", stop)
     monkeypatch.setattr(crt, "train", stop)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for a hub
     threads, promised = torch.get_num_threads(), []
     ready = crt.CrtStudy.ready
     monkeypatch.setattr(crt.CrtStudy, "ready", lambda self: promised.append(s := ready(self)) or s)

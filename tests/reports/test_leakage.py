@@ -356,7 +356,7 @@ def test_what_a_late_text_lacks_is_said_before_the_first_is_scored(
     (tmp_path / "c.jsonl").write_text("".join(lines))
     (tmp_path / "t.j2").write_text(
         "{% for m in messages %}{{ m.content }}{% endfor %}"
-        "{% if messages[0].speaker == 'EVE' %}{{ raise_exception('no') }}{% endif %}"
+        "{% if messages[0].speaker not in ('USR', 'SYS') %}{{ raise_exception('no') }}{% endif %}"
     )
     code, out, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", "--out", tmp_path / "r",
                          "--template", tmp_path / "t.j2")  # fmt: skip
