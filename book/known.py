@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from crtbook.claims import ledger
+from crtbook import tables
+from crtbook.claims import ledger, measures
 from crtbook.claims.claim import PAPERS
 from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, OPEN, PART
 from crtbook.figures import theme
@@ -38,8 +39,8 @@ FINDINGS = (
          "ours-policy-sdp": "S-DP"},
         "accuracy of the attack at γ = 0.1, less that at γ = 0.5",
         0.0,
-        "Membership inference is asked of the secrets that the policy missed, and of no others; no "
-        "arm adds noise to them but S-DP, whose noise is on what is flagged. The CRT paper's "
+        "Membership inference is asked of the secrets that the policy missed, and of no others. No "
+        "arm adds noise to them: that of S-DP is on what is flagged. The CRT paper's "
         "Figure 4 asks of all secrets, and so rises with γ as more are missed.",
         "Does it hold for a policy that misses by kind, as real ones do, and not at random?",
     ),
@@ -75,8 +76,9 @@ FINDINGS = (
 )  # fmt: skip
 
 HEAD = """What three papers claim and our runs bear out, what they refute, and what nobody can say \
-yet. Each verdict is made from recorded runs by a rule that was written before they were read \
-({doc}`chapters/claims`), and each says at which size it was seen. Most runs are smaller than the \
+yet. Each verdict is made from recorded runs by a rule that a test \
+tries in a world where the sentence is true and in one where it is false ({doc}`chapters/claims`), \
+and each says at which size it was seen. Most runs are smaller than the \
 papers': {doc}`reproducing` has the sizes."""
 
 
@@ -119,6 +121,13 @@ def figure(finding: Finding, found: pd.DataFrame) -> Figure:
     return fig
 
 
+def _recorded(found: pd.DataFrame) -> str:
+    """Profile, device, seeds and dates of the tables that a finding rests on."""
+    names = found.source.str.partition(":")[0].unique()
+    each = [pd.concat(map(tables.recorded, measures.RECORDED[name])) for name in names]
+    return "Recorded: " + "; ".join(map(tables.caption, each))
+
+
 def section(finding: Finding, found: pd.DataFrame) -> list[str]:
     """A finding on the page."""
     lines = [
@@ -131,7 +140,8 @@ def section(finding: Finding, found: pd.DataFrame) -> list[str]:
         f":alt: {theme.alt(figure(finding, found))}",
         ":width: 100%",
         "",
-        f"{finding.axis[0].upper()}{finding.axis[1:]}; dotted: {finding.line:g}.",
+        f"{finding.axis[0].upper()}{finding.axis[1:]}; dotted: {finding.line:g}. "
+        f"{_recorded(found)}.",
         "```",
         "",
         *(f"- {_tally(_plain(str(w)), r.verdict)}" for w, r in found.groupby("words", sort=False)),
