@@ -34,10 +34,15 @@ def registry_of_the_file(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def registries(tmp_path_factory):
+    return tmp_path_factory.mktemp("registries")
+
+
 @pytest.fixture(autouse=True)
-def registry(tmp_path_factory, monkeypatch):
-    """A registry of each test's own: many train on the same simulated people."""
-    home = tmp_path_factory.mktemp("registry")
+def registry(registries, monkeypatch):
+    """A registry of each test's own, made when it is used: many train on the same people."""
+    home = registries / uuid.uuid4().hex
     monkeypatch.setenv("CRTLIB_REGISTRY", str(home))
     return home
 
@@ -59,6 +64,10 @@ def pytest_collection_modifyitems(items):
         if by_night(item):
             item.add_marker("nightly")
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # else a library that counts its objects at the end takes them for leaks
 
 
 def pytest_collection_finish():

@@ -4,10 +4,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NIGHTLY = {
+    "tests/accounting/test_accountants.py::test_delta_agrees_with_importance_sampling[0.01": "6 s",
+    "tests/accounting/test_accountants.py::"
+    "test_noise_is_found_with_few_evaluations[add_or_remove-1.0-1e-08": "8 s",
     "tests/attacks/test_reading.py": "trains by transformers",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",
+    "tests/book/experiments/test_crt.py::test_a_dry_run_says_hours": "6 s",
+    "tests/book/experiments/test_crt.py::test_a_policy_that_learned": "teaches a tagger",
+    "tests/book/experiments/test_crt.py::test_a_pretrained_folder": "trains",
+    "tests/book/experiments/test_crt.py::test_a_second_sweep": "trains in other processes",
+    "tests/book/experiments/test_crt.py::test_kill_9": "kills a sweep",
+    "tests/book/experiments/test_game.py": "trains some hundred models",
     "tests/book/experiments/test_ledger.py::test_the_command_prints_every_paper_or_one": "7 s",
+    "tests/book/figures/test_crt.py::test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes"
+    "[chosen0": "draws each figure",
+    "tests/book/figures/test_crt.py::test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes"
+    "[chosen2": "draws each figure",
     "tests/book/teach/test_labs.py::test_what_honest_work": "solves a lab",
     "tests/book/teach/test_labs.py::test_two_hundred": "trains six models",
     "tests/book/teach/test_labs.py::test_guessing": "trains six models",
@@ -21,6 +34,7 @@ NIGHTLY = {
     "tests/kills/test_every_call.py": "dies at each of some hundred calls",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[named": "2 s",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[plain": "2 s",
+    "tests/neighbours/test_neighbours.py::test_of_two": "40 pairs, a step of its own in CI",
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
     "tests/pins/test_studies.py": "trains by each method",

@@ -41,7 +41,7 @@ TINY = crt.CrtStudy(
     copies=2,
 )
 GRID = [replace(TINY, method=m, seed=s) for m in ("sgd", "crt") for s in (0, 1)]
-PROVENANCE = ["date", "seconds", "cpu_seconds"]
+PROVENANCE = ["date", "seconds", "cpu_seconds", "commit"]
 
 
 def same(a, b):
