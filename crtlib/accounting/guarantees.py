@@ -100,6 +100,7 @@ class Guarantee:
         for name, symbol, rate, policy in rates:
             used = f"{name}, {symbol} = {rate}"
             said.append(used if rate is not None else f"{policy} policy: not used")
-        if self.public:
-            said.append(f"treated as public: {self.public}")
+        counted = any(rate and rate.labelled for rate in (self.gamma, self.delta2))
+        if known := [self.public] * bool(self.public) + ["the counts of labels"] * counted:
+            said.append(f"treated as public: {', and '.join(known)}")
         return "; ".join(said)

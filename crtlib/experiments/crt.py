@@ -349,7 +349,7 @@ def _bounded(rate: Rate, alpha: float) -> MissRate:
 
 def _public(study: CrtStudy) -> str:
     """What the guarantee treats as known to everybody."""
-    known = "the number of private points"
+    known = "the rounded number of private points"
     if study.how.reads_raw:
         bytes_only = study.conservative == "everything" or study.brings_vocabulary
         learned = ", and the vocabulary, learned from turns that screening let pass"

@@ -357,20 +357,21 @@ def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
     """The study with what was not ``given`` chosen by the sizes of its model and of its text
     (:mod:`crtlib.experiments.sizes`).
 
-    Private batches are Poisson samples of ``batch_size`` points in expectation, or of the share
-    ``sampling_probability``; public ones have as many.
+    Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
+    more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
+    leaves, so of the number of private points it may know the rounded one alone.
     """
     usual = sizes.usual(sizes.parameters(study), adapters=study.lora > 0)
-    private = prepared.prepared.private
-    count = len({p.user for p in private}) if study.how.by_user else len(private)
+    exact = record.private(study, prepared)
+    count = gate.rounded(exact)
     every = len(prepared.prepared.all)
-    size = given.get("batch_size") or sizes.batch(usual.batch_size, count or every)
-    q = given.get("sampling_probability") or min(1.0, size / max(1, count))
+    size = given.get("batch_size") or sizes.batch(usual.batch_size, count if exact else every)
+    q = given.get("sampling_probability") or min(1.0, size / count)
     fixed = {
         "learning_rate": usual.learning_rate,
         "private_learning_rate": usual.private_learning_rate,
         "epochs": usual.epochs,
-        "delta": sizes.delta(count),
+        "delta": sizes.delta(5 * count // 4),  # the exact number is no larger
         "clip_norm": 1.0,
         "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
     }

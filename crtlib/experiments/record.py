@@ -263,6 +263,12 @@ def _screening(study: CrtStudy, corpus: str) -> str:
     return _sha([corpus, study.unit, *read, dial, *words])
 
 
+def private(study: CrtStudy, prepared: Data) -> int:
+    """How many private points a training draws from: persons, where the noise is theirs."""
+    points = prepared.prepared.private
+    return len({p.user for p in points}) if study.how.by_user else len(points)
+
+
 def _holds(study: CrtStudy) -> dict[str, int]:
     """How many points of a smaller unit one of this unit holds at the most."""
     if _unit(study) == "turn":
@@ -334,12 +340,14 @@ def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
     screening = gate.Screening(name, facts["gamma"], facts["delta2"])
     redacted = gate.Redacted("redacted text", screening)
     raw = gate.Raw("The weights were learned from raw text without noise")
-    every: list[gate.Source] = [gate.Constant("settings, sizes and the number of private points")]
+    every: list[gate.Source] = [gate.Constant("settings and sizes")]
     events = tuple(e for e in run.events if isinstance(e, SampledGaussian))
     if events and all(e.noise_multiplier for e in events):
         holds = tuple(facts["holds"].items())
         read = None if how.reads_raw else screening
         every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, read, holds))
+        count = private(study, trained.fitted.data)
+        every.append(gate.declare("number of private points", count, gate.POINTS))
     elif run.updates["private"]:
         every.append(raw if how.reads_raw else redacted)
     if run.updates["public"]:  # what is public: turns without a secret, or redacted ones
@@ -427,7 +435,8 @@ def _phases(trained: Studied) -> list[dict[str, Any]]:
     for e in events:
         steps[e.noise_multiplier, e.sampling_probability] += e.steps
     for (noise, probability), n in steps.items():
-        phases.append({"kind": "private", "points": len(prepared.private), "steps": n,
+        count = gate.rounded(private(trained.study, trained.fitted.data))
+        phases.append({"kind": "private", "points": count, "steps": n,
                        "noise_multiplier": noise, "sampling_probability": probability,
                        "clip_norm": trained.study.clip_norm})  # fmt: skip
     return phases

@@ -47,7 +47,7 @@ NOT_PROMISED = (
     "that who signed told the truth: the signature shows edits by others",
 )
 
-COUNTS = "the dates and exact numbers of messages, people, points and labels that stand here"
+COUNTS = "dates and exact numbers of messages, people, public points and labels that stand here"
 PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 
 

@@ -176,6 +176,20 @@ def declare(of: str, value: float, bounds: Sequence[float]) -> Declared:
     return Declared(of, names[sum(value >= b for b in bounds)], names)
 
 
+POINTS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
+"""Bounds between which a release says how many private points there are: four to a doubling."""
+
+
+def rounded(points: int) -> int:
+    """Of that many private points those of which a release may depend: rounded down to one of
+    ``POINTS``, or 8, so that few single messages can change it.
+
+    >>> [rounded(n) for n in (3, 11, 1023, 1024)]
+    [8, 10, 896, 1024]
+    """
+    return max((b for b in POINTS if b <= points), default=8)
+
+
 # --------------------------------------------------------------------------- the only door
 class Release:
     """A folder that others may see, while it is written."""

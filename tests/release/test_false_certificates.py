@@ -650,7 +650,7 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
     digits of the perplexity on held-out messages, which is 3.7 bits about one of them."""
     made = json.loads((model / "m.json").read_text())
     assert {row["who"] for row in made["right_guess"]} <= {"random", "missed", "public", "user"}
-    (declared,) = made["declared"]
+    _, declared = sorted(made["declared"], key=lambda d: d["of"], reverse=True)
     low, high = declared["value"].split(" to ")
     assert float(high) == 2 * float(low) and 3 < declared["bits"] < 4
     card = (model / "m" / "README.md").read_text()
@@ -661,6 +661,45 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
         certify.COUNTS in made["treated_as_public"]
         and certify.COUNTS in (model / "m.html").read_text()
     )
+
+
+def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared(tmp_path):
+    """R8: q = B / n, delta and the divisor stood in release.json and on the card with all their
+    digits, and where duplicates are dropped n tells of one message."""
+    study = own.study_of(corpus(tmp_path / "c.jsonl"), policy="regex:customersim", unit="turn")
+    data = own._read(study)
+    private = data.prepared.private * 40
+
+    def sized(count, **named):
+        some = replace(data, prepared=replace(data.prepared, private=private[:count]))
+        return own.sized(study, some, named)
+
+    for named in ({}, {"batch_size": 16}, {"sampling_probability": 0.2}):
+        assert sized(96, **named) == sized(97, **named) == sized(111, **named)
+        assert sized(96, **named) != sized(112, **named)
+    assert sized(111, batch_size=16).sampling_probability == 16 / 96
+    assert sized(1001).delta <= 0.1 / 1001
+
+
+def test_a_release_declares_the_rounded_number_of_its_private_points(model):
+    made = json.loads((model / "m.json").read_text())
+    (points,) = [d for d in made["declared"] if d["of"] == "number of private points"]
+    (phase,) = [p for p in made["mechanism"]["phases"] if p["kind"] == "private"]
+    low, high = map(int, points["value"].split(" to "))
+    exact = {n: v for n, _, _, v in json.loads((model / "m.work/results.json").read_text())["rows"]}
+    assert low == phase["points"] <= exact["n_private"] < high <= 1.25 * low
+    chosen = json.loads((model / "m" / "experiment.json").read_text())
+    assert chosen["normaliser"] == chosen["sampling_probability"] * low
+    assert "rounded number of private points" in (model / "m" / "guarantee.txt").read_text()
+
+
+def test_counts_of_labels_are_named_wherever_they_stand(model):
+    """guarantee.txt had "measured: 6 of 8"; the certificate alone said that it is known."""
+    said = (model / "m" / "guarantee.txt").read_text()
+    assert ("measured: " in said) == ("the counts of labels" in said)
+    for rate, named in ((MissRate.measured(6, 8), True), (MissRate(0.1), False)):
+        text = str(Guarantee(1.0, 1e-3, "turn", "replace", "pld", gamma=rate, public="all else"))
+        assert ("treated as public: all else, and the counts of labels" in text) == named
 
 
 @given(
