@@ -58,7 +58,6 @@ def ingest(
     import click
 
     from crtlib.text import ingest as library
-    from crtlib.text.messages import Columns
 
     def ask(shown: str) -> bool:
         print(shown, file=sys.stderr)
@@ -68,7 +67,7 @@ def ingest(
         sources,
         out,
         format=format,
-        columns=Columns(user, thread, speaker, text, time),
+        columns=library.Columns(user, thread, speaker, text, time),
         no_users=no_users,
         speaker_map=_pairs(speaker_map),
         encoding=encoding,

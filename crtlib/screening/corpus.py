@@ -198,8 +198,7 @@ def screen(
             _write(parts, points, flags, cautious, again, how, tally)
             for k, known in enumerate(taught):
                 unlike.setdefault(k, []).append(shift(points, known))
-        for unit in corpora.units(corpus):
-            parts.unit(*unit)
+        parts.note("units", corpora.units(corpus))
         decided = parts.close()
     found = counter.rates(judged=given["judged"])
     shifts = [_together(some) for some in unlike.values()]
@@ -323,14 +322,17 @@ def _write(
         points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
     )
     for name, some in (("public", prepared.public), ("private", prepared.private)):
-        for p in some:
-            parts.add(name, p.id, p.user, p.text)
+        parts.add(name, some)
         tally.counts[name] += len(some)
-    for p, spans, more in zip(points, flags, cautious, strict=True):
+    for p, spans in zip(points, flags, strict=True):
         tally.point(p, spans, how.unit)
-        for policy, found in (("pi", spans), ("pi_c", more)):
-            for s in found:
-                parts.span(p.id, s.start, s.end, s.kind, policy)
+    rows = (
+        (p.id, s.start, s.end, s.kind, policy)
+        for p, *both in zip(points, flags, cautious, strict=True)
+        for policy, spans in zip(("pi", "pi_c"), both, strict=True)
+        for s in spans
+    )
+    parts.note("spans", rows)
     for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
         tally.counts[name] += getattr(prepared, name)
     tally.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
@@ -438,7 +440,7 @@ def private_part(folder: str) -> Policy:
     They are read again as dialogues of one turn, so a point is called as its row is, or that and
     "/0"; where people are the unit it is called as its user."""
     column = "user" if screened.summary(folder)["unit"] == "user" else "id"
-    private = screened.private_names(folder, column)
+    private = frozenset(row[column] for row in screened.rows(folder, "private"))
 
     def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
         for p in points:

@@ -12,24 +12,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import hashlib
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crtlib import outputs
-from crtlib.checks import check_choice
-from crtlib.text import card, jsonl
-from crtlib.text.card import Facts
+from crtlib.checks import MachineError, check_choice
+from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, unit
 
 TURN = pa.struct(
@@ -53,6 +56,27 @@ COLUMNS = pa.schema(
 USERS_ARE = ("column", "thread", "unknown")
 GROUP_ROWS = 1_000
 """Dialogues that are written at a time."""
+
+
+SIZES = {"n<1K": 10**3, "1K<n<10K": 10**4, "10K<n<100K": 10**5, "100K<n<1M": 10**6}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a corpus folder holds. ``sha256`` is the corpus hash: over ``jsonl.canonical`` of its
+    dialogues in order, so the same for Parquet and JSONL, any sharding and any labels. ``first``
+    and ``last`` are dates, None where no turn has a time."""
+
+    turns: int
+    threads: int
+    users: int
+    labelled: int
+    sha256: str
+    shards: int
+    users_are: str
+    policy: str | None
+    first: str | None
+    last: str | None
 
 
 def corpus_hash(dialogues: Iterable[Dialogue]) -> str:
@@ -84,8 +108,8 @@ class Writer:
         self.turns, self.threads, self.labelled = 0, 0, 0
         self.users: set[bytes] = set()
         self.digest = hashlib.sha256()
-        self.first: datetime | None = None
-        self.last: datetime | None = None
+        self.first: datetime.datetime | None = None
+        self.last: datetime.datetime | None = None
         self.parts: list[Path] = []
         self.open: pq.ParquetWriter | None = None
 
@@ -137,6 +161,29 @@ class Writer:
         )
 
 
+def card(folder: Path, name: str, facts: Facts, sources: Sequence[str], *, simulated: bool) -> None:
+    """Write what lies beside the ``data`` of ``folder``: a dataset card (README.md) and its
+    Croissant 1.0 description."""
+    shards = {p.name: outputs.sha256(p) for p in sorted((folder / "data").glob("*.parquet"))}
+    for file, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
+        source = (resources.files("crtlib.text") / "templates" / template).read_text("utf-8")
+        text = (
+            jinja2.Environment(undefined=jinja2.StrictUndefined)
+            .from_string(source)
+            .render(
+                name=name,
+                facts=facts,
+                sources=sources,
+                simulated=simulated,
+                shards=shards,
+                splits=sorted({n.rpartition("-of-")[0].rpartition("-")[0] for n in shards}),
+                size=next((size for size, n in SIZES.items() if facts.threads < n), "n>1M"),
+                today=datetime.date.today().isoformat(),
+            )
+        )
+        (folder / file).write_text(text + "\n", encoding="utf-8")
+
+
 def row(d: Dialogue, *, labelled: bool = True) -> dict[str, Any]:
     """A dialogue as a row, without times."""
     record = jsonl.record(d)
@@ -182,7 +229,7 @@ def save(
             writer.add(pa.Table.from_pylist(some, COLUMNS))
         counts = writer.close()
         summary["corpus"] = asdict(counts)
-        card.write(part, Path(out).name, counts, list(inputs or {}), simulated=simulated)
+        card(part, Path(out).name, counts, list(inputs or {}), simulated=simulated)
     return counts
 
 
@@ -241,3 +288,84 @@ def rows(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[dic
 def dialogues(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
     """The dialogues of a corpus folder, one after another."""
     return map(jsonl.dialogue, rows(folder, split=split))
+
+
+# --------------------------------------------------------------------------- rows in other order
+MEMORY = "512MB"
+"""What DuckDB may hold; the rest lies in its folder."""
+ROOM = 16 << 20
+"""Bytes that are handed over at a time, about."""
+
+
+class Sorter:
+    """Rows that DuckDB holds, sorts and joins, in ``tables`` by name. It sees no file but those
+    that it writes into ``folder``, which is private and goes at the end, and loads no extension."""
+
+    def __init__(self, folder: Path, **tables: pa.Schema) -> None:
+        import duckdb  # only what writes a corpus needs it
+
+        folder.mkdir(mode=0o700)
+        self.folder, self.schemas, self.fault = folder, tables, duckdb.Error
+        self.waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in tables}
+        self.size = 0
+        config: dict[str, Any] = {
+            "temp_directory": str(folder),
+            "memory_limit": MEMORY,
+            "threads": 1,
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_persistent_secrets": "false",
+        }
+        self.database = duckdb.connect(":memory:", config=config)
+        self.run("SET enable_external_access = false")
+        self.run("SET lock_configuration = true")
+        for name, schema in tables.items():
+            self.database.from_arrow(schema.empty_table()).create(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _sorting(self) -> Iterator[None]:
+        try:
+            yield
+        except self.fault as error:  # its message may quote a cell
+            raise MachineError(
+                f"{self.folder}: the rows cannot be sorted ({type(error).__name__}); is there "
+                "room on the disk?"
+            ) from None
+
+    def add(self, table: str, *columns: Sequence[Any]) -> None:
+        """Take rows, column by column."""
+        pairs = zip(columns, self.schemas[table], strict=True)
+        arrays = [pa.array(column, field.type) for column, field in pairs]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schemas[table])
+        self.waiting[table].append(batch)
+        self.size += batch.nbytes
+        if self.size >= ROOM:
+            self._flush()
+
+    def _flush(self) -> None:
+        for name, batches in self.waiting.items():
+            if batches:
+                with self._sorting():  # to register a table would import pandas
+                    rows = pa.Table.from_batches(batches)
+                    self.database.from_arrow(rows).insert_into(name)
+                batches.clear()
+        self.size = 0
+
+    def run(self, query: str) -> list[Any]:
+        """What a query answers."""
+        self._flush()
+        with self._sorting():
+            return self.database.execute(query).fetchall()
+
+    def batches(self, query: str, size: int = 2_048) -> Iterator[pa.RecordBatch]:
+        """The rows of a query, ``size`` at a time."""
+        self._flush()
+        with self._sorting():
+            yield from self.database.sql(query).to_arrow_reader(size)

@@ -9,47 +9,431 @@
 (2, 1, {'no text': 1})
 >>> print(table(summary).splitlines()[0])
 columns   user=customer  thread=ticket  text=body
+
+The columns of a table are guessed by their names.
+
+>>> names = ["channel", "body", "sender", "conversation_id", "customer"]
+>>> columns = guess(names, Columns(), where="mails.csv")
+>>> columns.user, columns.thread, columns.speaker, columns.text, columns.time
+('customer', 'conversation_id', 'sender', 'body', None)
+>>> guess(["body", "content"], Columns(), where="mails.csv")
+Traceback (most recent call last):
+...
+ValueError: mails.csv: columns 'body' and 'content' could both be the text; say --text
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import itertools
 import json
+import math
 import os
-import shutil
+import re
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
 from crtlib import files, outputs
-from crtlib.checks import MachineError
-from crtlib.text import card, messages, readers
-from crtlib.text.folder import COLUMNS, Facts, Writer, facts
-from crtlib.text.messages import TAKEN, Bad, Columns, Options
+from crtlib.text import folder, jsonl, readers
+from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
+from crtlib.text.readers import Bad
+
+ROLES = {
+    "user": (
+        *("user", "userid", "username", "customer", "customerid", "client", "clientid"),
+        *("author", "authorid", "sender", "senderid"),
+    ),
+    "thread": (
+        *("thread", "threadid", "conversation", "conversationid", "dialogue", "dialogueid"),
+        *("ticket", "ticketid", "session", "sessionid", "case", "caseid", "chat", "chatid"),
+    ),
+    "speaker": ("speaker", "role", "sender", "from", "who"),
+    "text": ("text", "body", "message", "content", "utterance"),
+    "time": ("time", "timestamp", "date", "createdat", "sent", "sentat"),
+}
+"""What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
+be it."""
+IDS = ("id", "threadid", "conversationid", "dialogueid", "thread", "conversation")
+TAKEN = {"turns": ("id", "user", "turns"), "messages": ("id", "user", "messages", "metadata")}
+"""The columns of records that are no rows of a table."""
+_JSON = json.JSONEncoder(default=str).encode
+EPOCH, NAIVE = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
+MILLISECOND = timedelta(milliseconds=1)
 
 LOOKED_AT = 3
 """Rows that the guess of the columns is made from."""
-BATCH = 10_000
-"""Messages that are handed over at a time."""
-ROOM = 16 << 20
-"""Characters of them, about."""
-MEMORY = "512MB"
-"""What DuckDB may hold; the rest lies in its folder."""
 
 
+# --------------------------------------------------------------------------- columns and options
+@dataclass(frozen=True)
+class Columns:
+    """The column of each role; None where there is none, or where it is to be guessed."""
+
+    user: str | None = None
+    thread: str | None = None
+    speaker: str | None = None
+    text: str | None = None
+    time: str | None = None
+    guessed: bool = False
+
+    def used(self) -> tuple[str, ...]:
+        """The columns that have a role."""
+        return tuple(name for role in ROLES if (name := getattr(self, role)))
+
+    def kept(self, names: Sequence[str], keep: str) -> tuple[str, ...]:
+        """The other columns that are carried: ``all``, ``none`` or names with commas between."""
+        others = [name for name in names if name not in self.used()]
+        if keep == "all":
+            return tuple(others)
+        wanted = [] if keep == "none" else [name.strip() for name in keep.split(",")]
+        if unknown := [name for name in wanted if name not in others]:
+            raise ValueError(f"--keep: {unknown[0]!r} is no further column")
+        return tuple(wanted)
+
+    def __str__(self) -> str:
+        return "  ".join(f"{role}={getattr(self, role)}" for role in ROLES if getattr(self, role))
+
+
+def _plain(name: str) -> str:
+    """A name as it is compared."""
+    return re.sub(r"[_\-. ]", "", name.lower())
+
+
+def guess(names: Sequence[str], given: Columns, *, where: str, no_users: bool = False) -> Columns:
+    """The columns of a table ``where``, those not ``given`` guessed from its ``names``.
+
+    Each column serves once; ``sender`` is the speaker where another column is the user. Thread,
+    speaker and time may be missing. Raises ``ValueError`` where a given column is missing, two
+    could be the same, or there is no text or no user (unless ``no_users``).
+    """
+    shown = "its first row does not look like a header"
+    if all(re.fullmatch(r"[^\W\d_][\w.\- ]{0,40}", name) for name in names):
+        shown = f"the columns are {', '.join(names)}"
+    for role in ROLES:
+        name = getattr(given, role)
+        if name and name not in names:
+            raise ValueError(f"{where}: has no column {name!r} (--{role}); {shown}")
+    if no_users and given.user:
+        raise ValueError("--no-users: leaves no room for --user")
+    columns = given
+    for role in ROLES:
+        if getattr(given, role) or (role == "user" and no_users):
+            continue
+        free = [n for n in names if n not in columns.used() and _plain(n) in ROLES[role]]
+        if role == "user" and len(free) > 1:
+            free = [n for n in free if _plain(n) != "sender"]
+        if len(free) > 1:
+            both = " and ".join(map(repr, free[:2]))
+            raise ValueError(f"{where}: columns {both} could both be the {role}; say --{role}")
+        if free:
+            columns = replace(columns, **{role: free[0]}, guessed=True)
+    if not columns.text:
+        raise ValueError(f"{where}: no column looks like the text; say --text ({shown})")
+    if not columns.user and not no_users:
+        raise ValueError(
+            f"{where}: no column looks like the person; say --user, or --no-users where there is "
+            f"none ({shown})"
+        )
+    return columns
+
+
+@dataclass(frozen=True)
+class How:
+    """How sources are read. ``format`` is one of ``readers.FORMATS``; ``columns`` names those of a
+    table that are not to be guessed. ``no_users``: each thread is a user. ``keep``: further
+    columns, "all", "none" or "a,b". ``max_bad`` is a share of rows, ``limit`` a number of rows,
+    ``shard`` in MiB."""
+
+    format: str = "auto"
+    columns: Columns = field(default_factory=Columns)
+    no_users: bool = False
+    speaker_map: Mapping[str, str] = field(default_factory=dict)
+    encoding: str = "auto"
+    keep: str = "all"
+    quotes: str = "drop"
+    skip_bad: bool = False
+    max_bad: float = 0.01
+    limit: int | None = None
+    split: str = "train"
+    shard: int = 128
+
+    def __post_init__(self) -> None:
+        for name, allowed, rule in (
+            ("max_bad", 0 <= self.max_bad <= 1, "in [0, 1]"),
+            ("limit", self.limit is None or self.limit >= 1, "at least 1"),
+            ("shard", 1 <= self.shard <= 2048, "in [1, 2048] MiB"),
+            ("split", self.split.isidentifier(), "letters, digits and '_'"),
+            ("quotes", self.quotes in ("drop", "keep"), "drop or keep"),
+        ):
+            if not allowed:
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag}: {getattr(self, name)!r} must be {rule}")
+
+
+@dataclass
+class Source:
+    """A file, folder or hub address, and what is taken from its rows: ``shape`` says what a row
+    is; ``kept`` are further columns, None for one that only other sources have, ``ids`` those of
+    records so far, which must not come again. It counts its rows."""
+
+    path: str
+    name: str
+    form: str
+    how: How
+    columns: Columns = field(default_factory=Columns)
+    shape: str = "table"
+    kept: Sequence[str | None] = ()
+    ids: set[str | None] | None = None
+    rows: int = 0
+    bad: int = 0
+
+    def read(self) -> Iterator[readers.Row]:
+        """Its rows, from the first."""
+        how = self.how
+        return readers.read(
+            self.path, self.form, encoding=how.encoding, quotes=how.quotes, split=how.split
+        )
+
+    def look(self) -> None:
+        """Settle shape and columns by the first rows that can be read."""
+        good = (cells for _, cells in self.read() if not isinstance(cells, Bad))
+        first = list(itertools.islice(good, LOOKED_AT))
+        names = list(dict.fromkeys(name for cells in first for name in cells))
+        self.columns = self.how.columns
+        if first:
+            self.shape = "messages" if self.form == "messages" else shape(first[0])
+        if self.form in ("mbox", "eml"):
+            user = None if self.how.no_users else "user"
+            self.columns = Columns(user, "thread", None, "text", "time")
+        elif self.shape == "table" and first:
+            self.columns = guess(names, self.columns, where=self.name, no_users=self.how.no_users)
+        free = [n for n in names if n not in TAKEN.get(self.shape, ())]
+        self.kept = self.columns.kept(free, self.how.keep)
+
+    def refusal(self, number: int, bad: Bad) -> str:
+        """The one line that says why a row is refused."""
+        if bad.encoding:
+            where = bad.says.replace(")", f" in row {number})")
+            return f"{self.name}: {where}; try --encoding cp1252"
+        column = f", column {bad.column}" if bad.column else ""
+        return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out"
+
+
+# --------------------------------------------------------------------------- cells
+def shape(cells: Mapping[str, Any]) -> str:
+    """What the records of a file are: "turns" (our own), "messages" or "table"."""
+    if isinstance(cells.get("turns"), list) and "id" in cells:
+        return "turns"
+    return "messages" if isinstance(cells.get("messages"), list) else "table"
+
+
+def whole(text: str, column: str) -> str:
+    """A text that UTF-8 can say; else ``Bad``."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Bad("half a surrogate pair", "holds half a surrogate pair", column) from None
+    return text
+
+
+def _name(value: Any, column: str, reason: str) -> str:
+    """A cell that must not be empty, without the white space around it; numbers are ids as well."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise Bad(reason, "is empty", column)
+    if isinstance(value, float) and value.is_integer():  # of a column with gaps
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise Bad(reason, "is neither text nor a whole number", column)
+    return whole(str(value), column).strip()
+
+
+def _text(value: Any, column: str) -> str:
+    if isinstance(value, str) and value.strip():
+        return whole(value, column)
+    says = "is no text" if value and not isinstance(value, str) else "is empty"
+    raise Bad("no text", says, column)
+
+
+def cell(value: Any, column: str) -> str:
+    """A further cell as JSON."""
+    return _JSON(whole(value, column) if isinstance(value, str) else value)
+
+
+def moment(value: Any, column: str = "time") -> int | None:
+    """Milliseconds since 1970 of a time in ISO 8601, as in e-mails, or in seconds or milliseconds
+    since 1970; UTC where it names no zone.
+
+    >>> moment("2026-02-28T12:00:00+01:00"), moment(0), moment("")
+    (1772276400000, 0, None)
+    """
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, bool):  # a number to Python
+            raise TypeError
+        time = _parsed(value)
+        return (time - (EPOCH if time.tzinfo else NAIVE)) // MILLISECOND
+    except (ValueError, TypeError, OverflowError, OSError, IndexError):
+        raise Bad("no time", "is no time that is understood", column) from None
+
+
+def _parsed(value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, str):
+        value = value.strip()[:64]
+        if value[4:5] == "-" or len(value) <= 8 or not value.replace(".", "", 1).isdecimal():
+            try:
+                return datetime.fromisoformat(value)
+            except ValueError:
+                return parsedate_to_datetime(value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("no time")
+    return datetime.fromtimestamp(number / 1000 if abs(number) > 1e11 else number, UTC)
+
+
+# --------------------------------------------------------------------------- rows to messages
+Message = tuple[str | None, str | None, str, str, int | None, str | None]
+"""One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
+JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
+user; secrets are None where nobody looked."""
+Made = tuple[list[Sequence[Any]], dict[int, Bad]]
+"""Of some rows, the columns of their messages: of which row each is, those of ``Message``, and the
+further ones as JSON; and what is wrong with the other rows."""
+
+
+def _whole(values: Sequence[Any]) -> bool:
+    """Whether all are texts, none of them empty, which UTF-8 can say."""
+    try:
+        return bool("".join(values).encode()) and all(map(str.strip, values))
+    except (TypeError, UnicodeEncodeError):
+        return False
+
+
+def rows(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
+    """Rows of a table, a message each."""
+    faults: dict[int, Bad] = {}
+
+    def column(
+        name: str | None, check: Callable[..., Any], each: Any = None, *more: str
+    ) -> Sequence[Any]:
+        """A column, cell by cell or, where all are plain texts, by ``each`` at once."""
+        values = [cells.get(name or "") for cells in lot]
+        if each and _whole(values):
+            return list(map(each, values))
+        for k, value in enumerate(values):
+            try:
+                values[k] = check(value, name, *more)
+            except Bad as bad:
+                faults.setdefault(k, bad)
+        return values
+
+    def speaker(value: Any, name: str) -> str:
+        given = "" if value in (None, "") else _name(value, name, "no speaker")
+        return source.how.speaker_map.get(given, given)
+
+    c, none = source.columns, [None] * len(lot)
+    text = column(c.text, _text, str)
+    user = none if source.how.no_users else column(c.user, _name, str.strip, "no user")
+    thread = column(c.thread, _name, str.strip, "no thread") if c.thread else none
+    speakers = column(c.speaker, speaker)
+    further = [column(name, cell, _JSON) if name else none for name in source.kept]
+    time = column(c.time, moment) if c.time else none
+    made = [range(len(lot)), thread, user, speakers, text, time, none, *further]
+    if faults:
+        good = [k for k in range(len(lot)) if k not in faults]
+        made = [[values[k] for k in good] for values in made]
+    if source.ids is not None:
+        source.ids.update(thread)
+    return made, faults
+
+
+def records(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
+    """Records that hold several messages each."""
+    made, faults = [], {}
+    for k, cells in enumerate(lot):
+        try:
+            turns = (own if source.shape == "turns" else chat)(cells, source.how)
+            further = [cell(cells.get(name), name) if name else None for name in source.kept]
+            name = turns[0][0]
+            if source.ids is not None and name is not None:
+                if name in source.ids:
+                    raise Bad("repeated id", "has an id that was used before", "id")
+                source.ids.add(name)
+            made += [(k, *turn, *further) for turn in turns]
+        except Bad as bad:
+            faults[k] = bad
+    return list(zip(*made, strict=True)), faults
+
+
+def own(cells: Mapping[str, Any], how: How) -> list[Message]:
+    """A dialogue in our own form; turns with the key ``secrets`` are labelled, unless they say
+    otherwise (``labelled``)."""
+    try:
+        d = jsonl.dialogue(dict(cells, user=cells.get("id")) if how.no_users else cells)
+    except ValueError as error:
+        raise Bad("no dialogue of ours", str(error)) from None
+    return [
+        (
+            *(d.id, None if how.no_users else d.user),
+            *(how.speaker_map.get(t.speaker, t.speaker), t.text, moment(turn.get("time"))),
+            json.dumps([asdict(s) for s in t.secrets])
+            if turn.get("labelled", "secrets" in turn)
+            else None,
+        )
+        for t, turn in zip(d.turns, cells["turns"], strict=True)
+    ]
+
+
+def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
+    """A chat of ``{"role", "content"}`` messages; the person is ``user``, beside them or in
+    ``metadata``. Messages without text, such as the calls of tools, are passed over.
+
+    >>> chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, How())
+    [(None, 'ann', 'user', 'Hi', None, None)]
+    """
+    metadata = cells.get("metadata")
+    places = [*cells.items(), *(metadata.items() if isinstance(metadata, dict) else ())]
+    whose = [v for k, v in places if _plain(k) in ("user", "userid")]
+    user = None if how.no_users else _name(next(iter(whose), None), "user", "no user")
+    names = [v for k, v in places if _plain(k) in IDS and v is not None]
+    thread = _name(names[0], "id", "no thread") if names else None
+    messages: list[Message] = []
+    listed = cells.get("messages")
+    for m in listed if isinstance(listed, list) else [None]:
+        if not isinstance(m, dict):
+            raise Bad("not messages", "holds a message that is no JSON object", "messages")
+        content = m.get("content")
+        if isinstance(content, list):
+            parts = [p.get("text") for p in content if isinstance(p, dict)]
+            content = "\n".join(p for p in parts if isinstance(p, str))
+        if content is None or (isinstance(content, str) and not content.strip()):
+            continue
+        speaker = whole(str(m.get("role") or ""), "role")
+        time = moment(m.get("timestamp", m.get("time")))
+        said = (how.speaker_map.get(speaker, speaker), _text(content, "content"), time, None)
+        messages.append((thread, user, *said))
+    if not messages:
+        raise Bad("no text", "holds no message with text", "messages")
+    return messages
+
+
+# --------------------------------------------------------------------------- the corpus
 @dataclass(frozen=True)
 class Summary:
     """What ``ingest`` did. ``rejected`` counts rows left out by reason, ``cut`` the threads in
@@ -71,190 +455,97 @@ class Summary:
         return {"schema": "crtlib/ingest/1", "ok": True, **asdict(self)}
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How the sources are read: the options of ``ingest`` that its marker records."""
-
-    format: str
-    columns: Columns
-    no_users: bool
-    speaker_map: Mapping[str, str]
-    encoding: str
-    keep: str
-    quotes: str
-    skip_bad: bool
-    max_bad: float
-    limit: int | None
-    split: str
-    shard: int
-
-    def __post_init__(self) -> None:
-        for name, value, allowed, rule in (
-            ("max-bad", self.max_bad, 0 <= self.max_bad <= 1, "in [0, 1]"),
-            ("limit", self.limit, self.limit is None or self.limit >= 1, "at least 1"),
-            ("shard", self.shard, 1 <= self.shard <= 2048, "in [1, 2048] MiB"),
-            ("split", self.split, self.split.isidentifier(), "letters, digits and '_'"),
-            ("quotes", self.quotes, self.quotes in ("drop", "keep"), "drop or keep"),
-        ):
-            if not allowed:
-                raise ValueError(f"--{name}: {value!r} must be {rule}")
-
-    def recorded(self) -> dict[str, Any]:
-        """As JSON values."""
-        values = asdict(self)
-        del values["columns"]["guessed"]
-        return values
-
-
-@dataclass
-class _Source:
-    """A file, folder or hub address, and how its records are read; it counts its rows."""
-
-    path: str
-    name: str
-    form: str
-    how: _Reading
-    shape: str = "table"
-    options: Options = field(default_factory=Options)
-    kept: tuple[str, ...] = ()
-    rows: int = 0
-    bad: int = 0
-
-    def read(self) -> Iterator[readers.Row]:
-        """Its rows, from the first."""
-        how = self.how
-        return readers.read(
-            self.path, self.form, encoding=how.encoding, quotes=how.quotes, split=how.split
-        )
-
-    def look(self) -> None:
-        """Settle shape and columns by the first rows that can be read."""
-        good = (cells for _, cells in self.read() if not isinstance(cells, Bad))
-        first = list(itertools.islice(good, LOOKED_AT))
-        names = list(dict.fromkeys(name for cells in first for name in cells))
-        columns = self.how.columns
-        if first:
-            self.shape = "messages" if self.form == "messages" else messages.shape(first[0])
-        if self.form in ("mbox", "eml"):
-            user = None if self.how.no_users else "user"
-            columns = Columns(user, "thread", None, "text", "time")
-        elif self.shape == "table" and first:
-            columns = messages.guess(names, columns, where=self.name, no_users=self.how.no_users)
-        free = [n for n in names if n not in TAKEN.get(self.shape, ())]
-        self.kept = columns.kept(free, self.how.keep)
-        self.options = Options(columns, self.how.no_users, self.how.speaker_map)
-
-    def refusal(self, number: int, bad: Bad) -> str:
-        """The one line that says why a row is refused."""
-        if bad.encoding:
-            where = bad.says.replace(")", f" in row {number})")
-            return f"{self.name}: {where}; try --encoding cp1252"
-        column = f", column {bad.column}" if bad.column else ""
-        return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out"
-
-
 def ingest(
     sources: Sequence[str | os.PathLike],
     out: str | os.PathLike,
     *,
-    format: str = "auto",
-    columns: Columns | None = None,
-    no_users: bool = False,
-    speaker_map: Mapping[str, str] | None = None,
-    encoding: str = "auto",
-    keep: str = "all",
-    quotes: str = "drop",
-    skip_bad: bool = False,
-    max_bad: float = 0.01,
-    limit: int | None = None,
-    split: str = "train",
-    shard: int = 128,
     yes: bool = False,
     ask: Callable[[str], bool] | None = None,
     force: bool = False,
     progress: bool = False,
+    **how: Any,
 ) -> Summary:
     """Make the corpus folder ``out`` of ``sources``: files, folders or ``hub:owner/name``.
 
-    ``format`` is one of ``readers.FORMATS``; ``columns`` names those of a table that are not to be
-    guessed; a guess is used with ``yes``, or if ``ask`` says so of the line that shows it.
-    ``no_users``: each thread is a user. ``keep``: further columns, "all", "none" or "a,b".
-    ``max_bad`` is a share of rows, ``limit`` a number of rows, ``shard`` in MiB. Rows are streamed:
-    memory does not grow with the text. Raises ``ValueError`` in one line that names file, row and
-    column and never quotes text; then nothing is written.
+    ``how`` are the fields of :class:`How`. A guess of columns is used with ``yes``, or if ``ask``
+    says so of the line that shows it. Rows are streamed: memory does not grow with the text. Raises
+    ``ValueError`` in one line that names file, row and column and never quotes text; then nothing
+    is written.
     """
-    how = _Reading(
-        *(format, columns or Columns(), no_users, dict(speaker_map or {}), encoding, keep),
-        *(quotes, skip_bad, max_bad, limit, split, shard),
-    )
-    plans = _plans(sources, how)
+    reading = How(**how)
+    plans = _plans(sources, reading)
     for plan in plans:
         plan.look()  # before all of it is hashed: it may be endless, or no table at all
-    inputs = {plan.name: _input(plan.path) for plan in plans}
-    recipe: dict[str, Any] = {"command": "ingest", "options": how.recorded(), "inputs": inputs}
+    inputs = {
+        plan.name: hashlib.sha256(plan.path.encode()).hexdigest()
+        if plan.path.startswith("hub:")
+        else outputs.content(plan.path)
+        for plan in plans
+    }
+    options = asdict(reading) | {"columns": {r: getattr(reading.columns, r) for r in ROLES}}
+    recipe: dict[str, Any] = {"command": "ingest", "options": options, "inputs": inputs}
+    first = plans[0]
+    form = first.form if first.shape == "table" else first.shape
+    kept = tuple(name for name in first.kept if name)
+    told = (os.fspath(out), form, first.columns, kept)
     if outputs.up_to_date(out, **recipe):
-        return _finished(Path(out), plans)
+        counted = outputs.demand(out, names=())["facts"]["ingest"]
+        return Summary(*told, **counted, facts=folder.facts(out), up_to_date=True)
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_folder(out, inputs=places, force=force)
-    shown = columns_line(plans[0].options.columns, plans[0].kept, plans[0].shape)
-    guessed = any(plan.options.columns.guessed for plan in plans)
+    shown = columns_line(first.columns, kept, first.shape)
+    guessed = any(plan.columns.guessed for plan in plans)
     if guessed and not yes and not (ask and ask(shown)):
         what = " ".join(shown.removeprefix("columns").split())
-        raise ValueError(f"{plans[0].name}: the columns are guessed ({what}); --yes takes them")
+        raise ValueError(f"{first.name}: the columns are guessed ({what}); --yes takes them")
     summary: dict[str, Any] = {}
     with outputs.staged(out, **recipe, facts=summary, force=force) as part:
-        counts, counted = _write(part, plans, how, progress)
+        counts, counted = _write(part, plans, reading, progress)
         summary |= {"corpus": asdict(counts), "ingest": counted}
-        card.write(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
-    return _summary(out, plans, counted, counts)
+        folder.card(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
+    return Summary(*told, **counted, facts=counts)
 
 
-def _plans(sources: Sequence[str | os.PathLike], how: _Reading) -> list[_Source]:
+def _plans(sources: Sequence[str | os.PathLike], how: How) -> list[Source]:
     """The sources with their formats and a name each."""
     if not sources:
         raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
-    plans: list[_Source] = []
+    plans: list[Source] = []
     for path in [os.fspath(source) for source in sources]:
         if "://" in path:
             raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
         name = path if path.startswith("hub:") else Path(path).absolute().name
         same = sum(plan.name.partition(" (")[0] == name for plan in plans)
         form = readers.form(path) if how.format == "auto" else how.format
-        plans.append(_Source(path, f"{name} ({same + 1})" if same else name, form, how))
+        plans.append(Source(path, f"{name} ({same + 1})" if same else name, form, how))
     return plans
 
 
-def _input(path: str) -> str:
-    """A hash of a source: of a file, of all files of a folder, of a hub's address."""
-    if path.startswith("hub:"):
-        return hashlib.sha256(path.encode()).hexdigest()
-    return outputs.content(path)
-
-
 def _write(
-    part: Path, plans: list[_Source], how: _Reading, progress: bool
+    part: Path, plans: list[Source], how: How, progress: bool
 ) -> tuple[Facts, dict[str, Any]]:
     """Read all rows, put the threads together, write the shards."""
-    names = list(dict.fromkeys(name for plan in plans for name in plan.kept))
+    names = list(dict.fromkeys(name for plan in plans for name in plan.kept if name))
+    ids: set[str | None] | None = None
+    if any(plan.shape != "table" for plan in plans):
+        ids = set()
+    reasons: Counter[str] = Counter()
+    left = sys.maxsize if how.limit is None else how.limit
     with (
         Threads(part / "threads", names) as threads,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
     ):
         rejected = csv.writer(file)
         rejected.writerow(("file", "row", "column", "reason"))
-        reasons: Counter[str] = Counter()
-        ids: set[str | None] | None = None
-        if any(plan.shape != "table" for plan in plans):
-            ids = set()
-        left = sys.maxsize if how.limit is None else how.limit
         for plan in plans:
-            kept = [name if name in plan.kept else None for name in names]
-            options = replace(plan.options, kept=kept, ids=ids)
+            plan.kept = [name if name in plan.kept else None for name in names]
+            plan.ids = ids
             bar = tqdm(plan.read(), "reading", unit=" rows", disable=not progress)
-            rows = itertools.islice(bar, left)
-            while lot := list(itertools.islice(rows, readers.BATCH)):
+            stream = itertools.islice(bar, left)
+            while lot := list(itertools.islice(stream, readers.BATCH)):
                 good = [(number, cells) for number, cells in lot if not isinstance(cells, Bad)]
-                made, faults = messages.SHAPES[plan.shape]([cells for _, cells in good], options)
+                make = rows if plan.shape == "table" else records
+                made, faults = make([cells for _, cells in good], plan)
                 bad = [(number, cells) for number, cells in lot if isinstance(cells, Bad)]
                 bad += [(good[k][0], fault) for k, fault in faults.items()]
                 for number, fault in sorted(bad, key=itemgetter(0)):
@@ -278,108 +569,51 @@ def _write(
         writer = Writer(part, split=how.split, shard=how.shard << 20, users_are=users)
         for table in threads.tables():
             writer.add(table)
-        counted = {
-            "rows": sum(plan.rows for plan in plans),
-            "rejected": dict(reasons),
-            "cut": threads.cut,
-        }
-        return writer.close(), counted
+    total = sum(plan.rows for plan in plans)
+    return writer.close(), {"rows": total, "rejected": dict(reasons), "cut": threads.cut}
 
 
-class Threads:
+class Threads(Sorter):
     """Collects messages and gives them back as rows of a corpus, threads in the order in which
     they began, one person each: who else speaks in a thread gets one of his own (``id~2``).
-
-    DuckDB holds and sorts them: it sees no file but those that it writes into ``folder``, which is
-    private and goes at the end, and loads no extension. ``names``: those of the further columns.
-    """
+    ``names``: those of the further columns."""
 
     def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
-        folder.mkdir(mode=0o700)
-        self.folder = folder
         self.names = [json.dumps(name) for name in names]
+        self.rows = self.turns = self.cut = 0
         columns = ["row", "thread", "person", "speaker", "text", "time", "secrets"]
         columns += [f"x{k}" for k in range(len(names))]
         kinds = {"row": pa.int64(), "time": pa.int64()}
-        self.schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
-        self.waiting: list[tuple[Any, ...]] = []
-        self.rows, self.turns, self.size, self.cut = 1, 0, 0, 0
-        config: dict[str, Any] = {
-            "temp_directory": str(folder),
-            "memory_limit": MEMORY,
-            "threads": 1,
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_persistent_secrets": "false",
-        }
-        self.database = duckdb.connect(":memory:", config=config)
-        self._run("SET enable_external_access = false")
-        self._run("SET lock_configuration = true")
-        sql = ", ".join(f"{c} {'BIGINT' if c in kinds else 'VARCHAR'}" for c in columns)
-        self._run(f"CREATE TABLE messages ({sql})")
+        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
+        super().__init__(folder, messages=schema)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.database.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _run(self, query: str) -> list[Any]:
-        with self._sorting():
-            return self.database.execute(query).fetchall()
-
-    @contextlib.contextmanager
-    def _sorting(self) -> Iterator[None]:
-        try:
-            yield
-        except duckdb.Error as error:  # its message may quote a cell
-            raise MachineError(
-                f"{self.folder}: the messages cannot be sorted ({type(error).__name__}); is there "
-                "room on the disk?"
-            ) from None
-
-    def put(self, rows: Sequence[tuple[Any, ...]], count: int) -> None:
-        """Take the messages of ``count`` rows of a source, as ``messages.SHAPES`` make them."""
-        self.waiting += [(self.rows + row[0], *row[1:]) for row in rows]
+    def put(self, made: Sequence[Sequence[Any]], count: int) -> None:
+        """Take the messages of ``count`` rows of a source (``Made``)."""
+        if made:
+            self.add("messages", [self.rows + k + 1 for k in made[0]], *made[1:])
+            self.turns += len(made[0])
         self.rows += count
-        self.turns += len(rows)
-        self.size += sum(len(row[4]) + ROOM // BATCH for row in rows)
-        if self.size >= ROOM:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = zip(*self.waiting, strict=True)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, self.schema, strict=False)]
-        if arrays:
-            with self._sorting():  # to register a table would import pandas
-                self.database.from_arrow(pa.table(arrays, self.schema)).insert_into("messages")
-        self.waiting, self.size = [], 0
 
     def tables(self) -> Iterator[pa.Table]:
         """The threads as rows of a corpus, some at a time; turns that all have a time are put in
         its order."""
-        self._flush()
-        self._run(_NAMED)
-        while self._run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
-            self._run(_ANOTHER)
-        self.cut = self._run("SELECT count(*) FROM named WHERE nth = 2")[0][0]
+        self.run(_NAMED)
+        while self.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
+            self.run(_ANOTHER)
+        self.cut = self.run("SELECT count(*) FROM named WHERE nth = 2")[0][0]
         further = "".join(f", x{k}" for k in range(len(self.names)))
         rest: pa.Table | None = None
-        with self._sorting():
-            for batch in self.database.sql(_SORTED.replace("FURTHER", further)).to_arrow_reader(
-                2_048
-            ):
-                table = pa.Table.from_batches([batch])
-                rest = pa.concat_tables([rest, table]) if rest else table
-                number = rest["number"]
-                if number[0] == number[-1] or (len(rest) < BATCH and rest.nbytes < ROOM):
-                    continue
-                whole = int(np.searchsorted(number.to_numpy(), number[-1].as_py()))
-                yield self._rows(rest[:whole])  # the last one may go on
-                rest = rest[whole:]
-            if rest:
-                yield self._rows(rest)
+        for batch in self.batches(_SORTED.replace("FURTHER", further)):
+            table = pa.Table.from_batches([batch])
+            rest = pa.concat_tables([rest, table]) if rest else table
+            number = rest["number"]
+            if number[0] == number[-1] or (len(rest) < 10_000 and rest.nbytes < folder.ROOM):
+                continue
+            whole = int(np.searchsorted(number.to_numpy(), number[-1].as_py()))
+            yield self._rows(rest[:whole])  # the last one may go on
+            rest = rest[whole:]
+        if rest:
+            yield self._rows(rest)
 
     def _rows(self, table: pa.Table) -> pa.Table:
         """Turns, those of a thread one after another, as rows of a corpus."""
@@ -436,28 +670,6 @@ ON CASE WHEN messages.thread IS NULL THEN messages.row ELSE 0 END = own
 ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
 
 
-def _summary(
-    out: str | os.PathLike,
-    plans: list[_Source],
-    counted: Mapping[str, Any],
-    counts: Facts,
-    *,
-    up_to_date: bool = False,
-) -> Summary:
-    first = plans[0]
-    form = first.form if first.shape == "table" else first.shape
-    columns, kept = first.options.columns, first.kept
-    return Summary(
-        os.fspath(out), form, columns, kept, **counted, facts=counts, up_to_date=up_to_date
-    )
-
-
-def _finished(out: Path, plans: list[_Source]) -> Summary:
-    """The summary of a folder that is there already."""
-    counted = outputs.demand(out, names=())["facts"]["ingest"]
-    return _summary(out, plans, counted, facts(out), up_to_date=True)
-
-
 def columns_line(columns: Columns, kept: Sequence[str], shape: str = "table") -> str:
     """The line that shows what was guessed."""
     roles = str(columns) if shape == "table" else f"{shape}, as they are"
@@ -469,15 +681,12 @@ def columns_line(columns: Columns, kept: Sequence[str], shape: str = "table") ->
 def table(summary: Summary) -> str:
     """What a command prints of it; at most 80 columns wide where names allow."""
     counts = summary.facts
-    lines = [
-        columns_line(
-            summary.columns, summary.kept, summary.form if summary.form in TAKEN else "table"
-        )
-    ]
+    shape = summary.form if summary.form in TAKEN else "table"
     dates = f" · {counts.first} to {counts.last}" if counts.first else ""
-    lines.append(
-        f"turns {counts.turns:,} · threads {counts.threads:,} · users {counts.users:,}{dates}"
-    )
+    lines = [
+        columns_line(summary.columns, summary.kept, shape),
+        f"turns {counts.turns:,} · threads {counts.threads:,} · users {counts.users:,}{dates}",
+    ]
     if counts.users_are == "thread":
         lines.append("no person is known: each thread counts as a user")
     if summary.cut:

@@ -1,4 +1,4 @@
-"""Files of other people's forms, read row by row: tables, JSON lines, datasets, plain text.
+"""Files of other people's forms, row by row: tables, JSON lines, datasets, mail, plain text.
 
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "mails.csv"
@@ -6,16 +6,31 @@
 >>> first, second = read(path, "csv")
 >>> form(path), first, second[0], second[1].reason
 ('csv', (2, {'customer': 'ann', 'body': 'Hi,\\nthere'}), 3, 'another number of columns')
+
+A mail is who wrote it, in which thread, and what.
+
+>>> raw = b"From: Ann <Ann@Example.com>\\nMessage-ID: <2@x>\\nReferences: <1@x>\\n\\n"
+>>> cells = mail(raw + b"Thanks.\\n\\nOn Monday Bob wrote:\\n> Here it is.\\n")
+>>> cells["user"], cells["thread"], cells["text"]
+('ann@example.com', '<1@x>', 'Thanks.')
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
+import email
+import hashlib
 import io
 import json
+import mailbox
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
+from email.header import decode_header, make_header
+from email.message import Message
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +39,32 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from crtlib import files
-from crtlib.text import hub, mail
-from crtlib.text.messages import Bad
+from crtlib.text import hub
 
-Row = tuple[int, dict[str, Any] | Bad]
-"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
 FORMATS = (
     *("csv", "tsv", "parquet", "jsonl", "text-jsonl", "messages"),
     *("datasets", "mbox", "eml", "text"),
 )
+ENDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
+ENDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".eml": "eml", ".txt": "text", ".md": "text"}
+"""The format that the end of a name says."""
 BATCH = 1_000
 """Rows of a Parquet file that are read at a time."""
+
+
+class Bad(Exception):
+    """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
+
+    Neither quotes text. ``encoding``: another codec may help.
+    """
+
+    def __init__(self, reason: str, says: str, column: str = "", *, encoding: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.says, self.column, self.encoding = reason, says, column, encoding
+
+
+Row = tuple[int, dict[str, Any] | Bad]
+"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
 
 
 def form(path: str | os.PathLike) -> str:
@@ -47,32 +77,24 @@ def form(path: str | os.PathLike) -> str:
         return "datasets"
     path = Path(path)
     if path.is_dir():
-        return _folder_form(path)
-    files.check_regular(path)
-    ends = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
-    ends |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".eml": "eml", ".txt": "text", ".md": "text"}
-    suffixes = [s.lower() for s in path.suffixes if s.lower() != ".gz"]
-    name = ends.get(suffixes[-1]) if suffixes else None
+        if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            return "datasets"
+        for end, name in ((".parquet", "datasets"), (".eml", "eml"), (".txt", "text")):
+            if next(path.glob(f"**/*{end}"), None):
+                return name
+        raise ValueError(f"{path}: holds no dataset, no .parquet, .eml or .txt files")
     with files.reading(path) as file:
         start = file.read(512)
     if start.startswith(b"PK\x03\x04"):
         raise ValueError(f"{path}: is an Excel file or an archive; save its table as CSV")
-    if suffixes[-1:] == [".json"]:
+    end = Path(path.name.lower().removesuffix(".gz")).suffix
+    if end == ".json":
         raise ValueError(f"{path}: is one JSON value; write one object a line and call it .jsonl")
     signs = {b"PAR1": "parquet", b"From ": "mbox", b"{": "jsonl"}
-    name = name or next((f for sign, f in signs.items() if start.startswith(sign)), None)
-    if name is None:
+    known = ENDS.get(end) or next((f for sign, f in signs.items() if start.startswith(sign)), None)
+    if known is None:
         raise ValueError(f"{path}: its format is not known; say --format {', '.join(FORMATS)}")
-    return name
-
-
-def _folder_form(path: Path) -> str:
-    if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        return "datasets"
-    for pattern, name in (("**/*.parquet", "datasets"), ("**/*.eml", "eml"), ("**/*.txt", "text")):
-        if next(path.glob(pattern), None):
-            return name
-    raise ValueError(f"{path}: holds no dataset, no .parquet, .eml or .txt files")
+    return known
 
 
 def read(
@@ -92,29 +114,39 @@ def read(
         raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(FORMATS)}")
     if form == "datasets":
         return enumerate(_dataset(os.fspath(path), split), 1)
+    path = Path(path)
     if form in ("mbox", "eml"):
-        return mail.rows(Path(path), form, quotes=quotes)
+        return _mails(path, form, quotes)
     if form in ("csv", "tsv"):
-        return _table(Path(path), encoding, "\t" if form == "tsv" else None)
+        return _table(path, encoding, "\t" if form == "tsv" else None)
     if form == "parquet":
-        return enumerate(_records(Path(path)), 1)
-    return _text(Path(path), encoding) if form == "text" else _json(Path(path))
+        return enumerate(_records(path), 1)
+    return _texts(path, encoding) if form == "text" else _json(path)
 
 
-def codec(path: Path, encoding: str) -> str:
-    """``encoding``, checked; for auto that of the byte order mark, else UTF-8."""
-    if encoding != "auto":
+# --------------------------------------------------------------------------- text
+@contextlib.contextmanager
+def _decoded(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
+    """A file as text, by ``encoding`` or, for auto, by its byte order mark, else UTF-8. It goes on
+    after a byte that is none: such a byte becomes a lone surrogate."""
+    with files.reading(path) as raw:
+        start = raw.read(4)
+        raw.seek(0)
+        name = "utf-8-sig"
+        if encoding != "auto":
+            try:
+                name = codecs.lookup(encoding).name
+            except LookupError:
+                says = f"{encoding!r} is no codec that Python knows"
+                raise ValueError(f"--encoding: {says}") from None
+        elif start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+            name = "utf-32"
+        elif start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            name = "utf-16"
         try:
-            return codecs.lookup(encoding).name
-        except LookupError:
-            raise ValueError(f"--encoding: {encoding!r} is no codec that Python knows") from None
-    with files.reading(path) as file:
-        start = file.read(4)
-    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    return "utf-8-sig"
+            yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline="")
+        except UnicodeDecodeError:
+            raise ValueError(f"{path.name}: is not {name}; see --encoding") from None
 
 
 def _undecoded(text: str) -> Bad | None:
@@ -131,55 +163,41 @@ def _undecoded(text: str) -> Bad | None:
     return None
 
 
-def _opened(path: Path, raw: Any, encoding: str) -> io.TextIOWrapper:
-    """Text that goes on after a byte that is none: such a byte becomes a lone surrogate."""
-    return io.TextIOWrapper(raw, codec(path, encoding), errors="surrogateescape", newline="")
-
-
 def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[Row]:
     """A table with a header; row 1 is the header, as a spreadsheet counts."""
     csv.field_size_limit(max(csv.field_size_limit(), files.LONGEST))
-    with files.reading(path) as raw, _opened(path, raw, encoding) as text:
-        try:
-            yield from _rows(path, text, delimiter)
-        except UnicodeDecodeError:
-            raise ValueError(
-                f"{path.name}: is not {codec(path, encoding)}; see --encoding"
-            ) from None
-
-
-def _rows(path: Path, text: io.TextIOWrapper, delimiter: str | None) -> Iterator[Row]:
-    lines = files.lines(text, path)
-    first = next((line for line in lines if line.strip()), "")
-    sign = delimiter or max(",;\t|", key=first.count)
-    header = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
-    if not any(header):
-        raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
-    if _undecoded("".join(header)):
-        raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
-    if len(set(header)) < len(header) or not all(header):
-        raise ValueError(f"{path.name}: two columns have one name, or one has none")
-    reader = csv.reader(lines, delimiter=sign, strict=True)
-    number, width = 1, len(header)
-    while True:
-        try:
-            for cells in reader:
-                if not cells:
-                    continue
+    with _decoded(path, encoding) as text:
+        lines = files.lines(text, path)
+        first = next((line for line in lines if line.strip()), "")
+        sign = delimiter or max(",;\t|", key=first.count)
+        header = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
+        if not any(header):
+            raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
+        if _undecoded("".join(header)):
+            raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
+        if len(set(header)) < len(header) or not all(header):
+            raise ValueError(f"{path.name}: two columns have one name, or one has none")
+        reader = csv.reader(lines, delimiter=sign, strict=True)
+        number, width, more = 1, len(header), True
+        while more:
+            try:
+                for cells in reader:
+                    if not cells:
+                        continue
+                    number += 1
+                    if bad := _undecoded("".join(cells)):
+                        yield number, bad
+                    elif len(cells) == width:
+                        yield number, dict(zip(header, cells, strict=False))
+                    else:
+                        says = f"has {len(cells)} cells, the header has {width}"
+                        yield number, Bad("another number of columns", says)
+                more = False
+            except csv.Error as error:
                 number += 1
-                if bad := _undecoded("".join(cells)):
-                    yield number, bad
-                elif len(cells) == width:
-                    yield number, dict(zip(header, cells, strict=True))
-                else:
-                    says = f"has {len(cells)} cells, the header has {width}"
-                    yield number, Bad("another number of columns", says)
-            return
-        except csv.Error as error:
-            number += 1
-            open_quote = "unexpected end" in str(error) or "field larger" in str(error)
-            says = "has a quote that is never closed" if open_quote else "has a quote out of place"
-            yield number, Bad("a broken quote", says)
+                unclosed = "unexpected end" in str(error) or "field larger" in str(error)
+                where = "that is never closed" if unclosed else "out of place"
+                yield number, Bad("a broken quote", f"has a quote {where}")
 
 
 def _json(path: Path) -> Iterator[Row]:
@@ -204,40 +222,37 @@ def _json(path: Path) -> Iterator[Row]:
                 yield number, record if known else Bad("not a JSON object", "is not a JSON object")
 
 
-def _text(path: Path, encoding: str) -> Iterator[Row]:
+def _texts(path: Path, encoding: str) -> Iterator[Row]:
     """A file, or each .txt file of a folder, as one turn."""
     paths = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     for number, one in enumerate(paths, 1):
-        with files.reading(one) as raw, _opened(one, raw, encoding) as text:
+        with _decoded(one, encoding) as text:
             content = text.read(files.LONGEST)
         if len(content) == files.LONGEST:
-            raise ValueError(
-                f"{one}: is longer than {files.LONGEST >> 20} MiB, too long for a turn"
-            )
+            size = files.LONGEST >> 20
+            raise ValueError(f"{one}: is longer than {size} MiB, too long for a turn")
         yield number, _undecoded(content) or {"text": content.strip()}
 
 
-def _batches(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """The records of a file of ``datasets``."""
-    try:
-        for batch in batches:
-            yield from batch.to_pylist()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: holds strings that are not UTF-8") from None
-
-
+# --------------------------------------------------------------------------- datasets
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a Parquet file, or of an Arrow file as ``Dataset.save_to_disk`` writes it."""
     files.check_regular(path)
-    form = "Arrow" if path.suffix == ".arrow" else "Parquet"
+    arrow = path.suffix == ".arrow"
     try:
-        if form == "Parquet":
-            yield from _batches(path, pq.ParquetFile(path).iter_batches(batch_size=BATCH))
-        else:
-            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-                yield from _batches(path, stream)
+        with contextlib.ExitStack() as stack:
+            if arrow:
+                source = stack.enter_context(pa.memory_map(str(path)))
+                batches = stack.enter_context(pa.ipc.open_stream(source))
+            else:
+                batches = pq.ParquetFile(path).iter_batches(batch_size=BATCH)
+            for batch in batches:
+                yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: holds strings that are not UTF-8") from None
     except (pa.ArrowException, OSError, MemoryError):
-        raise ValueError(f"{path}: is no {form} file, or damaged") from None
+        what = "Arrow" if arrow else "Parquet"
+        raise ValueError(f"{path}: is no {what} file, or damaged") from None
 
 
 def _dataset(name: str, split: str) -> Iterator[dict[str, Any]]:
@@ -251,19 +266,102 @@ def _dataset(name: str, split: str) -> Iterator[dict[str, Any]]:
         if not folder.is_dir():
             raise ValueError(f"--split: {name} has no split {split!r}")
     parquet = sorted(folder.rglob("*.parquet"))
-    matching = [p for p in parquet if p.name.startswith(split) or p.parent.name == split]
-    for path in _saved(folder) or matching or parquet:
+    paths = [p for p in parquet if p.name.startswith(split) or p.parent.name == split] or parquet
+    state = folder / "state.json"
+    if state.is_file():  # the files of ``save_to_disk`` in their order; they lie in the folder
+        try:
+            names = [entry["filename"] for entry in json.loads(state.read_bytes())["_data_files"]]
+            paths = [folder / Path(name).name for name in names]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ValueError(f"{state}: does not list the files of a dataset") from None
+    for path in paths:
         yield from _records(path)
 
 
-def _saved(folder: Path) -> list[Path]:
-    """The Arrow files of ``save_to_disk`` in their order; they must lie in the folder."""
-    state = folder / "state.json"
-    if not state.is_file():
-        return []
-    try:
-        names = [entry["filename"] for entry in json.loads(state.read_bytes())["_data_files"]]
-        paths = [folder / Path(name).name for name in names]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError(f"{state}: does not list the files of a dataset") from None
-    return paths
+# --------------------------------------------------------------------------- mail
+MAIL = ("user", "thread", "time", "subject", "text")
+"""The cells of a mail."""
+_ID = re.compile(r"<[^<>\s]{1,998}>")
+_WROTE = re.compile(r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto)\s?:\s*")
+_ORIGINAL = re.compile(r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I)
+
+
+def _mails(path: Path, form: str, quotes: str) -> Iterator[Row]:
+    """The mails of an mbox, of one .eml file or of a folder of them, in order."""
+    for number, raw in enumerate(_raw(path, form), 1):
+        try:
+            yield number, mail(raw, quotes=quotes)
+        except Bad as bad:
+            yield number, bad
+
+
+def _raw(path: Path, form: str) -> Iterator[bytes]:
+    if form == "eml":
+        for one in sorted(path.rglob("*.eml")) if path.is_dir() else [path]:
+            with files.reading(one) as file:
+                yield file.read(files.LONGEST)
+        return
+    files.check_regular(path)
+    with path.open("rb") as file:
+        if not file.readline(1 << 16).startswith(b"From "):
+            raise ValueError(f"{path}: is no mbox; its first line must begin with 'From '")
+    with contextlib.closing(mailbox.mbox(path, create=False)) as box:
+        yield from map(box.get_bytes, box.iterkeys())
+
+
+def mail(raw: bytes, *, quotes: str = "drop") -> dict[str, Any]:
+    """One mail as a row with the cells ``MAIL``; raises ``Bad``."""
+    message = email.message_from_bytes(raw)
+
+    def header(name: str) -> str:
+        """A header in clear, as it stands where it cannot be decoded."""
+        value = str(message.get(name, ""))[:10_000]
+        with contextlib.suppress(LookupError, ValueError, AssertionError):
+            value = str(make_header(decode_header(value)))
+        return " ".join(value.encode("utf-8", "replace").decode().split())
+
+    address = parseaddr(header("From"))[1].strip().lower()
+    if not address:
+        raise Bad("no user", "has no sender", "From")
+    ids = _ID.findall(" ".join(map(header, ("References", "In-Reply-To", "Message-ID"))))
+    text = _body(message)
+    thread = ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>"
+    text = without_quotes(text) if quotes == "drop" else text.strip()
+    cells = (address, thread, header("Date") or None, header("Subject"), text)
+    return dict(zip(MAIL, cells, strict=True))
+
+
+def _body(message: Message) -> str:
+    """The first text/plain part that is no attachment."""
+    for part in message.walk():
+        if part.get_content_type() == "text/plain" and not part.get_filename():
+            payload = part.get_payload(decode=True)
+            content = payload if isinstance(payload, bytes) else b""
+            for charset in (part.get_content_charset() or "utf-8", "utf-8"):
+                with contextlib.suppress(LookupError, ValueError):
+                    text = content.decode(charset)
+                    text.encode()
+                    return text.replace("\r\n", "\n")
+            raise Bad("not its charset", "has a text that is not in its charset")
+    raise Bad("no text", "has no text/plain part")
+
+
+def without_quotes(text: str) -> str:
+    """A mail's own lines: without those that begin with ``>``, the line that announces them, and
+    all that follows an "Original Message" line.
+
+    >>> without_quotes("I agree.\\n\\nOn Monday, Bob wrote:\\n> Shall we?\\nAnn")
+    'I agree.\\n\\nAnn'
+    """
+    kept: list[str] = []
+    for line in text.split("\n"):
+        if _ORIGINAL.fullmatch(line.strip()):
+            break
+        if line.startswith(">"):
+            while kept and not kept[-1].strip():
+                kept.pop()
+            if kept and _WROTE.fullmatch(kept[-1]):
+                kept.pop()
+        else:
+            kept.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()

@@ -3,8 +3,8 @@
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> with Parts(home, key=b"k" * 32) as parts:
-...     parts.add("public", "d/1", "ann", "Hello.")
-...     parts.add("private", "d/0", "ann", "I am <MASK>.")
+...     parts.add("public", [Point("d/1", "ann", "Hello.")])
+...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.")])
 ...     _ = parts.close()
 >>> [(row["id"][0], row["text"]) for row in rows(home, "private")]
 [('p', 'I am <MASK>.')]
@@ -13,11 +13,10 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import os
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,19 +25,22 @@ import pyarrow.parquet as pq
 
 from crtlib import outputs
 from crtlib.checks import DamagedError
-from crtlib.text.records import Dialogue, Turn
+from crtlib.text.folder import Sorter
+from crtlib.text.records import Dialogue, Point, Turn
 
 PARTS = ("public", "private")
+STRINGS = dict.fromkeys(("id", "user", "text", "part", "pseudonym", "kind", "policy", "sha256"))
 ROWS = pa.schema([("id", pa.string()), ("user", pa.string()), ("text", pa.large_string())])
-IDS = pa.schema([*((n, pa.string()) for n in ("pseudonym", "id", "user")), ("turn", pa.int32())])
-SPANS = pa.schema(
-    [
-        ("id", pa.string()),
-        *((n, pa.int32()) for n in ("start", "end")),
-        *((n, pa.string()) for n in ("kind", "policy")),
-    ]
-)
-UNITS = pa.schema([("kind", pa.string()), ("sha256", pa.string())])
+BESIDE = {
+    name: pa.schema([(c, pa.string() if c in STRINGS else pa.int32()) for c in columns])
+    for name, columns in {
+        "ids": ("pseudonym", "id", "user", "turn"),
+        "spans": ("id", "start", "end", "kind", "policy"),
+        "units": ("kind", "sha256"),
+    }.items()
+}
+"""What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, and by
+what a registry knows the text again."""
 KEY = "private/key"
 _BATCH = 10_000
 
@@ -49,28 +51,14 @@ class Parts:
 
     def __init__(self, folder: Path, *, key: bytes | None, form: str = "parquet") -> None:
         self.folder, self.key, self.form = folder, key, form
-        self.file = folder / "rows.sqlite"
-        self.database = sqlite3.connect(self.file, isolation_level=None)
-        for line in (
-            "PRAGMA journal_mode=OFF",
-            "PRAGMA synchronous=OFF",
-            "PRAGMA temp_store=FILE",
-            "CREATE TABLE points (part TEXT, id TEXT, user TEXT, text TEXT)",
-            "BEGIN",
-        ):
-            self.database.execute(line)
-        (folder / "private").mkdir(exist_ok=True)
-        self.tables: dict[str, pq.ParquetWriter] = {}
-        self.waiting: dict[str, list[dict[str, Any]]] = {"spans": [], "ids": [], "units": []}
+        points = pa.schema([pa.field("part", pa.string()), *ROWS])
+        self.sorter = Sorter(folder / "rows", points=points, **BESIDE)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.database.close()
-        self.file.unlink(missing_ok=True)
-        for table in self.tables.values():
-            table.close()
+        self.sorter.__exit__()
 
     def name(self, kind: str, value: str) -> str:
         """The pseudonym of an "id" (p and 16 hexadecimal digits) or of a "user" (u and 16)."""
@@ -79,58 +67,50 @@ class Parts:
         digest = hmac.digest(self.key, f"{kind}:{value}".encode(), "sha256").hex()
         return {"id": "p", "user": "u"}[kind] + digest[:16]
 
-    def add(self, part: str, point: str, user: str, text: str) -> None:
-        """Take a point of one of the ``PARTS``."""
-        row = (part, self.name("id", point), self.name("user", user), text)
-        self.database.execute("INSERT INTO points VALUES (?, ?, ?, ?)", row)
-        thread, slash, turn = point.rpartition("/")
-        number = int(turn) if slash and turn.isdecimal() else None
-        known = {"pseudonym": row[1], "id": thread if number is not None else point}
-        self._put("ids", IDS, known | {"user": user, "turn": number})
+    def add(self, part: str, points: Sequence[Point]) -> None:
+        """Take points of one of the ``PARTS``."""
+        names = [self.name("id", p.id) for p in points]
+        users = [self.name("user", p.user) for p in points]
+        texts = [p.text for p in points]
+        self.sorter.add("points", [part] * len(points), names, users, texts)
+        places = [p.id.rpartition("/") for p in points]
+        turns = [int(n) if slash and n.isdecimal() else None for _, slash, n in places]
+        threads = [
+            p.id if turn is None else place[0]
+            for p, place, turn in zip(points, places, turns, strict=True)
+        ]
+        self.sorter.add("ids", names, threads, [p.user for p in points], turns)
 
-    def span(self, point: str, start: int, end: int, kind: str, policy: str) -> None:
-        """Note what ``policy`` flagged in the raw text of a point."""
-        row = {"id": self.name("id", point), "start": start, "end": end, "kind": kind}
-        self._put("spans", SPANS, row | {"policy": policy})
-
-    def unit(self, kind: str, sha256: str) -> None:
-        """Note a unit of the raw text, by which a registry knows it again."""
-        self._put("units", UNITS, {"kind": kind, "sha256": sha256})
-
-    def _put(self, name: str, schema: pa.Schema, row: dict[str, Any] | None) -> None:
-        waiting = self.waiting[name]
-        waiting += [] if row is None else [row]
-        if row is None or len(waiting) == _BATCH:
-            if name not in self.tables:
-                path = self.folder / "private" / f"{name}.parquet"
-                self.tables[name] = pq.ParquetWriter(path, schema, compression="zstd")
-            self.tables[name].write_table(pa.Table.from_pylist(waiting, schema))
-            waiting.clear()
+    def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Take rows of one of the tables ``BESIDE``; a span is called by the id of its point."""
+        rows = iter(rows)
+        while lot := list(itertools.islice(rows, _BATCH)):
+            first, *rest = zip(*lot, strict=True)
+            names = [self.name("id", one) for one in first] if table == "spans" else first
+            self.sorter.add(table, names, *rest)
 
     def close(self) -> dict[str, str]:
         """Write both parts, and what is known of their points; the hashes of what was written."""
-        for name, schema in (("ids", IDS), ("spans", SPANS), ("units", UNITS)):
-            self._put(name, schema, None)
-            self.tables.pop(name).close()
+        for name, schema in BESIDE.items():
+            path = self.folder / "private" / f"{name}.parquet"
+            self._write(path, schema, f"SELECT * FROM {name}")
         for part in PARTS:
-            query = "SELECT id, user, text FROM points WHERE part = ? ORDER BY id"
-            with closing(self.database.execute(query, (part,))) as cursor:
-                self._write(self.folder / part, cursor)
+            query = f"SELECT id, \"user\", text FROM points WHERE part = '{part}' ORDER BY id"
+            name = "train.jsonl" if self.form == "jsonl" else "data/train-00000-of-00001.parquet"
+            self._write(self.folder / part / name, ROWS, query)
         return decided(self.folder)
 
-    def _write(self, folder: Path, cursor: sqlite3.Cursor) -> None:
-        if self.form == "jsonl":
-            folder.mkdir(exist_ok=True)
-            with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
-                for row in cursor:
-                    file.write(json.dumps(dict(zip(ROWS.names, row, strict=True))) + "\n")
+    def _write(self, path: Path, schema: pa.Schema, query: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        batches = self.sorter.batches(query, _BATCH)
+        if path.suffix == ".jsonl":
+            with path.open("w", encoding="utf-8") as file:
+                for batch in batches:
+                    file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
             return
-        (folder / "data").mkdir(parents=True)
-        path = folder / "data" / "train-00000-of-00001.parquet"
-        with pq.ParquetWriter(path, ROWS, compression="zstd") as table:
-            while batch := cursor.fetchmany(_BATCH):
-                columns = dict(zip(ROWS.names, zip(*batch, strict=True), strict=True))
-                table.write_table(pa.table(columns, ROWS))
+        with pq.ParquetWriter(path, schema, compression="zstd") as table:
+            for batch in batches:
+                table.write_table(pa.Table.from_batches([batch]).cast(schema))
 
 
 def is_screened(folder: str | os.PathLike) -> bool:
@@ -186,8 +166,3 @@ def units(folder: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """The units of the text that was screened: see :func:`crtlib.text.corpora.units`."""
     for batch in pq.ParquetFile(Path(folder) / "private" / "units.parquet").iter_batches():
         yield from ((row["kind"], row["sha256"]) for row in batch.to_pylist())
-
-
-def private_names(folder: str | os.PathLike, column: str = "id") -> frozenset[str]:
-    """The "id" or the "user" of the private points, as the folder calls them."""
-    return frozenset(row[column] for row in rows(folder, "private"))

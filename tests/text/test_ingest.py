@@ -16,9 +16,9 @@ import yaml
 
 from crtlib import outputs
 from crtlib.checks import MachineError
-from crtlib.text import corpora, folder, ingest, jsonl, messages
+from crtlib.text import corpora, folder, ingest, jsonl
 from crtlib.text.customersim import simulate
-from crtlib.text.messages import Columns
+from crtlib.text.ingest import Columns
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 ROWS = [
@@ -285,9 +285,9 @@ def test_a_guess_is_shown_and_asked_for(tmp_path):
 
 
 def test_sender_is_the_speaker_where_another_column_is_the_user():
-    found = messages.guess(["Sender", "User-ID", "Text"], Columns(), where="x")
+    found = ingest.guess(["Sender", "User-ID", "Text"], Columns(), where="x")
     assert (found.user, found.speaker) == ("User-ID", "Sender")
-    alone = messages.guess(["Sender", "Text"], Columns(), where="x")
+    alone = ingest.guess(["Sender", "Text"], Columns(), where="x")
     assert (alone.user, alone.speaker) == ("Sender", None)
 
 
@@ -455,15 +455,15 @@ def test_a_private_corpus_says_so_on_its_card(tmp_path):
     ],
 )
 def test_times(value, expected):
-    assert messages.moment(value) == 1000 * datetime.fromisoformat(expected).timestamp()
+    assert ingest.moment(value) == 1000 * datetime.fromisoformat(expected).timestamp()
 
 
 @pytest.mark.parametrize(
     "value", ["soon", "99/99/9999", 1e300, "nan", float("inf"), [], True, "1" * 400]
 )
 def test_what_is_no_time_is_refused(value):
-    with pytest.raises(messages.Bad):
-        messages.moment(value)
+    with pytest.raises(ingest.Bad):
+        ingest.moment(value)
 
 
 def seconds(work):
@@ -502,7 +502,7 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
 
 # --------------------------------------------------------------------------- the threads
 def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "MEMORY", "100MB")
+    monkeypatch.setattr(folder, "MEMORY", "100MB")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.csv").write_text("user,text\na,b\n")
     place = tmp_path / "threads"
@@ -510,7 +510,7 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
         rows = [
             (k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None, '"x"') for k in range(60_000)
         ]
-        threads.put(rows, len(rows))
+        threads.put(list(zip(*rows, strict=True)), len(rows))
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
         assert [one.name for one in tmp_path.iterdir() if one != place] == ["other.csv"]
         for query in (
@@ -522,7 +522,7 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
             "SET memory_limit = '1TB'",
         ):
             with pytest.raises(MachineError) as error:
-                threads._run(query)
+                threads.run(query)
             assert "\n" not in str(error.value) and "other" not in str(error.value)
         made, spilled = [], set()
         for table in threads.tables():
@@ -544,8 +544,8 @@ def test_little_memory_and_small_lots_make_the_same_corpus(tmp_path, monkeypatch
     ]  # fmt: skip
     path = write_csv(tmp_path / "x.csv", rows)
     plain = ingest.ingest([path], tmp_path / "a", yes=True)
-    monkeypatch.setattr(ingest, "MEMORY", "32MB")
-    monkeypatch.setattr(ingest, "ROOM", 1 << 16)
+    monkeypatch.setattr(folder, "MEMORY", "32MB")
+    monkeypatch.setattr(folder, "ROOM", 1 << 16)
     small = ingest.ingest([path], tmp_path / "b", yes=True)
     assert small.facts == plain.facts and small.cut == plain.cut > 100
     assert list(folder.rows(tmp_path / "a")) == list(folder.rows(tmp_path / "b"))
