@@ -1,6 +1,6 @@
 """Price of one step of DP-SGD: this library and Opacus, against the ordinary step.
 
-    python benchmarks/dp_step.py [--quick] [--json FILE] [--models lstm-2k,...] [--device cuda]
+    python benchmarks/dp_step.py [--quick] [--json FILE] [--models lstm-2k ...] [--device cuda]
 
 A step is forward, backward, clipping, noise and SGD update on one batch. All engines of a model run
 in one process, in turn; a ratio compares steps of the same round. On one CPU thread the clock is
@@ -39,12 +39,15 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crtbook import tables
 from crtbook.spine import MALLOC
 from crtlib import files
 from crtlib.models import interface
@@ -119,44 +122,39 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     low = low or engine == "natural-bf16"
     mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
 
-    if engine in ("kernels", "ours", "ours-seeded"):
-        model, private = build(spec, seed=0).to(device), engine != "kernels"
-        sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+    if engine.startswith("opacus"):
+        return opacus_stepper(spec, engine, ids, targets, noise, mixed)
+    ordinary = engine.startswith("natural")
+    model = Recurrent(spec, nn.LSTM) if ordinary and spec.recurrent else build(spec, seed=0)
+    model.to(device).train(ordinary)
+    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
-        def step() -> None:
-            sgd.zero_grad()
-            with mixed:
-                if private:
-                    clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
-                else:
-                    clipping.plain_sum(model, tokens, lengths)
-            if private:
-                random = noise if engine == "ours-seeded" else SECURE
-                add_noise(list(model.parameters()), std=NOISE * CLIP_NORM, generator=random)
-            sgd.step()
+    def natural() -> None:
+        with mixed:
+            out = model(ids)
+            loss = F.cross_entropy(getattr(out, "logits", out).flatten(0, 1), targets.flatten())
+        loss.backward()
 
-        return step
+    def kernels() -> None:
+        with mixed:
+            clipping.plain_sum(model, tokens, lengths)
 
-    if engine.startswith("natural"):
-        model = Recurrent(spec, nn.LSTM) if spec.recurrent else build(spec, seed=0)
-        model.to(device).train()
-        sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+    def private() -> None:
+        with mixed:
+            clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
+        random = noise if engine == "ours-seeded" else SECURE
+        add_noise(list(model.parameters()), std=NOISE * CLIP_NORM, generator=random)
 
-        def step() -> None:
-            sgd.zero_grad()
-            if engine == "natural-chunked":
-                chunked(model, ids, targets, mixed)
-                sgd.step()
-                return
-            with mixed:
-                out = model(ids)
-                out = getattr(out, "logits", out)
-                loss = F.cross_entropy(out.flatten(0, 1), targets.flatten())
-            loss.backward()
-            sgd.step()
+    kinds = {"kernels": kernels, "natural": natural, "natural-bf16": natural}
+    kinds["natural-chunked"] = partial(chunked, model, ids, targets, mixed)
+    gradient = kinds.get(engine, private)
 
-        return step
-    return opacus_stepper(spec, engine, ids, targets, noise, mixed)
+    def step() -> None:
+        sgd.zero_grad()
+        gradient()
+        sgd.step()
+
+    return step
 
 
 def chunked(model: nn.Module, ids: Tensor, targets: Tensor, mixed: torch.autocast) -> None:
@@ -192,8 +190,6 @@ def speed(device: str, low: bool) -> float:
 
 def opacus_stepper(spec, engine, ids, targets, noise, mixed) -> Callable[[], None]:
     """Opacus as its manual says, in either mode."""
-    from dataclasses import replace
-
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.layers import DPLSTM
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
@@ -298,24 +294,22 @@ def turns(name: str, engines: Sequence[str], device: str, low: bool, rounds: int
     return seconds
 
 
-def alone(name: str, rounds: int, options: list[str], **environment: str) -> Turns:
-    """:func:`turns` of ``KEPT`` in a fresh process with these variables."""
-    command = [sys.executable, __file__, "--alone", f"{name}:{rounds}", *options]
-    out = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
-    )
-    return json.loads(out.stdout.splitlines()[-1])
+def again(*words: str, **environment: str) -> str:
+    """The last line that this script prints in a fresh process, with these variables."""
+    command, environment = [sys.executable, __file__, *words], os.environ | environment
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return out.stdout.splitlines()[-1]
 
 
 def kept_memory(name: str, rounds: int, options: list[str]) -> list[dict]:
-    """The rows of those that end in ``-malloc``."""
-    plain = [s for s, *_ in alone(name, rounds, options)["natural"]]
-    usual, kept = statistics.median(plain), alone(name, rounds, options, **MALLOC)
-    rows = []
-    for engine, pairs in kept.items():
-        against = [(s, usual, best) for s, _, best in pairs], min(plain)
-        rows.append(row(name, f"{engine}-malloc", *against, share=None))
-    return rows
+    """The rows of those that end in ``-malloc``: :func:`turns` of ``KEPT`` in fresh processes."""
+    words = ["--alone", f"{name}:{rounds}", *options]
+    plain = [s for s, *_ in json.loads(again(*words))["natural"]]
+    usual = statistics.median(plain)
+    return [
+        row(name, f"{engine}-malloc", [(s, usual, best) for s, _, best in pairs], min(plain), None)
+        for engine, pairs in json.loads(again(*words, **MALLOC)).items()
+    ]
 
 
 def row(name: str, engine: str, pairs, fastest: float, share: float | None) -> dict:
@@ -343,29 +337,28 @@ def resident(field: str) -> float:
 
 
 def machine(device: str) -> dict:
-    """Where this was measured."""
-    cpu = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
-        cpu = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), cpu)
-    return {
-        "cpu": cpu,
+    """Where this was measured, and with what."""
+    threads = torch.get_num_threads()
+    packages = ("torch", "transformers", "opacus", "numpy")
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    where = {
+        "cpu": tables.processor(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
-        "clock": "process" if device == "cpu" and torch.get_num_threads() == 1 else "wall",
+        "clock": "process" if device == "cpu" and threads == 1 else "wall",
         "load_at_start": os.getloadavg()[0],
         "system": platform.platform(terse=True),
         "date": datetime.date.today().isoformat(),
     }
+    return {"machine": where, "versions": versions | {"python": platform.python_version()}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, memory of ours only")
     parser.add_argument("--json", type=Path, help="write the table here")
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated names")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (autocast)")
     parser.add_argument("--threads", type=int, default=1, help="threads of a CPU")
@@ -381,39 +374,22 @@ def main() -> None:
         name, rounds = args.alone.split(":")
         print(json.dumps(turns(name, KEPT, args.device, args.bf16, int(rounds))))
         return
-    names = args.models.split(",")
-    for name in names:
-        if name not in MODELS:
-            parser.error(f"model {name!r}: must be one of {', '.join(MODELS)}")
     where, rows = machine(args.device), []
-    header = (
-        f"{'model':<12}{'engine':<24}{'median':>8}{'min':>8}{'best':>8}{'s/step':>9}{'share':>7}"
-    )
-    header += f"{'peak MB':>9}"
     options = ["--device", args.device, "--threads", str(args.threads)]
     options += ["--bf16"] if args.bf16 else []
-    print(header, "-" * len(header), sep="\n", flush=True)
-    for name in names:
+    for name in args.models:
         rounds = 5 if args.quick else 8
         table = measure(name, rounds, args.device, args.bf16)
         if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
             table += kept_memory(name, rounds, options)
         for line in table:
             if line["engine"] in (("natural", "ours") if args.quick else ENGINES):
-                command = [sys.executable, __file__, "--peak", f"{name}:{line['engine']}", *options]
-                out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-                line["peak_mb"] = round(float(out.split()[-1]))
+                peaked = again("--peak", f"{name}:{line['engine']}", *options)
+                line["peak_mb"] = round(float(peaked))
             rows.append(line)
-            print(f"{line['model']:<12}{line['engine']:<24}{line['ratio_median']:>8.2f}"
-                  f"{line['ratio_min']:>8.2f}{line['over_best']:>8.2f}{line['seconds_median']:>9.3f}"
-                  f"{line['share'] or '':>7}"
-                  f"{line['peak_mb'] or '':>9}", flush=True)  # fmt: skip
+            print(json.dumps(line), flush=True)
     if args.json:
-        packages = ("torch", "transformers", "opacus", "numpy")
-        versions = {p: importlib.metadata.version(p) for p in packages}
-        versions |= {"python": platform.python_version()}
-        table = {"machine": where, "versions": versions, "rows": rows}
-        files.write_text(args.json, json.dumps(table, indent=1) + "\n")
+        files.write_text(args.json, json.dumps(where | {"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

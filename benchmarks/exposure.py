@@ -1,6 +1,6 @@
 """Exact canary exposure: the prefix trie against scoring every sequence in full.
 
-    python benchmarks/exposure.py [--quick] [--json FILE]
+    python benchmarks/exposure.py [--sample N] [--json FILE]
 
 Times are CPU seconds of one thread. The full scoring of 10^6 sequences is extrapolated from
 ``--sample`` of them, batched by the library's own scoring path. Ranks of 200 random secrets are
@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import datetime
 import json
-import os
-import platform
 import time
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import torch
+from dp_step import machine
 
 from crtlib import files
 from crtlib.attacks import exposure
@@ -46,12 +43,12 @@ def seconds(function, *args):
     return time.process_time() - started, value
 
 
-def row(name: str, *, sample: int, secrets: int) -> dict:
+def row(name: str, sample: int) -> dict:
     model = build(SHAPES[name], 0)
     with torch.no_grad():  # spread the scores: an untrained model is nearly uniform
         interface.head(model).weight.mul_(20)
     rng = np.random.default_rng(0)
-    chosen = rng.integers(10, size=(secrets, LENGTH))
+    chosen = rng.integers(10, size=(200, LENGTH))
     trie, scores = seconds(exposure.all_logprobs, model, PREFIX, DIGITS, LENGTH)
     certified, _ = seconds(exposure.ranks, model, PREFIX, DIGITS, chosen[:10])
     ranks = exposure.ranks(model, PREFIX, DIGITS, chosen)
@@ -68,7 +65,7 @@ def row(name: str, *, sample: int, secrets: int) -> dict:
         "certified_s": round(certified, 2),
         "sequences_s_extrapolated": round(whole, 1),
         "ratio": round(whole / trie, 1),
-        "secrets": secrets,
+        "secrets": len(chosen),
         "wrong_in_float32": int((single != true).sum()),
         "wrong_certified": int((ranks != true).sum()),
     }
@@ -76,26 +73,17 @@ def row(name: str, *, sample: int, secrets: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer sampled sequences")
     parser.add_argument("--sample", type=int, default=20_000, help="sequences scored in full")
-    parser.add_argument("--models", nargs="*", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--json", type=Path, help="also write the table here")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    sample = 2_000 if args.quick else args.sample
     rows = []
-    for name in args.models:
-        rows.append(row(name, sample=sample, secrets=200))
+    for name in SHAPES:
+        rows.append(row(name, args.sample))
         print(json.dumps(rows[-1]), flush=True)
-    told = {
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, one thread",
-        "versions": {n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
-        "date": datetime.date.today().isoformat(),
-        "sampled_sequences": sample,
-        "rows": rows,
-    }
     if args.json:
-        files.write_text(args.json, json.dumps(told, indent=1) + "\n")
+        where = machine("cpu") | {"sampled_sequences": args.sample, "rows": rows}
+        files.write_text(args.json, json.dumps(where, indent=1) + "\n")
 
 
 if __name__ == "__main__":

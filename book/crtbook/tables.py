@@ -51,7 +51,8 @@ def commit() -> str:
 
 
 @functools.cache
-def _processor() -> str:
+def processor() -> str:
+    """What this machine computes with."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -63,7 +64,7 @@ def origin(command: str, data: Iterable[str]) -> dict[str, str]:
     """What makes a run again: the ``command``, the commit, the processor (of which each run
     has one thread), and the hash of the ``data`` that it read (the fingerprints of its files)."""
     read = hashlib.sha256("".join(data).encode()).hexdigest()[:16]
-    return {"command": command, "commit": commit(), "processor": _processor(), "data": read}
+    return {"command": command, "commit": commit(), "processor": processor(), "data": read}
 
 
 def record(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:

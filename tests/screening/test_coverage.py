@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from crtbook import tables
 from crtlib.screening import policies, rates
 from crtlib.text import customersim, units
 from crtlib.text.records import Point, Secret
@@ -86,7 +86,7 @@ def _judged(failures, of):
 
 
 def test_the_recorded_table_holds_what_it_promises():
-    table = pd.read_parquet(coverage.OUT)
+    table = tables.recorded("coverage")
     ours = table[table.bound == "one a user"]
     assert set(ours.corpus) == {"customersim", "schema_guided"}
     assert set(ours.dialogues) == set(coverage.SIZES) and set(ours.rate) == set(rates.NAMES)
@@ -95,8 +95,8 @@ def test_the_recorded_table_holds_what_it_promises():
 
 
 def test_the_page_shows_the_recorded_table():
-    lowest = pd.read_parquet(coverage.OUT).groupby(["dialogues", "bound"]).coverage.min().unstack()
-    page = (coverage.ROOT / "book" / "guarantees.md").read_text(encoding="utf-8")
+    lowest = tables.recorded("coverage").groupby(["dialogues", "bound"]).coverage.min().unstack()
+    page = (SCRIPT.parents[1] / "book" / "guarantees.md").read_text(encoding="utf-8")
     for size, row in lowest.iterrows():
         shown = [
             f"{100 * row[b]:.2f} %" for b in ("one a user", "occurrences", "Korn and Graubard")

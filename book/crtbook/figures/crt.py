@@ -22,9 +22,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from scipy import special
 
-from crtbook.figures.sliders import Frame, slider
+from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
     CARD,
     INK,
@@ -35,6 +34,7 @@ from crtbook.figures.theme import (
     corpus_name,
     describe,
     end_labels,
+    half,
     listed,
     method_looks,
     model_name,
@@ -78,18 +78,25 @@ def attack_figure(
     that can be reached, one number or a function of gamma.
     """
     models = list(dict.fromkeys(summary.model))
-    names = [model_name(m) for m in models]
-    with panels(names, sharex=True, sharey=True) as (fig, axes):
-        top = float(max(summary.gamma.max(), 0.05))
+    top = float(max(summary.gamma.max(), 0.05))
+    with panels([model_name(m) for m in models], sharex=True, sharey=True) as (fig, axes):
         for ax, model in zip(axes, models, strict=True):
             rows = summary[summary.model == model].sort_values(["method", "gamma"])
-            _band(ax, rows, level, nothing)
-            _ceiling(ax, ceiling, top, ceiling_label)
+            _band(ax, rows, f"chance: {level:.0%} of such figures")
+            if nothing is not None:
+                dots: Style = {"linewidth": 1, "zorder": 0.6, "linestyle": (0, (1, 2))}
+                ax.axhline(nothing, label="mean of chance", color=MUTED, **dots)
+            if ceiling is not None:
+                gammas = np.linspace(0, top, 50)
+                most = [ceiling(g) if callable(ceiling) else ceiling for g in gammas]
+                dashes: Style = {"linewidth": 1, "linestyle": (0, (6, 2)), "color": INK}
+                ax.plot(gammas, most, label=ceiling_label, **dashes)
             _lines(ax, rows)
             ax.set(xlim=(-0.02 * top, 1.02 * top), ylabel=ylabel, xlabel="")
+            last, looks = rows.groupby("method").tail(1).set_index("method"), method_looks(rows)
+            ends = zip(last.gamma[[*looks]], last["mean"][[*looks]], looks.values(), strict=True)
+            end_labels(ax, [(x, y, look.label, look.color) for x, y, look in ends])
         axes[-1].set_xlabel(GAMMA)
-        for ax, model in zip(axes, models, strict=True):
-            _name_ends(ax, summary[summary.model == model])
         if title:
             fig.suptitle(title)
         shared_legend(fig, columns=1)
@@ -97,50 +104,30 @@ def attack_figure(
     return fig
 
 
-def _band(ax: Axes, rows: pd.DataFrame, level: float, nothing: float | None) -> None:
+def _band(ax: Axes, rows: pd.DataFrame, label: str) -> None:
     """Shade where chance lands: at each gamma the widest band of the panel's methods."""
     band = rows.groupby("gamma").agg({"low": "min", "high": "max"}).dropna()
     if len(band) == 1:  # a band must have a width to be seen
         band = pd.concat([band, band.rename(lambda gamma: gamma + 0.05)])
     if len(band):
-        label = f"chance: {level:.0%} of such figures"
         shade: Style = {"color": MUTED, "alpha": 0.16, "linewidth": 0, "zorder": 0.5}
         ax.fill_between(band.index, band.low, band.high, label=label, **shade)
-    if nothing is not None:
-        style: Style = {"color": MUTED, "linewidth": 1, "zorder": 0.6, "linestyle": (0, (1, 2))}
-        ax.axhline(nothing, label="mean of chance", **style)
-
-
-def _ceiling(
-    ax: Axes, ceiling: float | Callable[[float], float] | None, top: float, label: str
-) -> None:
-    if ceiling is None:
-        return
-    gammas = np.linspace(0, top, 50)
-    most = [ceiling(g) if callable(ceiling) else ceiling for g in gammas]
-    ax.plot(gammas, most, linestyle=(0, (6, 2)), color=INK, linewidth=1, label=label)
 
 
 def _lines(ax: Axes, rows: pd.DataFrame) -> None:
     """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean)."""
-    looks = method_looks(rows)
-    fixed = _fixed(rows)
-    moving = rows[~rows.method.isin(fixed)]
-    if len(moving):
-        by_method(ax, moving, x="gamma", y="mean", zorder=2.2)
-    for name in fixed:  # it knows no gamma: a line across
-        look, line = looks[name], rows[rows.method == name]
-        ax.plot(line.gamma, line["mean"], color=look.color, linestyle=look.linestyle, zorder=2.1)
+    looks, by = method_looks(rows), rows.groupby("method")["mean"]
+    fixed = (by.transform("size") > 1) & (by.transform("nunique") == 1)  # it knows no gamma
+    if not fixed.all():
+        by_method(ax, rows[~fixed], x="gamma", y="mean", zorder=2.2)
+    step = 0.006 * float(rows.gamma.max() or 0.05)
     for k, (name, look) in enumerate(looks.items()):
-        line = rows[rows.method == name].tail(1 if name in fixed else len(rows))
-        step = 0.006 * float(rows.gamma.max() or 0.05)
+        line = rows[rows.method == name]
+        if fixed[line.index[0]]:
+            options: Style = {"color": look.color, "linestyle": look.linestyle, "zorder": 2.1}
+            ax.plot(line.gamma, line["mean"], **options)
+            line = line.tail(1)
         _spread(ax, line, look, step * (k - (len(looks) - 1) / 2))  # side by side
-
-
-def _fixed(rows: pd.DataFrame) -> list[str]:
-    """The methods whose one number stands at several gammas."""
-    cells = rows.groupby("method")["mean"].agg(["size", "nunique"])
-    return [str(m) for m in cells.index[(cells["size"] > 1) & (cells["nunique"] == 1)]]
 
 
 def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
@@ -156,20 +143,11 @@ def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
     bars = line.drop(shown.index)
     bars = bars[(bars.seeds > 1) & bars["std"].notna()]
     if len(bars):
-        half = special.stdtrit(bars.seeds - 1, 0.975) * bars["std"] / np.sqrt(bars.seeds)
         style: Style = {"color": look.color, "elinewidth": 1.2, "capsize": 2.5, "fmt": "none"}
-        ax.errorbar(bars.gamma + shift, bars["mean"], yerr=half, label="95 % interval of the mean",
-                    **style)  # fmt: skip
-
-
-def _name_ends(ax: Axes, rows: pd.DataFrame) -> None:
-    looks = method_looks(rows)
-    last = rows.sort_values("gamma").groupby("method").tail(1).set_index("method")
-    ends = [
-        (float(last.gamma[name]), float(last["mean"][name]), look.label, look.color)
-        for name, look in looks.items()
-    ]
-    end_labels(ax, ends)
+        ax.errorbar(
+            bars.gamma + shift, bars["mean"], yerr=half(bars["std"], bars.seeds),
+            label="95 % interval of the mean", **style,
+        )  # fmt: skip
 
 
 def _finding(summary: pd.DataFrame) -> str:
@@ -205,15 +183,15 @@ def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
         for ax, (corpus, model) in zip(axes, pairs, strict=True):
             rows = curves[(curves.corpus == corpus) & (curves.model == model)]
             rows = rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch")
+            ax.set(ylabel=label, yscale="log" if value == "ppl" else "linear")
             _utility(ax, rows)
-            ax.set(ylabel=label, xlabel="")
             if value == "ppl":
-                ax.set_yscale("log")
                 plain_ticks(ax.yaxis, ax.get_ylim())
-            _name_utility(ax, rows)
         axes[-1].set_xlabel("ε so far")
+        last = curves.groupby(["corpus", *CELL[:2]]).epoch.transform("max")
+        said = _ended(curves[curves.epoch == last], f"{value}_mean")
         describe(fig, f"Validation {label} against epsilon, one point an epoch. "
-                      f"At the end: {_final(curves, value)}.")  # fmt: skip
+                      f"At the end: {said}.")  # fmt: skip
     return fig
 
 
@@ -238,37 +216,32 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
                     ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
                                label=f"{name} (no ε)")  # fmt: skip
                     continue
-                half = _half(seen)
-                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half, color=look.color, capsize=2.5,
-                            marker=marks[model], markeredgecolor=look.color, label=name,
-                            markerfacecolor=look.color if model == first else CARD)  # fmt: skip
+                style: Style = {"color": look.color, "markeredgecolor": look.color, "label": name}
+                face = look.color if model == first else CARD
+                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half(seen.ppl_std, seen.seeds),
+                            capsize=2.5, marker=marks[model], markerfacecolor=face,
+                            **style)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             plain_ticks(ax.yaxis, ax.get_ylim())
             low, high = ax.get_xlim()
             plain_ticks(ax.xaxis, (low, high), apart=max(1.35, (high / low) ** (1 / 8)))
         axes[-1].set_xlabel("ε: added or removed, to replaced")
         shared_legend(fig, columns=1)
-        describe(fig, f"Test perplexity against epsilon; {_ended(ends)}.")
+        said = _ended(ends[ends.relation == "replace"], "ppl_mean")
+        describe(fig, f"Test perplexity against epsilon; {said}.")
     return fig
 
 
-def _half(rows: pd.DataFrame) -> np.ndarray:
-    """Half the 95 % interval of each mean; 0 for one seed."""
-    n = rows.seeds.to_numpy()
-    spread = rows.ppl_std.fillna(0).to_numpy()
-    return np.asarray(
-        np.where(n > 1, special.stdtrit(np.maximum(n - 1, 1), 0.975) * spread / np.sqrt(n), 0)
-    )
-
-
-def _ended(ends: pd.DataFrame) -> str:
-    first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.relation == "replace")]
-    looks = method_looks(first)
-    return listed([
-        f"{looks[row.method].label} {row.ppl_mean:.3g}"
-        + (f" at ε = {row.epsilon:.2g}" if np.isfinite(row.epsilon) else "")
-        for row in first[first.model == first.model.iloc[0]].itertuples()
-    ])  # fmt: skip
+def _ended(ends: pd.DataFrame, mean: str) -> str:
+    """What each method of the first corpus and model reaches, and at which epsilon."""
+    first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
+    looks, rows = method_looks(first), first.set_index("method")
+    said = []
+    for name, look in looks.items():
+        epsilon = rows.epsilon[name]
+        at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
+        said.append(f"{look.label} {rows[mean][name]:.3g}{at}")
+    return listed(said)
 
 
 @dataclass(frozen=True)
@@ -297,45 +270,26 @@ def edition(
 
 
 def _utility(ax: Axes, rows: pd.DataFrame) -> None:
-    looks = method_looks(rows)
+    """Lines with their names beside the first epoch; what promises nothing is a line across, named
+    at the right edge."""
     finite = np.isfinite(rows.gamma).groupby(rows.method).transform("all")
     if finite.any():
         by_method(ax, rows[finite], x="gamma", y="mean", zorder=2.2)
-    for name, line in rows.groupby("method"):
-        look = looks[str(name)]
-        if np.isfinite(line.gamma).all():
-            _spread(ax, line, look, 0.0)
-        else:
-            ax.axhline(line["mean"].iloc[-1], color=look.color, linestyle=look.linestyle)
-
-
-def _name_utility(ax: Axes, rows: pd.DataFrame) -> None:
-    """Names beside the first epoch, and at the right edge where nothing is promised."""
-    right, ends = ax.get_xlim()[1], []
+    across = []
     for name, look in method_looks(rows).items():
         line = rows[rows.method == name]
-        if np.isfinite(line.gamma).all():
-            start = (line.gamma.iloc[0], line["mean"].iloc[0])
+        if finite[line.index[0]]:
+            _spread(ax, line, look, 0.0)
             place: Style = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
+            start = (line.gamma.iloc[0], line["mean"].iloc[0])
             ax.annotate(look.label, start, color=readable(look.color), **place)
         else:
-            ends.append((right, line["mean"].iloc[-1], f"{look.label} (no ε)", look.color))
-    ax.set_xlim(None, right)
-    end_labels(ax, ends)
-
-
-def _final(curves: pd.DataFrame, value: str) -> str:
-    """The last epoch of the first panel, method by method."""
-    first = curves[
-        (curves.corpus == curves.corpus.iloc[0]) & (curves.model == curves.model.iloc[0])
-    ]
-    last = first.sort_values("epoch").groupby("method").tail(1).set_index("method")
-    said = []
-    for name, look in method_looks(first).items():
-        epsilon = last.epsilon[name]
-        at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
-        said.append(f"{look.label} {last[f'{value}_mean'][name]:.3g}{at}")
-    return listed(said)
+            y = line["mean"].iloc[-1]
+            ax.axhline(y, color=look.color, linestyle=look.linestyle)
+            across.append((y, f"{look.label} (no ε)", look.color))
+    right = ax.get_xlim()[1]
+    ax.set(xlim=(None, right), xlabel="")
+    end_labels(ax, [(right, *end) for end in across])
 
 
 def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None) -> Figure:
@@ -428,65 +382,41 @@ def figure_6(table: pd.DataFrame) -> Figure:
             ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
             ax.minorticks_off()
             ax.set(xlim=(0, None), ylim=(0, most), ylabel="Bayesian confidentiality ε")
-        for ax, relation in zip(axes, relations, strict=True):
-            ends = table[table.relation == relation].sort_values("gamma").groupby("target").tail(1)
-            ordered = ends.sort_values("target").itertuples()
+            ends = rows.sort_values(["target", "gamma"]).groupby("target").tail(1)
             named = [(row.gamma, row.epsilon, f"ε′ = {row.target:g}", to_hex(shade))
-                     for shade, row in zip(shades, ordered, strict=True)]  # fmt: skip
+                     for shade, row in zip(shades, ends.itertuples(), strict=True)]  # fmt: skip
             end_labels(ax, named)
         axes[-1].set_xlabel(GAMMA)
-        describe(fig, f"Bayesian confidentiality against the miss rate. {_amplified(table)}")
+        rows, gammas = table[table.target == targets[len(targets) // 2]], sorted(set(table.gamma))
+        gamma = gammas[len(gammas) // 2]
+        describe(fig, f"Bayesian confidentiality against the miss rate. At ε′ = "
+                      f"{rows.target.iloc[0]:g}, {_amplified(rows, gamma)}")  # fmt: skip
     return fig
 
 
-def _amplified(table: pd.DataFrame) -> str:
-    """What the middle gamma makes of the middle epsilon', in words."""
-    targets = sorted(table.target.unique())
-    rows = table[table.target == targets[len(targets) // 2]]
-    gammas = sorted(rows.gamma.unique())
-    rows = rows[rows.gamma == gammas[len(gammas) // 2]]
+def _amplified(rows: pd.DataFrame, gamma: float) -> str:
+    """What a gamma makes of an epsilon', in words."""
     said = [
-        f"{row.epsilon:.2g}" + (f" ({row.relation.replace('_', ' ')})" if row.relation else "")
-        for row in rows.itertuples()
+        f"{row.epsilon:.2g}" + (f" ({str(row.relation).replace('_', ' ')})" if row.relation else "")
+        for row in rows[rows.gamma == gamma].itertuples()
     ]
-    head = rows.iloc[0]
-    return f"At γ = {head.gamma:g} and ε′ = {head.target:g}, ε is {listed(said)}."
+    return f"at γ = {gamma:g}, ε is {listed(said)}."
 
 
 def figure_6_slider(table: pd.DataFrame) -> str:
     """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`."""
-    targets, relations = sorted(table.target.unique()), list(dict.fromkeys(table.relation))
-    styles = (("#00795A", "-"), ("#D55E00", (0, (4, 2))), (MUTED, (0, (1, 1.5))))
     # On a logarithmic axis all budgets can be read; zero is a corner of every curve, and left out.
-    seen = table[table.epsilon > 0]
-
-    def draw(target: float) -> Callable[[Axes], None]:
-        def on(ax: Axes) -> None:
-            for name, (color, dash) in zip(relations, styles, strict=False):
-                line = seen[(seen.target == target) & (seen.relation == name)].sort_values("gamma")
-                label = str(name).replace("_", " ")
-                ax.plot(line.gamma, line.epsilon, color=color, linestyle=dash, label=label)
-
-        return on
-
-    def sentence(target: float) -> str:
-        near = table[table.target == target]
-        at = near.gamma.iloc[(near.gamma - 0.1).abs().argmin()]
-        said = [
-            f"{row.epsilon:.2g} ({str(row.relation).replace('_', ' ')})"
-            for row in near[near.gamma == at].itertuples()
-        ]
-        return f"At γ = {at:g}, ε is {listed(said)}."
-
-    low, high = max(0.003, seen.epsilon.min() / 1.2), seen.epsilon.max() * 1.2
-    return slider(
-        [Frame(f"{target:g}", draw(target), sentence(target)) for target in targets],
-        active=len(targets) // 2,
-        name="ε′",
+    seen, frames = table[table.epsilon > 0], []
+    for target, rows in table.groupby("target"):
+        gamma = rows.gamma.iloc[(rows.gamma - 0.1).abs().argmin()]
+        curves = {
+            str(name).replace("_", " "): (line.gamma, line.epsilon)
+            for name, line in seen[seen.target == target].groupby("relation", sort=False)
+        }
+        frames.append(Frame(f"{target:g}", _amplified(rows, gamma).capitalize(), curves))
+    limits = max(0.003, seen.epsilon.min() / 1.2), seen.epsilon.max() * 1.2
+    return lines(
+        frames, active=len(frames) // 2, prefix="ε′", xaxis={"title": GAMMA},
+        yaxis={"title": "Bayesian confidentiality ε", "log": True, "range": limits},
         alt="Bayesian confidentiality ε against the miss rate γ, with a slider for ε′ of DP-SGD.",
-        arrange=lambda ax: plain_ticks(ax.yaxis, (low, high), apart=2.9),
-        yscale="log",
-        ylim=(low, high),
-        xlabel=GAMMA,
-        ylabel="Bayesian confidentiality ε",
-    )
+    )  # fmt: skip

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -24,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas.io.formats.style import Styler
 
 from crtbook.figures.tables import number, show
-from crtbook.figures.theme import METHOD_STYLE, MUTED, describe, panels, plain_ticks
+from crtbook.figures.theme import METHOD_STYLE, MUTED, Style, describe, panels, plain_ticks
 from crtlib.attacks.leakage import Leakage
 
 RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
@@ -40,75 +39,60 @@ def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
     true axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
     """
     part = {str(name): rows for name, rows in table.groupby("metric")}
-    epochs = sorted(part["train_ppl"].epoch.unique())
-    empty = table.iloc[:0]
+    epochs, seeds = sorted(part["train_ppl"].epoch.unique()), table.seed.nunique()
+    low, high = float(min(epochs)), float(max(epochs))
+    shaded: Style = {
+        "hue": "epoch", "palette": SHADES, "legend": False,
+        "hue_norm": Normalize(low - max(high - low, 1.0) / 3, high),
+    }  # fmt: skip
+    lengths, unique = (
+        part.get(f"unique_{name}", table.iloc[:0]) for name in ("length", "perplexity")
+    )
     titles = ["(a) perplexity", "(b) unique sequences by their least length",
               "(c) perplexities of the unique sequences"]  # fmt: skip
     with panels(titles, height=2.8, room=0.2) as (fig, (a, b, c)):
-        for name, label, line in (("train_ppl", "training", "-"), ("ppl", "validation", "--")):
-            color = RAW if name == "train_ppl" else SAFE
-            sns.lineplot(part[name], x="epoch", y="value", errorbar=None, ax=a, color=color,
-                         linestyle=line, label=label)  # fmt: skip
+        for name, label, line, color in (
+            ("train_ppl", "training", "-", RAW), ("ppl", "validation", "--", SAFE)
+        ):  # fmt: skip
+            look: Style = {"color": color, "linestyle": line, "label": label, "ax": a}
+            sns.lineplot(part[name], x="epoch", y="value", errorbar=None, **look)
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
         plain_ticks(a.yaxis, a.get_ylim())
-        _lengths(b, part.get("unique_length", empty), epochs, table.seed.nunique())
-        _perplexities(c, part.get("unique_perplexity", empty), epochs, shown)
+        if len(lengths):
+            sns.ecdfplot(
+                lengths.assign(weight=1 / seeds), x="value", weights="weight", stat="count",
+                complementary=True, log_scale=(True, False), ax=b, **shaded,
+            )  # fmt: skip
+            plain_ticks(b.xaxis, (1, float(lengths.value.max())), apart=1.6)
+        b.set(xlabel="tokens", ylabel="unique sequences")
+        colors = ScalarMappable(shaded["hue_norm"], SHADES)
+        bar = fig.colorbar(colors, ax=b, label="epoch", aspect=14)
+        if len(epochs) > 1:
+            bar.ax.set_ylim(low, high)
+        bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int)))
+        if len(some := unique[unique.epoch.isin(chosen)]):
+            sns.stripplot(
+                some, x="epoch", y="value", ax=c, native_scale=True, size=2.6, alpha=0.5,
+                jitter=0.3, log_scale=(False, True), **shaded,
+            )  # fmt: skip
+            middle = some.groupby("epoch").value.median()
+            dash: Style = {"markersize": 14, "markeredgewidth": 1.6, "markeredgecolor": "black"}
+            c.plot(middle.index, middle, "_", color="black", label="median", **dash)
+            plain_ticks(c.yaxis, c.get_ylim(), apart=1.5)
+        c.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
+        c.set(xlabel="epoch", ylabel="perplexity")
+        c.legend()
         for ax in (a, c):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        describe(fig, _through_training(part, epochs, table.seed.nunique()))
+        end = {name: rows[rows.epoch == high].value for name, rows in part.items()}
+        left = unique[unique.epoch == high].value
+        under = f", {(left < 3).mean():.0%} of perplexity under 3." if len(left) else "."
+        describe(fig, f"A model through {high:g} epochs: at the end perplexity "
+                 f"{end['train_ppl'].mean():.3g} on training and {end['ppl'].mean():.3g} on "
+                 f"validation text, and {len(left) / seeds:,.0f} unique sequences{under}"
+                 )  # fmt: skip
     return fig
-
-
-def _shade(epochs: Sequence[int]) -> tuple[Normalize, Any]:
-    low, high = float(min(epochs)), float(max(epochs))
-    span = max(high - low, 1.0)
-    return Normalize(low - span / 3, high), SHADES
-
-
-def _lengths(ax: Axes, rows: pd.DataFrame, epochs: Sequence[int], seeds: int) -> None:
-    norm, shades = _shade(epochs)
-    if len(rows):
-        sns.ecdfplot(
-            rows.assign(weight=1 / seeds), x="value", weights="weight", hue="epoch", ax=ax,
-            stat="count", complementary=True, palette=shades, hue_norm=norm, legend=False,
-            log_scale=(True, False),
-        )  # fmt: skip
-        plain_ticks(ax.xaxis, (1, float(rows.value.max())), apart=1.6)
-    ax.set(xlabel="tokens", ylabel="unique sequences")
-    bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="epoch", aspect=14)
-    if len(epochs) > 1:
-        bar.ax.set_ylim(min(epochs), max(epochs))
-    bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-
-
-def _perplexities(ax: Axes, rows: pd.DataFrame, epochs: Sequence[int], shown: int) -> None:
-    chosen = [epochs[i] for i in np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int))]
-    some = rows[rows.epoch.isin(chosen)]
-    norm, shades = _shade(epochs)
-    if len(some):
-        sns.stripplot(
-            some, x="epoch", y="value", hue="epoch", palette=shades, hue_norm=norm, ax=ax,
-            native_scale=True, legend=False, size=2.6, alpha=0.5, jitter=0.3,
-            log_scale=(False, True),
-        )  # fmt: skip
-        middle = some.groupby("epoch").value.median()
-        ax.plot(middle.index, middle, "_", color="black", markersize=14, markeredgecolor="black",
-                markeredgewidth=1.6, label="median")  # fmt: skip
-        plain_ticks(ax.yaxis, ax.get_ylim(), apart=1.5)
-    ax.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
-    ax.set(xlabel="epoch", ylabel="perplexity")
-    ax.legend()
-
-
-def _through_training(part: Mapping[str, pd.DataFrame], epochs: Sequence[int], seeds: int) -> str:
-    last = {name: rows[rows.epoch == epochs[-1]].value for name, rows in part.items()}
-    unique = last.get("unique_perplexity", pd.Series(dtype=float))
-    said = (
-        f"A model through {epochs[-1]} epochs: at the end perplexity {last['train_ppl'].mean():.3g}"
-    )
-    said += f" on training and {last['ppl'].mean():.3g} on validation text, and"
-    said += f" {len(unique) / seeds:,.0f} unique sequences"
-    return said + (f", {(unique < 3).mean():.0%} of perplexity under 3." if len(unique) else ".")
 
 
 def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
@@ -117,23 +101,20 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
     tables are from :func:`crtbook.mitigations.harden`; without a threshold: lines across.
     """
     titles = ["what is left", "what it costs"]
-    with panels(titles, height=2.3, room=0.3, sharex=True) as (fig, (left, cost)):
-        for ax, values, label in (
-            (left, train["unique"], "unique sequences"),
-            (cost, 100 * heldout.accuracy, "top-1 accuracy, %"),
+    finite = np.isfinite(train.threshold)
+    with panels(titles, height=2.3, room=0.3, sharex=True) as (fig, axes):
+        for ax, values, label, color in zip(
+            axes, (train["unique"], 100 * heldout.accuracy),
+            ("unique sequences", "top-1 accuracy, %"), (RAW, SAFE), strict=True,
         ):  # fmt: skip
-            finite = np.isfinite(train.threshold)
-            color = RAW if ax is left else SAFE
-            sns.lineplot(
-                x=train.threshold[finite], y=values[finite], ax=ax, color=color, marker="o"
-            )
-            ax.axhline(values[~finite].iloc[0], color=MUTED, linestyle="--", linewidth=1.2,
-                       label="no threshold")  # fmt: skip
-            ax.set(ylabel=label, ylim=(0, None), xlabel="")
+            ax.plot(train.threshold[finite], values[finite], color=color, marker="o")
+            across: Style = {"color": MUTED, "linestyle": "--", "label": "no threshold"}
+            ax.axhline(values[~finite].iloc[0], linewidth=1.2, **across)
+            ax.set(ylabel=label, ylim=(0, None))
             ax.legend(loc="lower right")
-        cost.set(xscale="log", xlabel="no answer where the perplexity is above")
-        plain_ticks(cost.xaxis, cost.get_xlim(), apart=1.45)
-        tight = train[np.isfinite(train.threshold)].threshold.idxmin()
+        ax.set(xscale="log", xlabel="no answer where the perplexity is above")
+        plain_ticks(ax.xaxis, ax.get_xlim(), apart=1.45)
+        tight = train.threshold[finite].idxmin()
         describe(fig, "Unique sequences left and accuracy against a threshold on perplexity: at "
                  f"{train.threshold[tight]:g}, {train['unique'][tight]} are left at an accuracy of "
                  f"{heldout.accuracy[tight]:.1%}.")  # fmt: skip
@@ -178,11 +159,10 @@ def table_2(table: pd.DataFrame) -> pd.DataFrame:
     a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
     start = {"random": "RanIni", "public": "PubIni"}
-    kinds = zip(table.method, table.init, table.epoch, strict=True)
     row = [
         f"DP-LM {start[i]} ε = {spent[e]:.2f}" if m == "dpsgd" else
         {"sgd": "private LM", "public": "public LM"}[m]
-        for m, i, e in kinds
+        for m, i, e in zip(table.method, table.init, table.epoch, strict=True)
     ]  # fmt: skip
     labelled = _percent(table.assign(model=row))
     order = ["private LM", *(r for r in dict.fromkeys(row) if "RanIni" in r), "public LM"]

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from crtbook.figures import sliders
-from crtbook.figures.theme import CARD, INK, MUTED, SMALL, Style
+from crtbook.figures.theme import CARD, INK, MUTED, SMALL, Style, plain_ticks
 
-Series = tuple[Sequence[Any], Sequence[Any]]
+Series = tuple[Any, Any]
 Axis = Mapping[str, Any]
-"""Of an axis: ``title``, ``range`` (two numbers), ``share`` (as per cent), ``log`` (of y)."""
+"""Of an axis: ``title``, ``range`` (two numbers), ``share`` (as per cent), ``log``."""
 LINE = 44
 """Characters in a line of pieces."""
 _STYLES = (
@@ -46,61 +48,35 @@ class Frame:
     marked: float | None = None
 
 
-def lines(
-    frames: Sequence[Frame],
-    *,
-    active: int,
-    prefix: str,
-    alt: str,
-    xaxis: Axis,
-    yaxis: Axis,
-) -> str:
+def lines(frames: Sequence[Frame], **options: Any) -> str:
     """Lines under a slider, as HTML; every frame has the same series in the same order."""
 
-    def draw(frame: Frame) -> Callable[[Axes], None]:
-        def on(ax: Axes) -> None:
-            for (name, (x, y)), (color, dash) in zip(frame.series.items(), _STYLES, strict=False):
-                ax.plot(x, y, color=color, linestyle=dash, label=name)
-                if name == frame.shaded:
-                    ax.fill_between(x, y, color=color, alpha=0.3, linewidth=0)
-            if frame.marked is not None:
-                ax.axvline(frame.marked, color=INK, linewidth=1.2, linestyle=(0, (1, 2)))
+    def draw(ax: Axes, frame: Frame) -> None:
+        for (name, (x, y)), (color, dash) in zip(frame.series.items(), _STYLES, strict=False):
+            ax.plot(x, y, color=color, linestyle=dash, label=name)
+            if name == frame.shaded:
+                ax.fill_between(x, y, color=color, alpha=0.3, linewidth=0)
+        if frame.marked is not None:
+            ax.axvline(frame.marked, color=INK, linewidth=1.2, linestyle=(0, (1, 2)))
 
-        return on
-
-    return _figure(frames, draw, active, prefix, alt, xaxis, yaxis)
+    return _figure(frames, draw, **options)
 
 
-def bars(
-    frames: Sequence[Frame],
-    *,
-    active: int,
-    prefix: str,
-    alt: str,
-    xaxis: Axis,
-    yaxis: Axis,
-) -> str:
+def bars(frames: Sequence[Frame], **options: Any) -> str:
     """Groups of bars under a slider, as HTML; a series is (categories, heights)."""
 
-    def draw(frame: Frame) -> Callable[[Axes], None]:
-        width = 0.8 / len(frame.series)
-
-        def on(ax: Axes) -> None:
-            for k, ((name, (x, y)), (color, _)) in enumerate(
-                zip(frame.series.items(), _STYLES, strict=False)
-            ):
-                shift = width * (k - (len(frame.series) - 1) / 2)
-                look: Style = {"color": color, "hatch": "//" * k, "edgecolor": CARD, "linewidth": 0}
-                ax.bar([j + shift for j in range(len(y))], y, width, label=name, **look)
-                if k == 0:  # the names of the bars change with the slider
-                    for j, word in enumerate(x):
-                        place: Style = {"transform": ax.get_xaxis_transform(), "va": "top"}
-                        ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, **place)
-
-        return on
+    def draw(ax: Axes, frame: Frame) -> None:
+        width, series = 0.8 / len(frame.series), zip(frame.series.items(), _STYLES, strict=False)
+        for k, ((name, (x, y)), (color, _)) in enumerate(series):
+            places = np.arange(len(y)) + width * (k - (len(frame.series) - 1) / 2)
+            look: Style = {"color": color, "hatch": "//" * k, "edgecolor": CARD, "linewidth": 0}
+            ax.bar(places, y, width, label=name, **look)
+            for j, word in enumerate(x if k == 0 else ()):  # they change with the slider
+                place: Style = {"transform": ax.get_xaxis_transform(), "va": "top"}
+                ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, **place)
 
     alone = all(len(frame.series) == 1 for frame in frames)
-    return _figure(frames, draw, active, prefix, alt, xaxis, yaxis, legend=not alone, named=False)
+    return _figure(frames, draw, legend=not alone, named=False, **options)
 
 
 def pieces(
@@ -115,25 +91,21 @@ def pieces(
     longest = max(sum(map(len, parts)) for _, _, parts in cuts)
     line = min(LINE, longest)
 
-    def draw(parts: Sequence[str]) -> Callable[[Axes], None]:
-        def on(ax: Axes) -> None:
-            x, y = 0, 0
-            for k, part in enumerate(parts):
-                if x + len(part) > line:
-                    x, y = 0, y + 1
-                color = "#0072B2" if k % 2 else "#00795A"
-                ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
-                shown = part.replace(" ", "␣")
-                look: Style = {"family": "monospace", "color": CARD}
-                ax.text(x + len(part) / 2 - 0.07, y, shown, ha="center", va="center", **look)
-                x += len(part)
-
-        return on
+    def draw(ax: Axes, parts: Sequence[str]) -> None:
+        x = y = 0
+        for k, part in enumerate(parts):
+            if x + len(part) > line:
+                x, y = 0, y + 1
+            color = "#0072B2" if k % 2 else "#00795A"
+            ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
+            look: Style = {"family": "monospace", "color": CARD, "ha": "center", "va": "center"}
+            ax.text(x + len(part) / 2 - 0.07, y, part.replace(" ", "␣"), **look)
+            x += len(part)
 
     rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
-    positions = [sliders.Frame(label, draw(parts), said) for label, said, parts in cuts]
     return sliders.slider(
-        positions, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
+        [sliders.Frame(label, partial(draw, parts=parts), said) for label, said, parts in cuts],
+        active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
         height=0.36 * rows, arrange=lambda ax: ax.set_axis_off(),
         xlim=(0, line), ylim=(rows - 0.4, -0.6),
     )  # fmt: skip
@@ -141,32 +113,30 @@ def pieces(
 
 def _figure(
     frames: Sequence[Frame],
-    draw: Callable[[Frame], Callable[[Axes], None]],
-    active: int,
+    draw: Callable[..., None],
+    *,
     prefix: str,
-    alt: str,
     xaxis: Axis,
     yaxis: Axis,
-    *,
-    legend: bool = True,
     named: bool = True,
+    **options: Any,
 ) -> str:
-    """All frames in one figure, of which the slider shows one at a time."""
+    """All frames in one figure, of which the slider shows one at a time; ``prefix`` is the name of
+    what the slider moves, ``options`` are those of :func:`crtbook.figures.sliders.slider`."""
 
     def arrange(ax: Axes) -> None:
-        ax.set(xlabel=xaxis.get("title", ""), ylabel=yaxis.get("title", ""))
-        ax.set_xlim(xaxis.get("range", ax.get_xlim()))
-        ax.set_yscale("log" if yaxis.get("log") else "linear")
-        ax.set_ylim(yaxis.get("range", (0, None)))
-        for axis in (ax.xaxis, ax.yaxis):
-            if (xaxis if axis is ax.xaxis else yaxis).get("share"):
+        for one, axis in ((xaxis, ax.xaxis), (yaxis, ax.yaxis)):
+            axis.set_label_text(one.get("title", ""))
+            if one.get("share"):
                 axis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.set(xlim=xaxis.get("range"), xscale="log" if xaxis.get("log") else "linear")
+        ax.set(yscale="log" if yaxis.get("log") else "linear", ylim=yaxis.get("range", (0, None)))
+        if yaxis.get("log"):
+            plain_ticks(ax.yaxis, ax.get_ylim(), apart=2.9)
         if not named:  # the bars have their names themselves
             ax.set_xticks([])
             ax.xaxis.labelpad = 20
 
-    positions = [sliders.Frame(frame.label, draw(frame), frame.said) for frame in frames]
-    return sliders.slider(
-        positions, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=legend,
-        arrange=arrange,
-    )  # fmt: skip
+    positions = [sliders.Frame(f.label, partial(draw, frame=f), f.said) for f in frames]
+    name = prefix.strip(" =") or "step"
+    return sliders.slider(positions, name=name, arrange=arrange, **options)

@@ -74,25 +74,19 @@ def pieces(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
 def _secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
     """A turn with its secrets marked, or, given ``flags``, redacted and the errors marked."""
 
-    def overlaps(a: Secret, b: Secret) -> bool:
-        return a.start < b.end and b.start < a.end
+    def overlapped(s: Secret, others: Sequence[Secret]) -> bool:
+        return any(s.start < other.end and other.start < s.end for other in others)
 
-    def shown(s: Secret, style: str, title: str) -> tuple[int, int, Piece]:
-        return s.start, s.end, Piece(turn.text[s.start : s.end], style, title)
+    def shown(s: Secret, style: str, title: str = "") -> tuple[int, int, Piece]:
+        return s.start, s.end, Piece(turn.text[s.start : s.end], style, s.kind + title)
 
     if flags is None:
-        return pieces(turn.text, [shown(s, "secret", s.kind) for s in turn.secrets])
-    marks = [
-        shown(s, "missed", f"{s.kind}: a false negative")
-        for s in turn.secrets
-        if not any(overlaps(s, f) for f in flags)
-    ]
-    for f in flags:
-        right = any(overlaps(s, f) for s in turn.secrets)
-        piece = (
-            (MASK, "caught", f.kind) if right else (MASK, "wrong", "no secret: a false positive")
-        )
-        marks.append((f.start, f.end, Piece(*piece)))
+        return pieces(turn.text, [shown(s, "secret") for s in turn.secrets])
+    found, wrong = (MASK, "caught"), (MASK, "wrong", "no secret: a false positive")
+    marks = [(f.start, f.end, Piece(*found, f.kind) if overlapped(f, turn.secrets) else
+              Piece(*wrong)) for f in flags]  # fmt: skip
+    marks += [shown(s, "missed", ": a false negative") for s in turn.secrets
+              if not overlapped(s, flags)]  # fmt: skip
     return pieces(turn.text, marks)
 
 

@@ -9,18 +9,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import special
 
-from crtbook.figures.sliders import Frame, slider
-from crtbook.figures.theme import CARD, INK, MUTED, Style, describe, listed, panels, shared_legend
+from crtbook.figures.primer import Frame, lines
+from crtbook.figures.theme import (
+    CARD,
+    INK,
+    MUTED,
+    Style,
+    describe,
+    half,
+    listed,
+    panels,
+    shared_legend,
+)
 
 RULE_STYLE = {
     "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
@@ -66,9 +73,9 @@ def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
 def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
     whole = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
-    if len(whole) > 1:
-        half = special.stdtrit(len(whole) - 1, 0.975) * whole.std() / np.sqrt(len(whole))
-        ax.axhspan(whole.mean() - half, whole.mean() + half, color=MUTED, alpha=0.16, linewidth=0)
+    if off := half(whole.std(), len(whole)):
+        ends = whole.mean() - off, whole.mean() + off
+        ax.axhspan(*ends, color=MUTED, alpha=0.16, linewidth=0)
     for k, (rule, style) in enumerate(RULE_STYLE.items()):
         some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
         if some.empty:
@@ -186,33 +193,20 @@ def posterior_slider(table: pd.DataFrame) -> str:
 
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.
     """
-    sigmas, bounds = sorted(table.sigma.unique()), list(dict.fromkeys(table.bound))
-    styles = (("#D55E00", (0, (4, 2))), ("#00795A", "-"), ("#0072B2", (0, (1, 1.5))))
-
-    def draw(sigma: float) -> Callable[[Axes], None]:
-        def on(ax: Axes) -> None:
-            for bound, (color, dash) in zip(bounds, styles, strict=False):
-                rows = table[(table.sigma == sigma) & (table.bound == bound)].sort_values("prior")
-                ax.plot(rows.prior, rows.posterior, color=color, linestyle=dash, label=bound)
-
-        return on
-
-    def sentence(sigma: float) -> str:
-        rows = table[table.sigma == sigma]
-        at = rows.prior.iloc[int(np.argmin(np.abs(np.log(rows.prior / 0.01))))]
+    frames, priors = [], sorted(table.prior.unique())
+    at = priors[int(np.argmin(np.abs(np.log(priors) - np.log(0.01))))]
+    for sigma, rows in table.groupby("sigma"):
         said = [f"{r.posterior:.2g} ({r.bound})" for r in rows[rows.prior == at].itertuples()]
-        return f"A prior of {at:.2g} becomes {listed(said)}."
-
-    each = sorted(table.prior.unique())
-    return slider(
-        [Frame(f"{sigma:g}", draw(sigma), sentence(sigma)) for sigma in sigmas],
-        active=len(sigmas) // 2,
-        name="σ",
+        curves = {
+            str(bound): (line.prior, line.posterior)
+            for bound, line in rows.sort_values("prior").groupby("bound", sort=False)
+        }
+        sentence = f"A prior of {at:.2g} becomes {listed(said)}."
+        frames.append(Frame(f"{sigma:g}", sentence, curves | {"nothing learned": (priors, priors)}))
+    return lines(
+        frames, active=len(frames) // 2, prefix="σ",
+        xaxis={"title": "prior p: a guess without the model", "log": True},
+        yaxis={"title": "posterior r: with the model", "range": (0, 1.02)},
         alt="The posterior chance of a right guess against the prior, with a slider for the noise "
         "multiplier σ.",
-        always=lambda ax: ax.plot(each, each, color=MUTED, linewidth=1, label="nothing learned"),
-        xscale="log",
-        ylim=(0, 1.02),
-        xlabel="prior p: a guess without the model",
-        ylabel="posterior r: with the model",
-    )
+    )  # fmt: skip
