@@ -54,12 +54,24 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS head (corpus TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS units (unit BLOB, text INTEGER, PRIMARY KEY (unit, text)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS known (unit BLOB, text INTEGER, kind TEXT, PRIMARY KEY (unit, text));
 CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
 """
 STATES = ("started", "finished", "struck")
 UNITS = ("turn", "dialogue", "user")
 """Units of a data point, the smallest first."""
+RELATED = """
+SELECT t.corpus, a.kind, COUNT(*), MIN(n.units, m.units) FROM texts o
+JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
+JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) n
+  ON n.text = o.text AND n.kind = a.kind
+JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) m
+  ON m.text = t.text AND m.kind = a.kind
+WHERE o.corpus = ? GROUP BY t.corpus, a.kind
+"""
+ALIKE = 16
+"""So many short messages, and half of those of one text, make two texts the same: strangers share
+"thank you" and the like."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,17 +367,17 @@ class Registry:
         """Know the corpus with this hash again by its ``units``: kind and content of each."""
         with _transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
-            if row and base.execute("SELECT 1 FROM units WHERE text = ?", row).fetchone():
+            if row and base.execute("SELECT 1 FROM known WHERE text = ?", row).fetchone():
                 return
             if row is None:
                 base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
                 row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
             key = self._key()
             hashes = (
-                (hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16], row[0])
+                (hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16], row[0], kind)
                 for kind, content in units
             )
-            base.executemany("INSERT OR IGNORE INTO units VALUES (?, ?)", hashes)
+            base.executemany("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", hashes)
 
     def _key(self) -> bytes:
         """Of the hashes; it is made inside the exclusive transaction of the first text."""
@@ -378,17 +390,16 @@ class Registry:
                 os.fsync(file.fileno())
         return path.read_bytes()
 
-    def related(self, corpus: str) -> set[str]:
-        """The hashes of all corpora with a conversation or a person of this one, and its own."""
-        if not self.path.is_file():
-            return {corpus}
-        with _connection(self.path) as base:
-            rows = base.execute(
-                "SELECT DISTINCT t.corpus FROM texts o JOIN units a ON a.text = o.text JOIN units b"
-                " ON b.unit = a.unit JOIN texts t ON t.text = b.text WHERE o.corpus = ?",
-                (corpus,),
-            )
-            return {corpus, *(row[0] for row in rows)}
+    def related(self, corpus: str) -> dict[str, set[str]]:
+        """The hashes of all corpora with a conversation, a person or messages of this one, and its
+        own; of each the kinds of units that they share."""
+        shared: dict[str, set[str]] = {}
+        if self.path.is_file():
+            with _connection(self.path) as base:
+                for text, kind, both, fewer in base.execute(RELATED, (corpus,)):
+                    if kind != "short" or both >= max(ALIKE, fewer / 2):
+                        shared.setdefault(text, set()).add(kind)
+        return {**shared, corpus: set(UNITS)}
 
     def reported(self, corpus: str, model: str, report: str, *, enter: bool = False) -> int:
         """How many other reports of a model there are on this text, or on one with some of the
@@ -411,15 +422,17 @@ class Registry:
 @dataclass(frozen=True)
 class History:
     """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
-    with the same conversations or people; ``others`` are the registry's lines of any text, for what
-    a model started from."""
+    with the same conversations, people or messages; ``others`` are the registry's lines of any
+    text, for what a model started from; ``shared`` has the kinds of units that a text shares with
+    this one."""
 
     entries: tuple[Entry, ...]
     others: tuple[Entry, ...] = ()
+    shared: Mapping[str, set[str]] = field(default_factory=dict)
 
     def spent(self, run: str | None = None) -> Spent:
         """What was spent by all runs, or by those that started before ``run`` did."""
-        return spent(self.entries, run=run, others=self.others)
+        return replace(spent(self.entries, run=run, others=self.others), shared=self.shared)
 
 
 def history(
@@ -437,7 +450,7 @@ def history(
     added = [e for e in every if e.run in before and not known[e.run]]
     ahead = {r for r in before if 0 < known[r] < sum(e.run == r for e in every)}
     later = [e for e in every if e.run in ahead]  # a process was killed between the two ledgers
-    return History((*added, *own, *later), tuple(every))
+    return History((*added, *own, *later), tuple(every), related)
 
 
 # --------------------------------------------------------------------------- what was spent
@@ -445,12 +458,14 @@ def history(
 class Spent:
     """What earlier runs have spent: the last line of each, without those that were struck.
     ``bare``: the weights that this run started from had learned the text without protection;
-    ``heirs`` are runs of which that is true. ``struck``: this run was."""
+    ``heirs`` are runs of which that is true. ``struck``: this run was. ``shared``: the kinds of
+    units that their texts share with this one; a text that is not there is this one."""
 
     entries: tuple[Entry, ...]
     bare: bool = False
     heirs: frozenset[str] = frozenset()
     struck: bool = False
+    shared: Mapping[str, set[str]] = field(default_factory=dict)
 
     @property
     def private(self) -> tuple[Entry, ...]:
@@ -475,11 +490,17 @@ class Spent:
     def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
         """Of each of ``events``: how many of its data points change with one ``unit``, which
         ``holds`` so many of a smaller unit at the most, if the run does not say how many it held
-        in its own text. Raises ``ValueError`` where neither says how many."""
+        in its own text. Where that text has the same messages and none of the same ``unit``, it was
+        cut in another way: each message of one ``unit`` may be in a point of its own there. Raises
+        ``ValueError`` where neither says how many."""
         sizes = []
         for e in self.private:
+            kinds = self.shared.get(e.corpus, {unit})
             smaller = UNITS.index(e.unit) < UNITS.index(unit)
             size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if smaller else 1
+            if unit not in kinds and kinds & {"message", "short"}:
+                turns = holds.get("turn") if unit != "turn" else 1
+                size = size and turns and max(size, turns)
             if size is None:
                 raise ValueError(f"holds: must say how many {e.unit}s one {unit} holds")
             sizes += [size] * len(e.events or ())

@@ -231,14 +231,19 @@ def _earlier(c: Certificate) -> list[str]:
             "one alone)."]  # fmt: skip
 
 
+def _alone(c: Certificate) -> bool:
+    return not (c["spent_before"]["runs"] or c["spent_before"].get("unprotected", 0))
+
+
 def _none_earlier(c: Certificate) -> list[str]:
     return ["No earlier run on this text, or on text of the same people, is known here."]
 
 
 def _unprotected(c: Certificate) -> list[str]:
     n = c["spent_before"]["unprotected"]
-    return [f"{_plural(n, 'model was', 'models were')} trained on it without protection; who has "
-            "one of them needs no other."]  # fmt: skip
+    return [f"{_plural(n, 'model was', 'models were')} trained on it, or on text of the same "
+            "people, without protection or with one that this promise does not count; who has one "
+            "of them may need no other."]  # fmt: skip
 
 
 def _o10(c: Certificate) -> list[str]:
@@ -328,7 +333,7 @@ SENTENCES = (
     Sentence("O7", _of_promise(lambda c: _labelled(c, "at_random")), _o7),
     Sentence("O8", _of_promise(lambda c: _labelled(c, "given")), _o8),
     Sentence("O9", lambda c: c["spent_before"]["runs"] > 0, _earlier),
-    Sentence("O9n", _of_promise(lambda c: not c["spent_before"]["runs"]), _none_earlier),
+    Sentence("O9n", _of_promise(_alone), _none_earlier),
     Sentence("O9u", lambda c: c["spent_before"].get("unprotected", 0) > 0, _unprotected),
     Sentence("O10", lambda c: c["searched"]["trials"] > 1, _o10),
     Sentence("O11", lambda c: c["canaries"]["planted"] > 0, _o11),

@@ -43,7 +43,8 @@ SHORT, LONG = 40, 80
 from which on a message is known by itself: of Schema-Guided Dialogue's development part one in 900
 such messages stands in its training part, too, of those of 40 one in 43."""
 KEPT = 1 << 16
-"""Messages by which a text is known, at most: those with the smallest hashes, of any text."""
+"""Long messages, and short ones, by which a text is known, at most: those with the smallest hashes,
+of any text."""
 
 
 def known() -> Mapping[str, Source]:
@@ -172,14 +173,14 @@ def corpus_hash(path: str | os.PathLike) -> str:
 
 def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """The units by which a registry knows a text again, the kind and SHA-256 of each: all its
-    conversations; where they are no simulation's also its people, where they have names, and long
-    messages that only one conversation has, which stay when the text is cut in another way. Those
-    of a screened folder are of the text that was screened."""
+    conversations; where they are no simulation's also its people, where they have names, and its
+    messages, which stay when the text is cut in another way: long ones that only one conversation
+    has, and short ones. Those of a screened folder are of the text that was screened."""
     if screened.is_screened(corpus):
         yield from screened.units(corpus)
         return
     made: tuple[str, ...] = ()
-    said: Counter[str] = Counter()
+    said, short = Counter[str](), set[str]()
 
     def sha(text: str) -> str:
         return hashlib.sha256(text.encode()).hexdigest()
@@ -188,16 +189,20 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         if customersim.is_simulated(d):
             made += (f"{d.id.partition('-')[0]}-",)
         content = json.dumps([[t.speaker, t.text] for t in d.turns])
-        short = sum(len(t.text) for t in d.turns) < SHORT
-        yield "dialogue", sha(f"{d.id} {d.user} {content}" if short else content)
+        brief = sum(len(t.text) for t in d.turns) < SHORT
+        yield "dialogue", sha(f"{d.id} {d.user} {content}" if brief else content)
         if d.id.startswith(made):
             continue
         if d.user and d.user != d.id:
             yield "user", sha(d.user)
         texts = {" ".join(unit(t.text).split()) for t in d.turns}
         said.update(sha(text) for text in texts if len(text) >= LONG)
+        short.update(sha(text) for text in texts if len(text) < LONG)
         if len(said) > 2 * KEPT:
             said = Counter({name: said[name] for name in sorted(said)[:KEPT]})
+        if len(short) > 2 * KEPT:
+            short = set(sorted(short)[:KEPT])
+    yield from (("short", name) for name in sorted(short)[:KEPT])
     yield from (("message", name) for name in sorted(said)[:KEPT] if said[name] == 1)
 
 

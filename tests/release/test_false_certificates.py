@@ -201,6 +201,43 @@ def test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages(t
     assert related(nobody, other, named) == [True, False]
 
 
+@pytest.mark.parametrize("long", [True, False])
+def test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message(
+    tmp_path, long
+):
+    """A ticket each, and before it the same messages without a name: the earlier run counted with
+    a group of one where it took twelve, and not at all where the messages are short."""
+    whole = talk(tmp_path / "whole.jsonl", [f"p{k}" for k in range(14)], cut=12, turns=12)
+    if not long:
+        whole.write_text(whole.read_text().replace(
+            ", which came late and was broken, as the others had been.", "."
+        ))  # fmt: skip
+    flat = tmp_path / "flat.jsonl"
+    said = [t for row in map(json.loads, whole.read_text().splitlines()) for t in row["turns"]]
+    flat.write_text("".join(
+        json.dumps({"id": f"{k}", "user": f"{k}", "turns": [t]}) + "\n" for k, t in enumerate(said)
+    ))  # fmt: skip
+    own = TINY | {"epsilon": 3.0}
+    trainings.train(flat, out=tmp_path / "one", method="dpsgd", **own)
+    trainings.train(whole, out=tmp_path / "two", method="user_dpsgd", **own)
+    page = certificate(tmp_path / "two", tmp_path / "two.html")
+    assert page["spent_before"]["runs"] == 1
+    assert page["right_guess"][0]["at_most"] > 0.99  # twelve times epsilon 3
+
+
+def test_an_earlier_plan_is_no_silence(tmp_path, run):
+    """The page said that no earlier run is known, and that one was without protection."""
+    text = corpus(tmp_path / "c.jsonl")
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10]
+    assert run("protect", text, *words, "--out", tmp_path / "plan")[0] == 0
+    for name in ("one", "two"):
+        words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8]
+        assert run("train", text, *words, "--out", tmp_path / name)[0] == 0
+    certificate(tmp_path / "two", tmp_path / "two.html")
+    page = (tmp_path / "two.html").read_text()
+    assert "No earlier run" not in page and "with one that this promise does not count" in page
+
+
 def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):
     """One simulated conversation before them, and nobody in the text was a person."""
     mixed, alone = tmp_path / "mixed.jsonl", talk(tmp_path / "alone.jsonl", ["p1"], month="June")

@@ -118,7 +118,10 @@ CASES = {
     "O0": ([VOID, NONE], [(), DP, PLAN]),
     "O1": ([(), VOID, NONE, DP, PLAN], []),
     "O2": ([()], [VOID, NONE, DP, PLAN]),
-    "O9n": ([(), DP], [(("spent_before.runs", 1),), VOID, NONE]),
+    "O9n": (
+        [(), DP],
+        [(("spent_before.runs", 1),), (("spent_before.unprotected", 1),), VOID, NONE],
+    ),
     "O16": ([(), DP], [(("treated_as_public", []),), VOID, NONE]),
     "O3": ([(), DP], [VOID, NONE, PLAN]),
     "O4": (
