@@ -45,8 +45,7 @@ def sample(
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
     """
     from crtlib.experiments import executors
-    from crtlib.screening.by_name import digest, policy_by_name
-    from crtlib.screening.flagging import spread
+    from crtlib.screening.by_name import digest, policy_by_name, spread
     from crtlib.text import labels as library
 
     if seal:

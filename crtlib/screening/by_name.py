@@ -1,9 +1,13 @@
-"""The one place that knows all policies by name.
+"""The one place that knows all policies by name; on many points they answer here or on an executor.
 
 >>> policy_by_name("everything").name
 'everything'
 >>> policy_by_name("regex:multiwoz+everything").name
 'regex:multiwoz+everything'
+>>> from concurrent.futures import ThreadPoolExecutor
+>>> with ThreadPoolExecutor(2) as executor:
+...     spread("cautious", executor)([Point("0", "u", "I am Ada.")])
+[(Secret(kind='capital', start=5, end=8),)]
 """
 
 from __future__ import annotations
@@ -11,18 +15,30 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import itertools
 import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from crtlib import roots
+from crtlib.checks import MachineError
 from crtlib.screening import policies
-from crtlib.screening.policy import MAKERS, Maker, Policy, checked
+from crtlib.screening.policy import MAKERS, Labels, Maker, Policy, checked
 from crtlib.text import screened, source
+from crtlib.text.records import Point, Secret
+from crtlib.text.shards import in_order
 
 GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
+
+LOT = 2_000
+"""Points that a worker flags at a time."""
 
 _HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
     **dict.fromkeys(("oracle", "none", "everything"), ("policies", "")),
@@ -158,3 +174,52 @@ def of_a_file(part: str) -> bool:
     known = kind in ("tagger", "tagger_conservative", "screened")
     own = bool(argument) and Path(_argument(argument)).exists()
     return not known and (own or kind not in _HOME)
+
+
+# --------------------------------------------------------------------------- elsewhere
+def packed(labels: Iterable[Iterable[Secret]]) -> list[list[tuple[str, int, int]]]:
+    """Labels as a JSON value."""
+    return [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in labels]
+
+
+def unpacked(value: Iterable[Iterable[Sequence[Any]]]) -> Labels:
+    """Labels of a JSON value."""
+    return [tuple(Secret(*span) for span in spans) for spans in value]
+
+
+def check_same(name: str, sha: str) -> None:
+    """Raise :class:`MachineError` where a policy's files are not those whose hash was taken: all
+    workers must flag alike."""
+    if digest(name) != sha:
+        raise MachineError(
+            f"policy={plain(name)!r}: is another one now, or where a worker reads it; what was "
+            "finished is kept: give all workers the same files"
+        )
+
+
+@lru_cache(maxsize=4)
+def same(name: str, sha: str) -> Policy:
+    """The policy of this name and hash, made once by each worker."""
+    check_same(name, sha)
+    return policy_by_name(name)
+
+
+def spread(policy: str | Policy, executor: Executor | None) -> Policy:
+    """A policy, its points flagged by an executor, by this process without one: of a name workers
+    make it there; another must be one that can be pickled. What comes back is spans, no text."""
+    made = policy_by_name(policy) if isinstance(policy, str) else policy
+    if executor is None:
+        return made
+    call = partial(_flag, policy, digest(policy) if isinstance(policy, str) else "")
+
+    def flag(points: Sequence[Point]) -> Iterable[Iterable[Secret]]:
+        lots = (points[k : k + LOT] for k in range(0, len(points), LOT))
+        found = in_order(call, lots, executor)
+        return itertools.chain.from_iterable(unpacked(value) for _, value in found)
+
+    return replace(made, flag=flag)
+
+
+def _flag(policy: str | Policy, sha: str, points: Sequence[Point]) -> list[Any]:
+    made = same(policy, sha) if isinstance(policy, str) else policy
+    return packed(made.flag(points))

@@ -28,8 +28,8 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from crtlib.checks import check_choice
+from crtlib.screening import by_name, policies, rates
 from crtlib.screening import dedup as dedup_module
-from crtlib.screening import flagging, policies, rates
 from crtlib.screening.by_name import digest, of_a_file, plain
 from crtlib.screening.policy import Labels, Policy, register
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
@@ -103,8 +103,8 @@ class How:
 @lru_cache(maxsize=4)
 def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
-    pi = policies.miss(flagging.known(how.policy, shas[0]), how.gamma, how.seed)
-    return pi, flagging.known(how.conservative, shas[1])
+    pi = policies.miss(by_name.same(how.policy, shas[0]), how.gamma, how.seed)
+    return pi, by_name.same(how.conservative, shas[1])
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[l
 
 def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[Any]:
     points = units.points(Corpus("", tuple(batch)), how.unit)
-    return [flagging.packed(policy(points)) for policy in _pair(how, shas)]
+    return [by_name.packed(policy(points)) for policy in _pair(how, shas)]
 
 
 def _flagged(
@@ -303,9 +303,9 @@ def _flagged(
         for batch, (flags, cautious) in in_order(partial(_flag, how, shas), lots, executor, shards):
             points = units.points(Corpus("", tuple(batch)), how.unit)
             bar.update(len(points))
-            yield points, flagging.unpacked(flags), flagging.unpacked(cautious)
+            yield points, by_name.unpacked(flags), by_name.unpacked(cautious)
     for name, sha in zip((how.policy, how.conservative), shas, strict=True):
-        flagging.check_same(name, sha)
+        by_name.check_same(name, sha)
 
 
 def _write(

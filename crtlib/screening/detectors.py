@@ -19,8 +19,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -93,18 +95,23 @@ def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
     return kinds, columns
 
 
+def _touched(text: str, start: int, end: int, at: Sequence[tuple[int, int]] = ()) -> range:
+    """The words of a text that share a character with an interval."""
+    at = at or words(text)
+    return range(
+        bisect_right(at, start, key=itemgetter(1)), bisect_left(at, end, key=itemgetter(0))
+    )
+
+
 def _by_word(text: str, tokens: Tokens, kinds: int) -> Floats:
     """(words, 1 + 2 kinds): for each word the row of the least plain token that touches it."""
     at = words(text)
     rows = np.zeros((len(at), 1 + 2 * kinds))
     rows[:, 0] = 1
-    ends = [end for _, end in at]
     for start, end, row in tokens:
-        k = int(np.searchsorted(ends, start, side="right"))
-        while k < len(at) and at[k][0] < end:
+        for k in _touched(text, start, end, at):
             if row[0] < rows[k, 0]:
                 rows[k] = row
-            k += 1
     return rows
 
 
@@ -138,52 +145,39 @@ def transformers_ner(
     if not tokenizer.is_fast:
         raise ValueError(f"policy='ner:{name}': its tokenizer has no offsets, a fast one is needed")
     kinds, columns = _columns([model.config.id2label[k] for k in range(model.config.num_labels)])
-    reader = _Reader(tokenizer, model.to(device).eval(), columns, batch, device)
-    return detector(f"ner:{name}", kinds, reader.score, threshold, thresholds, plain)
+    model.to(device).eval()
+    most = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", 512))
 
-
-class _Reader:
-    """A tokenizer and a model that score the words of texts."""
-
-    def __init__(
-        self, tokenizer: Any, model: Any, columns: Floats, batch: int, device: str
-    ) -> None:
-        self.tokenizer, self.model, self.columns = tokenizer, model, columns
-        self.batch, self.device = batch, device
-        most = getattr(model.config, "max_position_embeddings", 512)
-        self.most = min(tokenizer.model_max_length, most)
-
-    def score(self, texts: Sequence[str]) -> list[Floats]:
-        lots = [list(texts[k : k + self.batch]) for k in range(0, len(texts), self.batch)]
-        return [row for lot in lots for row in self._lot(lot)]
-
-    def _lot(self, texts: list[str]) -> list[Floats]:
+    def score(texts: Sequence[str]) -> list[Floats]:
         import torch
 
-        coded = self.tokenizer(
-            texts,
-            truncation=True,
-            max_length=self.most,
-            stride=self.most // 4,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-            padding=True,
-            return_tensors="pt",
-        )
-        offsets = coded.pop("offset_mapping").tolist()
-        of = coded.pop("overflow_to_sample_mapping").tolist()
-        scores = []
-        with torch.inference_mode():
-            for k in range(0, len(of), self.batch):  # a long text has many windows
-                some = {name: rows[k : k + self.batch] for name, rows in coded.items()}
-                logits = self.model(**{n: r.to(self.device) for n, r in some.items()}).logits
-                scores.append(logits.double().softmax(-1).cpu().numpy())
-        tokens: list[list[tuple[int, int, Floats]]] = [[] for _ in texts]
-        for text, window, rows in zip(of, offsets, np.concatenate(scores), strict=True):
-            pairs = zip(window, rows @ self.columns, strict=True)
-            tokens[text] += [(a, b, row) for (a, b), row in pairs if a < b]
-        kinds = (self.columns.shape[1] - 1) // 2
-        return [_by_word(t, rows, kinds) for t, rows in zip(texts, tokens, strict=True)]
+        rows: list[Floats] = []
+        for first in range(0, len(texts), batch):
+            lot = list(texts[first : first + batch])
+            coded = tokenizer(
+                lot,
+                truncation=True,
+                max_length=most,
+                stride=most // 4,
+                return_overflowing_tokens=True,
+                return_offsets_mapping=True,
+                padding=True,
+                return_tensors="pt",
+            )
+            offsets = coded.pop("offset_mapping").tolist()
+            of = coded.pop("overflow_to_sample_mapping").tolist()
+            tokens: list[list[tuple[int, int, Floats]]] = [[] for _ in lot]
+            for k in range(0, len(of), batch):  # a long text has many windows
+                some = {n: r[k : k + batch].to(device) for n, r in coded.items()}
+                with torch.inference_mode():
+                    found = model(**some).logits.double().softmax(-1).cpu().numpy() @ columns
+                for j, window in enumerate(found, k):
+                    pairs = zip(offsets[j], window, strict=True)
+                    tokens[of[j]] += [(a, b, row) for (a, b), row in pairs if a < b]
+            rows += [_by_word(t, some, len(kinds)) for t, some in zip(lot, tokens, strict=True)]
+        return rows
+
+    return detector(f"ner:{name}", kinds, score, threshold, thresholds, plain)
 
 
 def flair(
@@ -273,42 +267,26 @@ def presidio(
         listed = ", ".join(sorted(allowed))
         raise ValueError(f"thresholds: {unknown[0]!r} is unknown, must be one of {listed}")
 
-    def kept(text: str) -> Iterator[tuple[int, int, int]]:
-        """Start, end and kind of what is above its threshold, whatever the score."""
-        for r in engine.analyze(text=text, language="en", entities=list(kinds)):
-            by = str((r.recognition_metadata or {}).get(KEY))
-            if r.score >= least.get(by, least.get(r.entity_type, threshold)):
-                yield r.start, r.end, kinds.index(r.entity_type)
-
     def score(texts: Sequence[str]) -> list[Floats]:
-        return [_rows(text, kept(text), len(kinds)) for text in texts]
+        """Of each word 0 or 1, for what is above its threshold, whatever the score."""
+        rows = []
+        for text in texts:
+            row = _by_word(text, (), len(kinds))
+            for r in engine.analyze(text=text, language="en", entities=list(kinds)):
+                by = str((r.recognition_metadata or {}).get(KEY))
+                if r.score >= least.get(by, least.get(r.entity_type, threshold)):
+                    column = 1 + 2 * kinds.index(r.entity_type)
+                    for k, word in enumerate(_touched(text, r.start, r.end)):
+                        row[word, 0], row[word, column + (k > 0)] = 0, 1
+            rows.append(row)
+        return rows
 
     return detector(name, kinds, score)
 
 
-def _rows(text: str, found: Iterable[tuple[int, int, int]], kinds: int) -> Floats:
-    """(words, 1 + 2 kinds) of 0 and 1 for entities that are found or not."""
-    at = words(text)
-    rows = np.zeros((len(at), 1 + 2 * kinds))
-    rows[:, 0] = 1
-    ends = [end for _, end in at]
-    for start, end, kind in found:
-        first = k = int(np.searchsorted(ends, start, side="right"))
-        while k < len(at) and at[k][0] < end:
-            rows[k, 0], rows[k, 1 + 2 * kind + (k != first)] = 0, 1
-            k += 1
-    return rows
-
-
 # --------------------------------------------------------------------------- by name
-@register("ner", ":MODEL", learned=True)
-def _ner(model: str) -> Policy:
-    return transformers_ner(model)
-
-
-@register("ner_conservative", ":MODEL", learned=True)
-def _ner_conservative(model: str) -> Policy:
-    return transformers_ner(model, plain=CAUTIOUS)
+register("ner", ":MODEL", learned=True)(transformers_ner)
+register("ner_conservative", ":MODEL", learned=True)(partial(transformers_ner, plain=CAUTIOUS))
 
 
 @register("flair", ":MODEL", learned=True)

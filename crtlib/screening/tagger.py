@@ -240,17 +240,8 @@ def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
         save_file(tagger.net.state_dict(), str(part))
     summary: dict[str, object] = {"version": _VERSION, "kinds": tagger.kinds}
     if known := tagger.taught_by:
-        summary["taught_by"] = {
-            "turns": sorted(known.turns),
-            "words": sorted(known.words),
-            "shapes": sorted(known.shapes),
-        }
+        summary["taught_by"] = {name: sorted(some) for name, some in vars(known).items()}
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
-
-
-def _damaged(folder: Path, error: Exception) -> ValueError:
-    why = type(error).__name__
-    return ValueError(f"{folder}: its tagger is damaged or is no tagger ({why}); teach it again")
 
 
 def load(folder: str | os.PathLike[str]) -> Tagger:
@@ -273,24 +264,21 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
             frozenset(map(int, known["words"])),
             frozenset(map(int, known["shapes"])),
         )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise _damaged(folder, error) from None
-    except (SafetensorError, MemoryError) as error:
-        raise _damaged(folder, error) from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError,
+            SafetensorError, MemoryError) as error:  # fmt: skip
+        why = type(error).__name__
+        says = f"is damaged or is no tagger ({why}); teach it again"
+        raise ValueError(f"{folder}: its tagger {says}") from None
     if summary.get("version") != _VERSION:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
     return Tagger(kinds, net.eval(), taught or None)
 
 
 # --------------------------------------------------------------------------- its two policies
-def _flag(tagger: Tagger, plain: float, points: Sequence[Point]) -> Labels:
-    return tagger.spans(points, plain)
-
-
 def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
     """Flags what ``tagger`` calls plain with a probability under ``plain``."""
     known = (tagger.taught_by,) if tagger.taught_by else ()
-    return Policy(name, partial(_flag, tagger, plain), label, learned=True, taught_by=known)
+    return Policy(name, partial(tagger.spans, plain=plain), label, learned=True, taught_by=known)
 
 
 def redacting(tagger: Tagger, threshold: float = 0.3) -> Policy:
@@ -310,11 +298,5 @@ def conservative(tagger: Tagger, plain: float = 0.9) -> Policy:
     return _policy("tagger_conservative", "tagger, cautious", tagger, plain)
 
 
-@register("tagger", ":FOLDER", learned=True)
-def _redacting(folder: str) -> Policy:
-    return redacting(load(folder))
-
-
-@register("tagger_conservative", ":FOLDER", learned=True)
-def _conservative(folder: str) -> Policy:
-    return conservative(load(folder))
+register("tagger", ":FOLDER", learned=True)(lambda folder: redacting(load(folder)))
+register("tagger_conservative", ":FOLDER", learned=True)(lambda folder: conservative(load(folder)))

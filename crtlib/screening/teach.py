@@ -27,7 +27,7 @@ import pandas as pd
 from crtlib import outputs
 from crtlib.checks import check
 from crtlib.screening import rates, recall, tagger
-from crtlib.screening.flagging import lent
+from crtlib.screening.by_name import spread
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.teaching import Shift, shift
 from crtlib.text import corpora, label_import, units
@@ -105,7 +105,7 @@ def teach(
     taught, others = pair
     made = tagger.fit(taught, seed=seed, epochs=epochs, progress=progress)
     two = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
-    pairs = {key: lent(policy, executor) for key, policy in two.items()}
+    pairs = {key: spread(policy, executor) for key, policy in two.items()}
     labels = {key: policy(others) for key, policy in pairs.items()}
     tables = {k: recall.recall(others, spans, confidence=0.975) for k, spans in labels.items()}
     found = {

@@ -12,8 +12,8 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crtlib import outputs
-from crtlib.text import corpora, label_forms, labels, units
+from crtlib import files, outputs
+from crtlib.text import corpora, labels, units
 from crtlib.text.folder import TURN
-from crtlib.text.label_forms import Answer, Span, Task
+from crtlib.text.labels import Task
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is said to be secret: offsets as the tool counts, and the value if it gives one."""
+
+    kind: str
+    start: int
+    end: int
+    value: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A task as it came back; ``text`` where the tool gives it, ``done`` if somebody read it."""
+
+    number: int
+    task: str
+    done: bool
+    spans: tuple[Span, ...]
+    text: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -131,31 +152,111 @@ def same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
         )
 
 
+def answers(path: str | os.PathLike) -> list[Answer]:
+    """The answers in a file that a tool exported; ``ValueError`` names file and task number."""
+    path = Path(path)
+    files.check_regular(path)
+    with files.reading(path) as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8-sig")
+        records = _values(text)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name}: is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path.name}: is not JSON") from None
+    found = []
+    for number, record in enumerate(records, 1):
+        try:
+            found.append(_answer(number, record))
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+            raise ValueError(
+                f"{path.name}, task {number}: is in none of the forms {', '.join(labels.FORMS)}"
+            ) from None
+    return found
+
+
+def _values(text: str) -> list[Any]:
+    """The records of a JSON list, of our page's export, or of JSON lines."""
+    if text.lstrip().startswith("["):
+        return json.loads(text)
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    if isinstance(whole, dict) and whole.get("schema") == "crtlib/labels/1":
+        return whole["tasks"]
+    return [whole]
+
+
+def _answer(number: int, r: dict[str, Any]) -> Answer:
+    if "data" in r:
+        return _from_labelstudio(number, r)
+    spans = [Span(s["kind"], s["start"], s["end"]) for s in r["secrets"]]
+    return Answer(number, r["task"], bool(r["done"]), _checked(spans), r.get("text"))
+
+
+def _from_labelstudio(number: int, r: dict[str, Any]) -> Answer:
+    """The last annotation that was not cancelled."""
+    given = [a for a in r.get("annotations", []) if not a.get("was_cancelled")]
+    results = given[-1]["result"] if given else []
+    values = [x["value"] for x in results if x.get("type") == "labels"]
+    spans = [Span(v["labels"][0], v["start"], v["end"], v.get("text")) for v in values]
+    data = r["data"]
+    return Answer(number, data["task"], bool(given), _checked(spans), data["text"])
+
+
+def _checked(spans: list[Span]) -> tuple[Span, ...]:
+    for s in spans:
+        if type(s.start) is not int or type(s.end) is not int or not isinstance(s.kind, str):
+            raise ValueError("a span needs integers and a kind")
+    return tuple(spans)
+
+
 def _read(
     path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[str], trim: bool
 ) -> _Work:
     name = Path(path).name
-    answers = [a for a in label_forms.read(path) if a.done]
+    done = [a for a in answers(path) if a.done]
     seen: set[str] = set()
-    for a in answers:
+    for a in done:
         where = f"{name}, task {a.number}"
         if a.task not in tasks:
             raise ValueError(f"{where}: is none of the tasks in this folder")
         if a.task in seen:
             raise ValueError(f"{where}: was there before; a task has one answer")
         seen.add(a.task)
-        if a.text is not None and not _same(a.text, tasks[a.task].text):
+        if a.text is not None and _plain(a.text) != _plain(tasks[a.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
-    way = _way(name, answers, tasks)
+    way = _way(name, done, tasks)
     secrets: dict[str, tuple[Secret, ...]] = {}
     merged = inside = 0
-    for a in answers:
+    for a in done:
         where, text = f"{name}, task {a.number}", tasks[a.task].text
-        spans = [Secret(s.kind, *_ends(text, s, WAYS[way](text))) for s in a.spans]
-        spans = _checked(where, text, spans, kinds, trim)
-        secrets[a.task], count = _disjoint(where, spans)
-        merged += count
-        inside += sum(_inside(text, s.start) or _inside(text, s.end) for s in secrets[a.task])
+        found: list[Secret] = []
+        for s in a.spans:
+            start, end = _ends(text, s, way)
+            if s.kind not in kinds:
+                near = difflib.get_close_matches(s.kind, kinds, 1, 0)
+                raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
+            if trim:
+                start += len(text[start:end]) - len(text[start:end].lstrip())
+                end = start + len(text[start:end].rstrip())
+            if start < end:
+                found.append(Secret(s.kind, start, end))
+            elif not trim:
+                raise ValueError(f"{where}: a span is empty or outside its text")
+        apart: list[Secret] = []  # overlaps of one kind merged and counted, of two refused
+        for one in sorted(found, key=lambda s: (s.start, s.end)):
+            if apart and one.start < apart[-1].end:
+                if one.kind != apart[-1].kind:
+                    raise ValueError(f"{where}: two spans of different kinds overlap")
+                apart[-1] = replace(apart[-1], end=max(one.end, apart[-1].end))
+                merged += 1
+            else:
+                apart.append(one)
+        secrets[a.task] = tuple(apart)
+        inside += sum(_inside(text, s.start) or _inside(text, s.end) for s in apart)
     return _Work(secrets, way, merged, inside)
 
 
@@ -163,112 +264,54 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _same(given: str, text: str) -> bool:
-    """Whether a tool gave the text back, but for line ends."""
-    return _plain(given) == _plain(text)
+def _inside(text: str, at: int) -> bool:
+    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
-# Offsets: tools count code points, UTF-16 units, or code points after CRLF became LF.
+WAYS = ("code points", "UTF-16", "without CR")
+"""How tools count offsets: the last in code points after CRLF became LF."""
 
 
-def _utf16(text: str) -> Callable[[int], int]:
-    starts, unit = {}, 0
-    for k, c in enumerate(text):
-        starts[unit] = k
-        unit += 2 if ord(c) > 0xFFFF else 1
-    starts[unit] = len(text)
-    return lambda offset: starts.get(offset, -1)
-
-
-def _crlf(text: str) -> Callable[[int], int]:
-    places = [k for k, c in enumerate(text) if not (c == "\r" and text[k + 1 : k + 2] == "\n")]
-    places.append(len(text))
-    return lambda offset: places[offset] if 0 <= offset < len(places) else -1
-
-
-WAYS: dict[str, Callable[[str], Callable[[int], int]]] = {
-    "code points": lambda _: lambda offset: offset,
-    "UTF-16": _utf16,
-    "without CR": _crlf,
-}
+def _ends(text: str, s: Span, way: str) -> tuple[int, int]:
+    """Where a span begins and ends in ``text``, -1 where that is nowhere; it never ends between CR
+    and LF."""
+    places: Sequence[int] = range(len(text) + 1)
+    if way == "UTF-16":
+        places = [k for i, c in enumerate(text) for k in ([i, -1] if ord(c) > 0xFFFF else [i])]
+        places = [*places, len(text)]
+    elif way == "without CR":
+        places = [k for k in places if text[k : k + 2] != "\r\n"]
+    start, end = (places[at] if 0 <= at < len(places) else -1 for at in (s.start, s.end))
+    return start, end - (end > 0 and text[end - 1 : end + 1] == "\r\n")
 
 
 def fit(text: str, spans: Sequence[Span]) -> list[str]:
     """The ways to count in which the values of all spans stand where they should."""
-    return [name for name, way in WAYS.items() if all(_stands(text, s, way(text)) for s in spans)]
 
+    def stands(s: Span, way: str) -> bool:
+        start, end = _ends(text, s, way)
+        value = text[start:end] if s.value is None else s.value
+        return 0 <= start < end <= len(text) and _plain(text[start:end]) == _plain(value)
 
-def _ends(text: str, s: Span, place: Callable[[int], int]) -> tuple[int, int]:
-    """Where a span begins and ends in ``text``; it never ends between CR and LF."""
-    start, end = place(s.start), place(s.end)
-    return start, end - (end > 0 and text[end - 1 : end + 1] == "\r\n")
-
-
-def _stands(text: str, s: Span, place: Callable[[int], int]) -> bool:
-    start, end = _ends(text, s, place)
-    if not 0 <= start < end <= len(text):
-        return False
-    return s.value is None or _plain(text[start:end]) == _plain(s.value)
+    return [way for way in WAYS if all(stands(s, way) for s in spans)]
 
 
 def _way(name: str, answers: Sequence[Answer], tasks: Mapping[str, Task]) -> str:
     """One way to count that fits all spans of a file; the first that does."""
     left = list(WAYS)
-    if any(
-        a.text is not None and "\r\n" in tasks[a.task].text and "\r\n" not in a.text
-        for a in answers
-    ):
+    if any(a.text is not None and "\r\n" in tasks[a.task].text and "\r\n" not in a.text
+           for a in answers):  # fmt: skip
         left = ["without CR", "code points", "UTF-16"]
     first = left[0]
     for a in answers:
-        fits = fit(tasks[a.task].text, a.spans)
+        text = tasks[a.task].text
+        fits = fit(text, a.spans)
         left = [way for way in left if way in fits]
         if not left:
-            text = tasks[a.task].text
-            place = WAYS[first](text)
-            ends = [_ends(text, s, place) for s in a.spans]
-            outside = any(not 0 <= x < y <= len(text) for x, y in ends)
-            what = "a span is empty or outside its text" if outside else "a span has another value"
-            raise ValueError(f"{name}, task {a.number}: {what}")
+            outside = any(not 0 <= x < y for x, y in (_ends(text, s, first) for s in a.spans))
+            what = "is empty or outside its text" if outside else "has another value"
+            raise ValueError(f"{name}, task {a.number}: a span {what}")
     return left[0]
-
-
-def _checked(
-    where: str, text: str, spans: Sequence[Secret], kinds: Sequence[str], trim: bool
-) -> list[Secret]:
-    result = []
-    for s in spans:
-        if s.kind not in kinds:
-            near = difflib.get_close_matches(s.kind, kinds, 1, 0)
-            raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
-        start, end = s.start, s.end
-        if trim:
-            start += len(text[start:end]) - len(text[start:end].lstrip())
-            end = start + len(text[start:end].rstrip())
-        if start < end:
-            result.append(Secret(s.kind, start, end))
-        elif not trim:
-            raise ValueError(f"{where}: a span is empty or outside its text")
-    return sorted(result, key=lambda s: (s.start, s.end))
-
-
-def _disjoint(where: str, spans: Sequence[Secret]) -> tuple[tuple[Secret, ...], int]:
-    """Overlaps of one kind merged and counted, of two refused."""
-    result: list[Secret] = []
-    merged = 0
-    for s in spans:
-        if result and s.start < result[-1].end:
-            if s.kind != result[-1].kind:
-                raise ValueError(f"{where}: two spans of different kinds overlap")
-            result[-1] = Secret(s.kind, result[-1].start, max(s.end, result[-1].end))
-            merged += 1
-        else:
-            result.append(s)
-    return tuple(result), merged
-
-
-def _inside(text: str, at: int) -> bool:
-    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
 def agreement(

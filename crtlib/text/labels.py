@@ -1,4 +1,6 @@
-"""Turns drawn to be read by people, and what they found: ``crtlib label`` as functions.
+"""Turns drawn to be read by people: ``crtlib label sample`` as a function, and the forms in which
+who labels gets them: our page, JSON lines of the same records, Label Studio. Offsets are half-open,
+in Unicode code points, as Python slices.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import corpora, jsonl
@@ -11,34 +13,59 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
 import math
 import os
+import re
 import secrets as operating_system
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
+import jinja2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from markupsafe import Markup
 
 from crtlib import files, intervals, outputs
-from crtlib.text import corpora, jsonl, label_forms
-from crtlib.text.label_forms import Task
-from crtlib.text.records import Dialogue, Point, Secret
+from crtlib.text import corpora, jsonl
+from crtlib.text.records import Point, Secret
 
 KINDS = ("name", "address", "phone", "id", "other")
 RATE = 0.25
 """Share of turns with a secret that is assumed where nothing is known."""
 SECONDS = 9.5
 """What a person takes to read one turn: the sum that is printed is for planning only."""
+FORMS = ("page", "jsonl", "labelstudio")
 Flags = Callable[[Sequence[Point]], Sequence[Sequence[Secret]]]
 """A policy: points, here a turn's own text without its speaker, to spans."""
+
+
+Spans = Mapping[str, Sequence[Secret]]
+"""Spans to begin with, by task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One turn to be read: its name, thread, user and number there, ``part`` ("judge" or "teach"),
+    its text and what was said ``before`` and ``after``, a line a turn."""
+
+    task: str
+    id: str
+    user: str = field(repr=False)
+    turn: int
+    part: str
+    text: str = field(repr=False)
+    before: str = field(repr=False)
+    after: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -60,21 +87,6 @@ class Sample:
     def json(self) -> dict[str, Any]:
         """As one JSON object, schema ``crtlib/label/1``."""
         return {"schema": "crtlib/label/1", "ok": True, **asdict(self)}
-
-
-def _check(
-    secrets: int, turns: int | None, rate: float | None, teach: int, by: str, context: int
-) -> None:
-    for name, value, allowed, rule in (
-        ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
-        ("turns", turns, turns is None or turns >= 1, "at least 1"),
-        ("rate", rate, rate is None or 0 < rate <= 1, "in (0, 1]"),
-        ("teach", teach, teach >= 0, "at least 0"),
-        ("by", by, by in ("user", "dialogue"), "user or dialogue"),
-        ("context", context, 0 <= context <= 20, "in [0, 20]"),
-    ):
-        if not allowed:
-            raise ValueError(f"--{name}: {value!r} must be {rule}")
 
 
 def sample(
@@ -103,57 +115,75 @@ def sample(
     teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
     prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
     them. ``sealed`` are hashes of policies as they are before anybody reads. ``forms`` are of
-    ``label_forms.FORMS``. Raises ``ValueError`` for an option outside its range, and where
+    ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
     ``out`` may not be written.
     """
-    _check(secrets, turns, rate, teach, by, context)
-    label_forms.check(kinds, forms)
+    for name, value, allowed, rule in (
+        ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
+        ("turns", turns, turns is None or turns >= 1, "at least 1"),
+        ("rate", rate, rate is None or 0 < rate <= 1, "in (0, 1]"),
+        ("teach", teach, teach >= 0, "at least 0"),
+        ("by", by, by in ("user", "dialogue"), "user or dialogue"),
+        ("context", context, 0 <= context <= 20, "in [0, 20]"),
+    ):
+        if not allowed:
+            raise ValueError(f"--{name}: {value!r} must be {rule}")
+    if not 1 <= len(set(kinds)) == len(kinds) <= 9:
+        raise ValueError("--kinds: must be 1 to 9 different names")
+    if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
+        raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
+    if not forms or (bad := [f for f in forms if f not in FORMS]):
+        raise ValueError(f"--for: {bad[0] if forms else ''!r} must be one of {', '.join(FORMS)}")
     out = outputs.check_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
     whose, digest = _one_each(corpus, by, rng)
-    order = rng.permutation(len(whose))
+    whose = [whose[k] for k in rng.permutation(len(whose))]
     if rate is None:
-        first = [whose[k] for k in order[:2000]]
-        rate = _share(_texts(corpus, first, 0), policy) if policy else RATE
+        rate = RATE
+        if policy:
+            first = _flags(policy, _texts(corpus, whose[:2000], 0))
+            rate = max(sum(map(bool, first)) / len(first), 0.01)
     wanted = turns or math.ceil(secrets / rate)
     wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
-    judged, others = order[:wanted], order[wanted:]
+    judge = _texts(corpus, whose[:wanted], context)
+    # To teach: half uniform, half where the policies disagree, of people who judge nothing.
+    uniform = (teach + 1) // 2 if policy and cautious else teach
+    pool = _texts(corpus, whose[wanted:][: max(20 * teach, uniform)], context)
+    some, rest = pool[:uniform], pool[uniform:]
+    if policy and cautious:
+        pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
+        alike = [_covered(a) == _covered(b) for a, b in pairs]
+        some += [rest[k] for k in sorted(range(len(rest)), key=alike.__getitem__)][
+            : teach - uniform
+        ]
     tasks = [
-        *_tasks(corpus, [whose[k] for k in judged], "judge", context),
-        *_teaching(corpus, [whose[k] for k in others], teach, context, policy, cautious),
+        replace(t, task=f"{part}-{k:05d}", part=part)
+        for part, each in (("judge", judge), ("teach", some))
+        for k, t in enumerate(each, 1)
     ]
+    taught = tasks[len(judge) :]
+    flags = (
+        dict(zip((t.task for t in taught), _flags(policy, taught), strict=True)) if policy else {}
+    )
     if corpora.corpus_hash(corpus) != digest:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
-    about = {
-        "schema": "crtlib/tasks/1",
-        "corpus": digest,
-        "labels": _hash(tasks),
-        **{"seed": seed, "by": by, "kinds": list(kinds), "users": len(whose)},
-        "judge": len(judged),
-        "teach": len(tasks) - len(judged),
-        "sealed": list(sealed),
-    }
-    options = {
-        "sealed": list(sealed),
-        "by": by,
-        "seed": seed,
-        "kinds": list(kinds),
-        "context": context,
-        "teach": teach,
-    }
+    options = {"sealed": list(sealed), "by": by, "seed": seed, "kinds": list(kinds)}
+    about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash(tasks), **options}
+    about |= {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    options |= {"context": context, "teach": teach}
     with outputs.staged(
         out, command="label sample", options=options, inputs={"corpus": digest}, force=force
     ) as part:
-        _write_tasks(part, tasks, about)
-        flags = _prefilled(tasks, policy)
-        names = [label_forms.write(form, part, tasks, flags, about) for form in forms]
+        pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks]), part / "tasks.parquet")
+        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        (part / "uses.jsonl").touch()
+        names = [write(form, part, tasks, flags, about) for form in forms]
     with known(out):
         pass
-    return Sample(
-        *(os.fspath(out), digest, by, seed, tuple(kinds), len(whose), len(judged)),
-        *(len(tasks) - len(judged), secrets, rate, tuple(n for some in names for n in some)),
-    )
+    counts = (len(whose), len(judge), len(taught), secrets, rate)
+    every = tuple(name for some in names for name in some)
+    return Sample(os.fspath(out), digest, by, seed, tuple(kinds), *counts, every)
 
 
 Place = tuple[str, int]
@@ -187,15 +217,12 @@ def _texts(corpus: str | os.PathLike, places: Sequence[Place], context: int) -> 
     found: dict[Place, Task] = {}
     for d in corpora.dialogues(corpus):
         for turn in wanted.get(d.id, ()):
-            before = _said(d, max(0, turn - context), turn)
-            after = _said(d, turn + 1, turn + 1 + context)
+            lines = [f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns]
+            before = "\n".join(lines[max(0, turn - context) : turn])
+            after = "\n".join(lines[turn + 1 : turn + 1 + context])
             text = d.turns[turn].text
             found[d.id, turn] = Task("", d.id, d.user, turn, "", text, before, after)
     return [found[place] for place in places]
-
-
-def _said(d: Dialogue, start: int, end: int) -> str:
-    return "\n".join(f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns[start:end])
 
 
 def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
@@ -203,75 +230,13 @@ def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
     return [tuple(spans) for spans in policy(points)]
 
 
-def _share(tasks: Sequence[Task], policy: Flags | None) -> float:
-    flagged = sum(map(bool, _flags(policy, tasks))) if policy else 0
-    return max(flagged / len(tasks), 0.01) if policy else RATE
-
-
-def _named(tasks: Iterable[Task], part: str) -> list[Task]:
-    return [
-        Task(f"{part}-{k:05d}", t.id, t.user, t.turn, part, t.text, t.before, t.after)
-        for k, t in enumerate(tasks, 1)
-    ]
-
-
-def _tasks(
-    corpus: str | os.PathLike, places: Sequence[Place], part: str, context: int
-) -> list[Task]:
-    return _named(_texts(corpus, places, context), part)
-
-
-def _teaching(
-    corpus: str | os.PathLike,
-    places: Sequence[Place],
-    teach: int,
-    context: int,
-    policy: Flags | None,
-    cautious: Flags | None,
-) -> list[Task]:
-    """Turns of people who judge nothing: half uniform, half where the policies disagree."""
-    uniform = teach if not (policy and cautious) else (teach + 1) // 2
-    pool = _texts(corpus, places[: max(20 * teach, uniform)], context)
-    drawn = pool[:uniform]
-    if policy and cautious and teach:
-        rest = pool[uniform:]
-        pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
-        differ = [_covered(a) != _covered(b) for a, b in pairs]
-        rest = [t for t, d in zip(rest, differ, strict=True) if d] + [
-            t for t, d in zip(rest, differ, strict=True) if not d
-        ]
-        drawn += rest[: teach - uniform]
-    return _named(drawn, "teach")
-
-
 def _covered(spans: Iterable[Secret]) -> set[int]:
     return {i for s in spans for i in range(s.start, s.end)}
-
-
-def _prefilled(tasks: Sequence[Task], policy: Flags | None) -> dict[str, tuple[Secret, ...]]:
-    """The policy's spans of the teaching part; the judging part is never prefilled."""
-    some = [t for t in tasks if t.part == "teach"] if policy else []
-    return dict(zip((t.task for t in some), _flags(policy, some) if policy else (), strict=True))
 
 
 def _hash(tasks: Sequence[Task]) -> str:
     text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-TASKS = pa.schema(
-    [
-        *((n, pa.string()) for n in ("task", "id", "user")),
-        ("turn", pa.int32()),
-        *((n, pa.string()) for n in ("part", "text", "before", "after")),
-    ]
-)
-
-
-def _write_tasks(part: Path, tasks: Sequence[Task], about: dict[str, Any]) -> None:
-    pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks], TASKS), part / "tasks.parquet")
-    (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    (part / "uses.jsonl").write_text("", encoding="utf-8")
 
 
 # What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
@@ -366,3 +331,92 @@ def table(summary: Sample) -> str:
             f"a secret, not {summary.secrets}"
         )
     return "\n".join([*lines, *(f"{summary.out}/{name}" for name in summary.files)])
+
+
+# --------------------------------------------------------------------------- the forms
+def write(
+    form: str, folder: Path, tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]
+) -> list[str]:
+    """Write the tasks for one tool into ``folder``; the names of the files."""
+    if form == "page":
+        texts = {"page.html": page(tasks, flags, about)}
+    elif form == "jsonl":
+        lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records(tasks, flags)]
+        text = "".join(lines)  # some tools end lines at these two as well
+        texts = {"tasks.jsonl": text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")}
+    else:
+        studio = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
+        texts = {"labelstudio.json": studio, "labelstudio.xml": labelstudio_config(about["kinds"])}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    return list(texts)
+
+
+def labelstudio(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
+    """Label Studio's tasks, with predictions where there are flags."""
+    return [
+        {
+            "data": {"task": t.task, "text": t.text, "before": t.before, "after": t.after},
+            "predictions": [{"model_version": "policy", "result": [_result(s, t) for s in spans]}]
+            if (spans := flags.get(t.task))
+            else [],
+        }
+        for t in tasks
+    ]
+
+
+def _result(s: Secret, t: Task) -> dict[str, Any]:
+    value = {"start": s.start, "end": s.end, "text": t.text[s.start : s.end], "labels": [s.kind]}
+    return {"from_name": "label", "to_name": "text", "type": "labels", "value": value}
+
+
+def labelstudio_config(kinds: Sequence[str]) -> str:
+    """The labelling configuration of a Label Studio project."""
+    labels = "\n".join(f"    <Label value={quoteattr(k)}/>" for k in kinds)
+    context = '  <Text name="{0}" value="${0}"/>'
+    return (
+        f'<View>\n  <Labels name="label" toName="text">\n{labels}\n  </Labels>\n'
+        f"{context.format('before')}\n"
+        '  <Text name="text" value="$text" granularity="symbol"/>\n'
+        f"{context.format('after')}\n</View>\n"
+    )
+
+
+def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
+    """The tasks as our page holds them, a line each in JSONL. Who has read one marks its secrets
+    and says ``"done": true``."""
+    return [
+        {
+            **{"task": t.task, "part": t.part, "text": t.text, "before": t.before},
+            **{"after": t.after, "done": False},
+            "secrets": [
+                {"kind": s.kind, "start": s.start, "end": s.end} for s in flags.get(t.task, ())
+            ],
+        }
+        for t in tasks
+    ]
+
+
+def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
+    """The labelling page: one self-contained file, without network."""
+    home = resources.files("crtlib.text") / "templates"
+    script, style = ((home / f"label.{e}").read_text("utf-8") for e in ("js", "css"))
+    data = {
+        "labels": about["labels"],
+        "kinds": list(about["kinds"]),
+        "tasks": records(tasks, flags),
+    }
+    embedded = json.dumps(data, ensure_ascii=False)
+    for sign in "<>&\u2028\u2029":
+        embedded = embedded.replace(sign, f"\\u{ord(sign):04x}")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string((home / "label.html").read_text("utf-8"))
+    return template.render(
+        kinds=list(about["kinds"]),
+        hashes={"script": _csp(script), "style": _csp(style)},
+        **{"script": Markup(script), "style": Markup(style), "data": Markup(embedded)},
+    )
+
+
+def _csp(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -27,7 +27,6 @@ from crtlib.text import (
     corpora,
     customersim,
     jsonl,
-    label_forms,
     label_import,
     labels,
     records,
@@ -338,8 +337,8 @@ def test_no_text_and_no_person_is_in_what_a_traceback_shows():
         records.Corpus("c", (dialogue,)),
         *units.points(records.Corpus("c", (dialogue,)), "turn"),
     ]
-    shown += [label_forms.Task("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
-    shown += [label_forms.Span("name", 0, 10, "Wolframina")]
+    shown += [labels.Task("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
+    shown += [label_import.Span("name", 0, 10, "Wolframina")]
     assert "Wolframina" not in repr(shown)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from crtlib.text import jsonl, label_forms, label_import, labels
+from crtlib.text import jsonl, label_import, labels
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 TEXTS = (
@@ -424,7 +424,7 @@ def test_the_page_is_worked_by_keys_in_a_browser(home):
     tasks = draw(home)
     page = (home / "labels/page.html").read_text()
     assert "http://" not in page.replace("http-equiv", "") and "https://" not in page
-    policy = f"script-src '{label_forms._csp(KEYS)}' "
+    policy = f"script-src '{labels._csp(KEYS)}' "
     driven = page.replace("script-src ", policy, 1).replace(
         "</body>", f"<script>{KEYS}</script></body>"
     )
@@ -461,6 +461,6 @@ def test_the_page_has_no_network_and_hashes_its_script(home):
     style = re.search(r"<style>(.*)</style>", page, re.S)[1]
     csp = re.search(r'Policy" content="([^"]*)"', page)[1]
     assert csp.startswith("default-src 'none'; ")
-    assert label_forms._csp(script) in csp and label_forms._csp(style) in csp
+    assert labels._csp(script) in csp and labels._csp(style) in csp
     assert "</script><b>" not in page and "\u2028" not in page
     assert page.count("<script") == 2
