@@ -54,7 +54,7 @@ def tokens(source: str) -> int:
 
 def sources(path: Path) -> Iterator[str]:
     """The Python texts of a file: a module, or the code cells of a notebook."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text("utf-8")
     if path.suffix == ".py":
         yield text
         return
@@ -126,7 +126,7 @@ def read(package: Path) -> House:
     files = {_name(path, package): path for path in sorted(package.rglob("*.py"))}
     house = House()
     for module, path in files.items():
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text("utf-8")
         tree = ast.parse(text)
         house.modules[module] = {m for m in _imports(tree, files) if m != module}
         house.lines[module] = text.count("\n")
@@ -175,7 +175,7 @@ def _reach(graph: Graph, start: str) -> set[str]:
 def layers(file: Path) -> list[set[str]]:
     """The layers of the import contract, the highest first; the last is the ground."""
     config = configparser.ConfigParser()
-    config.read(file, encoding="utf-8")
+    config.read(file, "utf-8")
     lines = config["importlinter:contract:house"]["layers"].split("\n")
     return [set(re.findall(r"\w+", line)) for line in lines if line.strip()]
 
@@ -191,7 +191,7 @@ def upward(graph: Graph, order: list[set[str]]) -> list[tuple[str, str]]:
 def main() -> None:
     """Print the budgets and the imports; exit 1 where one is exceeded, and name all that are."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve()
-    limits = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["house"]
+    limits = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["house"]
     count, house = budget(root), read(root / "crtlib")
     total = sum(n for name, n in count.items() if name.startswith("crtlib"))
     rows = [*sorted(count.items()), ("crtlib in all", total), ("sum", sum(count.values()))]

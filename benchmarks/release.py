@@ -114,16 +114,16 @@ def alone() -> None:
 
 def main() -> None:
     """Build, check, install and run; print the files."""
-    number = version((ROOT / "crtlib" / "__init__.py").read_text(encoding="utf-8"))
+    number = version((ROOT / "crtlib" / "__init__.py").read_text("utf-8"))
     try:
-        entry((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), number)
+        entry((ROOT / "CHANGELOG.md").read_text("utf-8"), number)
     except ValueError as error:
         sys.exit(str(error))
     for name, line in (
         ("CITATION.cff", f"version: {number}"),
         ("book/pyproject.toml", f'version = "{number}"'),
     ):
-        if f"\n{line}\n" not in (ROOT / name).read_text(encoding="utf-8"):
+        if f"\n{line}\n" not in (ROOT / name).read_text("utf-8"):
             sys.exit(f"{name}: must say {line}")
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)

@@ -23,4 +23,4 @@ if __name__ == "__main__":
     table = ledger.computed()
     table.attrs["of"] = ledger.digest()
     tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

@@ -15,18 +15,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 from bs4 import BeautifulSoup
 
+import plain
+import render
+import teaching
+
 BOOK = Path(__file__).resolve().parent
 ROOT = BOOK.parent
-sys.path.insert(0, str(BOOK))
-
-import plain  # noqa: E402  (scripts beside this one)
-import render  # noqa: E402
-import teaching  # noqa: E402
 
 OUT = ROOT / "_build" / "print"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -44,18 +42,14 @@ details>summary{font-weight:bold;list-style:none}figure{margin:0;break-inside:av
 def contents() -> list[tuple[str, list[str]]]:
     """(part, its pages) in the order of the contents."""
     toc = teaching.data("_toc.yml")
-    parts = [("", [toc["root"]])]
-    for part in toc["parts"]:
-        parts.append((part["caption"], [c["file"] for c in part["chapters"]]))
-    return parts
+    parts = [(part["caption"], [c["file"] for c in part["chapters"]]) for part in toc["parts"]]
+    return [("", [toc["root"]]), *parts]
 
 
 def bibliography() -> str:
     """The entries of the bibliography that BibTeX has, one line each."""
-    text = (BOOK / "references.bib").read_text(encoding="utf-8")
     lines = []
-    for _, body in re.findall(r"(?ms)^@\w+\{([^,]+),(.*?)^\}", text):
-        f = dict(re.findall(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", body))
+    for f in plain.bibliography().values():
         f = {key: re.sub(r"[{}]|\s+", lambda m: " " * m[0].isspace(), x) for key, x in f.items()}
         where = f.get("booktitle") or f.get("journal") or f.get("howpublished") or ""
         who = f.get("author", "").replace(" and ", "; ")
@@ -65,33 +59,26 @@ def bibliography() -> str:
 
 def markdown_page(name: str, known: dict[str, str]) -> str:
     """A page that is no notebook, as HTML."""
-    text = (BOOK / f"{name}.md").read_text(encoding="utf-8")
+    text = (BOOK / f"{name}.md").read_text("utf-8")
     text = re.sub(r"(?ms)^```\{bibliography\}.*?^```", lambda m: bibliography(), text)
-    text = re.sub(r"(?ms)^```\{glossary\}\n(.*?)^```", _terms, text)
+    term = re.compile(r"(?m)^(\S.*)\n  (.*)$")
+    text = re.sub(r"(?ms)^```\{glossary\}\n(.*?)^```", lambda m: term.sub(r"\1\n: \2", m[1]), text)
     text = re.sub(r"(?ms)^```\{figure\} (\S+)\n(.*?)^```", _figure, text)
     return render.markdown(plain.prose(text, known, plain.citations()))
-
-
-def _terms(match: re.Match) -> str:
-    return re.sub(r"(?m)^(\S.*)\n  (.*)$", r"\1\n: \2", match[1])
 
 
 def _figure(match: re.Match) -> str:
     path = (BOOK / match[1]).resolve()
     caption = plain.OPTION.sub("", match[2]).strip()
-    body = path.read_text(encoding="utf-8") if path.suffix == ".svg" else ""
+    body = path.read_text("utf-8") if path.suffix == ".svg" else ""
     return f"<figure>{body}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
 def chapter(name: str, known: dict[str, str]) -> str:
     """A chapter as HTML; its code is shown, solutions are open, sliders stand still."""
-    path = BOOK / "chapters" / f"{name}.ipynb"
-    cells = plain.convert(json.loads(path.read_text(encoding="utf-8")), known)["cells"]
-    return "".join(map(render.cell, [c for c in cells if not _hidden(c)]))
-
-
-def _hidden(cell: dict[str, Any]) -> bool:
-    return "parameters" in cell["metadata"].get("tags", [])
+    cells = plain.convert(plain.read(BOOK / "chapters" / f"{name}.ipynb"), known)["cells"]
+    shown = [c for c in cells if "parameters" not in c["metadata"].get("tags", [])]
+    return "".join(map(render.cell, shown))
 
 
 def whole() -> str:
@@ -105,8 +92,7 @@ def whole() -> str:
             short = name.rsplit("/", 1)[-1]
             if name.startswith("chapters/"):
                 number += 1
-                text = chapter(short, known)
-                text = text.replace("<h1>", f"<h1>{number}. ", 1)
+                text = chapter(short, known).replace("<h1>", f"<h1>{number}. ", 1)
             else:
                 text = markdown_page(name, known)
             text = text.replace("<h1>", f'<h1 id="{short}">', 1)
@@ -129,7 +115,7 @@ def pdf(out: Path) -> Path:
         sys.exit(f"make pdf: needs one of {', '.join(BROWSERS)} to print")
     out.parent.mkdir(parents=True, exist_ok=True)
     page = out.with_suffix(".html")
-    page.write_text(whole(), encoding="utf-8")
+    page.write_text(whole(), "utf-8")
     with tempfile.TemporaryDirectory() as home:
         flags = "--headless --no-sandbox --disable-gpu --no-pdf-header-footer --disable-sync"
         flags += " --generate-pdf-document-outline --virtual-time-budget=20000 --no-first-run"
@@ -160,20 +146,20 @@ def epub(out: Path) -> Path:
     skip = shutil.ignore_patterns("__py*", "mathjax")
     shutil.copytree(BOOK, work / "book", ignore=skip)
     for path in sorted((work / "book" / "chapters").glob("*.ipynb")):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
+        notebook = plain.read(path)
         for cell in notebook["cells"]:
             for made in cell.get("outputs", []):
                 if "text/html" in made.get("data", {}):
                     made["data"]["text/html"] = still("".join(made["data"]["text/html"]))
-        path.write_text(json.dumps(notebook), encoding="utf-8")
-    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+        path.write_text(json.dumps(notebook), "utf-8")
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
     sphinx = config["sphinx"]
     sphinx["local_extensions"]["mathml"] = "book/_ext"
     settings = sphinx["config"].items()
     sphinx["config"] = {k: v for k, v in settings if not k.startswith("mathjax")}
     sphinx["config"] |= {"html_math_renderer": "mathml", "epub_show_urls": "no"}
     sphinx["config"] |= {"epub_cover": (), "epub_tocdepth": 2, "epub_basename": out.stem}
-    (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
     program = Path(sys.executable).parent / "jupyter-book"
     command = [program, "build", "--quiet", "--builder", "custom", "--custom-builder", "epub"]
     run = subprocess.run([*command, work / "book"], cwd=work, capture_output=True, text=True)

@@ -29,6 +29,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import plain
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "book" / "crtbook" / "recorded"
 PUBLISHED = ROOT / "book" / "chapters"
@@ -70,10 +72,14 @@ def surroundings() -> str:
     return made.hexdigest()
 
 
+def sources(notebook: dict[str, Any]) -> list[str]:
+    """The code of each code cell."""
+    return ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+
+
 def cached(name: str, profile: str) -> Path:
     """Where the outputs of a chapter lie once its code has run as it is now."""
-    notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
-    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    code = sources(plain.read(ROOT / "notebooks" / f"{name}.ipynb"))
     key = hashlib.sha256(json.dumps([code, profile, surroundings()]).encode()).hexdigest()
     return CACHE / f"{name}-{key[:20]}.ipynb"
 
@@ -83,7 +89,7 @@ def expected(name: str, profile: str) -> float:
     paths = sorted(CACHE.glob(f"{name}-*.ipynb"), key=os.path.getmtime, reverse=True)
     for path in [*paths, PUBLISHED / f"{name}.ipynb"]:
         try:
-            made = json.loads(path.read_text(encoding="utf-8"))["metadata"]["papermill"]
+            made = plain.read(path)["metadata"]["papermill"]
         except (OSError, ValueError, KeyError):
             continue
         if made["parameters"].get("profile") == profile:
@@ -99,9 +105,8 @@ def show(names: list[str], profile: str) -> list[str]:
     missing = []
     for name in names:
         if (path := cached(name, profile)).is_file():
-            chapter = json.loads(path.read_text(encoding="utf-8"))
-            text = (ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
-            write(LIVE / f"{name}.ipynb", resourced(chapter, json.loads(text)))
+            notebook = plain.read(ROOT / "notebooks" / f"{name}.ipynb")
+            write(LIVE / f"{name}.ipynb", resourced(plain.read(path), notebook))
         else:
             missing.append(name)
     return missing
@@ -122,7 +127,7 @@ def render() -> Path:
 def failure(executed: Path, log: str) -> str:
     """The failing cell's error in a few lines, or the end of papermill's own output."""
     try:
-        cells = json.loads(executed.read_text())["cells"]
+        cells = plain.read(executed)["cells"]
     except (OSError, ValueError):
         cells = []
     lines = log.strip().splitlines()[-6:]
@@ -136,7 +141,7 @@ def failure(executed: Path, log: str) -> str:
 
 def tidy(executed: Path) -> None:
     """Hide the injected cell; of papermill's notes keep only what holds on any machine."""
-    notebook = json.loads(executed.read_text())
+    notebook = plain.read(executed)
     for cell in notebook["cells"]:
         for key in ("papermill", "execution"):
             cell["metadata"].pop(key, None)
@@ -158,15 +163,12 @@ def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
     ``crtbook.tables.digest`` has it; the ledger reads all. One that is not recorded has
     none: once it is, the chapter is stale."""
-    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
-    names = {name for text in code for name in SHOWS.findall(text)}
-    if any(LEDGER.search(text) for text in code):
-        names |= {path.stem for path in RECORDED.glob("*.parquet")}
-    paths = {name: RECORDED / f"{name}.parquet" for name in sorted(names)}
+    code = "\n".join(sources(notebook))
+    names = SHOWS.findall(code)
     return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in paths.items()
-        if path.is_file()
+        path.stem: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(RECORDED.glob("*.parquet"))
+        if path.stem in names or LEDGER.search(code)
     }
 
 
@@ -194,13 +196,10 @@ def resourced(
     code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     if len(ran) != len(code):
         raise ValueError(f"{len(code)} code cells, {len(ran)} are recorded: run it again")
-    changed = [
-        k
-        for k, (old, new) in enumerate(zip(ran, code, strict=True), 1)
-        if essence("".join(old["source"])) != essence("".join(new["source"]))
-    ]
+    pairs = enumerate(zip(ran, code, strict=True), 1)
+    changed = [str(k) for k, two in pairs if len({essence("".join(c["source"])) for c in two}) > 1]
     if changed and not force:
-        which = ", ".join(map(str, changed))
+        which = ", ".join(changed)
         raise ValueError(
             f"code cells {which} do other things than recorded: run it again, or --yes"
         )
@@ -222,9 +221,8 @@ def resource(names: list[str], *, force: bool = False) -> None:
     for name in names:
         path = PUBLISHED / f"{name}.ipynb"
         try:
-            chapter = json.loads(path.read_text(encoding="utf-8"))
-            notebook = json.loads((ROOT / "notebooks" / path.name).read_text(encoding="utf-8"))
-            renewed[path] = resourced(chapter, notebook, force=force)
+            notebook = plain.read(ROOT / "notebooks" / path.name)
+            renewed[path] = resourced(plain.read(path), notebook, force=force)
         except (OSError, ValueError) as error:
             sys.exit(f"--resource {name}: {error}")
     for path, chapter in renewed.items():
@@ -233,7 +231,7 @@ def resource(names: list[str], *, force: bool = False) -> None:
 
 def write(path: Path, notebook: dict[str, Any]) -> None:
     """A notebook as this repository keeps it: where it has an address, Colab installs it first."""
-    url = re.findall(r'(?m)^  url: "(.+)"', (ROOT / "_config.yml").read_text(encoding="utf-8"))
+    url = re.findall(r'(?m)^  url: "(.+)"', (ROOT / "_config.yml").read_text("utf-8"))
     cells = [c for c in notebook["cells"] if "colab" not in c["metadata"].get("tags", [])]
     for address in url:
         tags = ["injected-parameters", "colab", "remove-cell"]
@@ -243,7 +241,7 @@ def write(path: Path, notebook: dict[str, Any]) -> None:
         cell = {"cell_type": "code", "execution_count": None, "id": "colab"}
         cells.insert(1, {**cell, "metadata": {"tags": tags}, "outputs": [], "source": code})
     text = json.dumps({**notebook, "cells": cells}, indent=1, ensure_ascii=False) + "\n"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, "utf-8")
 
 
 def execute(name: str, profile: str, target: Path) -> str | None:
@@ -318,7 +316,7 @@ def live(names: list[str], profile: str) -> None:
     execute_all({name: cached(name, profile) for name in missing}, profile, shown)
     for name in missing:  # what an earlier code or library showed
         for path in CACHE.glob(f"{name}-*.ipynb"):
-            same = json.loads(path.read_text())["metadata"]["papermill"]["parameters"]
+            same = plain.read(path)["metadata"]["papermill"]["parameters"]
             if path != cached(name, profile) and same.get("profile") == profile:
                 path.unlink()
     print(f"yours: {', '.join(missing)}\n{ROOT / '_build' / 'html' / 'index.html'}")

@@ -239,7 +239,7 @@ def page(table: pd.DataFrame) -> str:
 
 if __name__ == "__main__":
     table = ledger.ledger()
-    (BOOK / "what_we_know.md").write_text(page(table), encoding="utf-8")
+    (BOOK / "what_we_know.md").write_text(page(table), "utf-8")
     for finding in FINDINGS:
         drawn = theme.svg(figure(finding, rows(finding, table)))
         path = BOOK / "_assets" / f"known-{finding.name}.svg"

@@ -13,11 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-BOOK = Path(__file__).resolve().parent
-sys.path.insert(0, str(BOOK))
+import plain
+import teaching
 
-import plain  # noqa: E402  (scripts beside this one)
-import teaching  # noqa: E402
+BOOK = Path(__file__).resolve().parent
 
 FOLDER = BOOK.parent / "_build" / "lab"
 WRITTEN = ".written.json"
@@ -42,7 +41,7 @@ def refresh(folder: Path = FOLDER) -> list[str]:
     known = plain.titles(teaching.chapters())
     lines = [f"1. [{known[name]}]({name}.ipynb)" for name in teaching.chapters()]
     head = "# Confidential language modelling\n\nOpen a chapter, run its cells, type answers.\n\n"
-    (folder / "start.md").write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "start.md").write_text(head + "\n".join(lines) + "\n", "utf-8")
     return kept
 
 

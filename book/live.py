@@ -15,23 +15,18 @@ import sys
 import time
 from pathlib import Path
 
-import yaml
+import plain
+import teaching
 
 BOOK = Path(__file__).resolve().parent
 TIMES = BOOK / "teaching" / "times.json"
-
-
-def demonstrations() -> list[dict[str, str]]:
-    """What is shown, in the order of the hours."""
-    plan = yaml.safe_load((BOOK / "teaching" / "plan.yml").read_text(encoding="utf-8"))
-    return [shown for hour in plan for shown in hour["live"]]
 
 
 def measure(name: str, first: str, last: str) -> tuple[float, float]:
     """Processor seconds of the cells before ``first``, and of those from there to ``last``."""
     from IPython.core.interactiveshell import InteractiveShell
 
-    cells = json.loads((BOOK.parent / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    cells = plain.read(BOOK.parent / "notebooks" / f"{name}.ipynb")["cells"]
     code = [c for c in cells if c["cell_type"] == "code"]
     ids = [c["id"] for c in code]
     shell, spent = InteractiveShell.instance(), [0.0, 0.0]
@@ -50,7 +45,8 @@ def main() -> None:
         print(json.dumps(measure(*sys.argv[1:4])))
         return
     times = {}
-    for shown in demonstrations():
+    plan = teaching.data("teaching/plan.yml")
+    for shown in (shown for hour in plan for shown in hour["live"]):
         which = [shown["notebook"], shown["first"], shown["last"]]
         run = subprocess.run([sys.executable, __file__, *which], capture_output=True, text=True)
         if run.returncode:
@@ -58,7 +54,7 @@ def main() -> None:
         before, live = json.loads(run.stdout.splitlines()[-1])
         times[":".join(which)] = {"before": round(before, 1), "live": round(live, 1)}
         print(" ".join(which), times[":".join(which)], flush=True)
-    TIMES.write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+    TIMES.write_text(json.dumps(times, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

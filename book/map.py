@@ -42,7 +42,7 @@ HEAD = (
 
 def items() -> list[dict[str, Any]]:
     """The rows of the map."""
-    rows: list[dict[str, Any]] = yaml.safe_load((BOOK / "map.yml").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = yaml.safe_load((BOOK / "map.yml").read_text("utf-8"))
     return rows
 
 
@@ -62,7 +62,7 @@ def tested(row: dict[str, Any]) -> bool:
     calls = {claim.id: claim.call for claim in read()}
     if not name or calls.get(row.get("claim", "")) == name:
         return "test" in row
-    text = (BOOK.parent / row["test"]).read_text(encoding="utf-8")
+    text = (BOOK.parent / row["test"]).read_text("utf-8")
     return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
 
 
@@ -126,4 +126,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (BOOK / "map.md").write_text(page(), encoding="utf-8")
+    (BOOK / "map.md").write_text(page(), "utf-8")

@@ -18,19 +18,19 @@ SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
 
 def section_of(notebook: dict[str, Any]) -> str:
     """The section that a notebook reads, as its settings cell says."""
-    sources = ("".join(cell["source"]) for cell in notebook["cells"])
-    return next(m[1] for m in map(SECTION.search, sources) if m)
+    (section,) = SECTION.findall("\n".join("".join(c["source"]) for c in notebook["cells"]))
+    return section
 
 
 def renew(path: Path) -> bool:
     """Write one notebook's parameters cell; whether it has changed."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text("utf-8")
     notebook = json.loads(text)
     (cell,) = (c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
     cell["source"] = settings.cell(section_of(notebook)).splitlines(keepends=True)
     new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" * text.endswith("\n")
     if new != text:
-        path.write_text(new, encoding="utf-8")
+        path.write_text(new, "utf-8")
     return new != text
 
 
@@ -45,7 +45,7 @@ def options() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "book/options.md").write_text(options(), encoding="utf-8")
+    (ROOT / "book/options.md").write_text(options(), "utf-8")
     for folder in ("notebooks", "book/chapters"):
         for path in sorted((ROOT / folder).glob("*.ipynb")):
             if renew(path):

@@ -42,6 +42,12 @@ NAMES = {
 RECORD = "application/papermill.record/text/plain"
 
 
+def read(path: Path) -> dict[str, Any]:
+    """A notebook."""
+    made: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return made
+
+
 def glued(cells: list[dict[str, Any]]) -> dict[str, str]:
     """The numbers that a recorded chapter stores for its text."""
     out: dict[str, str] = {}
@@ -55,17 +61,22 @@ def glued(cells: list[dict[str, Any]]) -> dict[str, str]:
     return out
 
 
-def citations(path: Path = BOOK / "references.bib") -> dict[str, tuple[str, str]]:
+def bibliography() -> dict[str, dict[str, str]]:
+    """The fields of each entry of the bibliography."""
+    text = (BOOK / "references.bib").read_text("utf-8")
+    field = re.compile(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$")
+    entries = re.findall(r"(?ms)^@\w+\{([^,]+),(.*?)^\}", text)
+    return {key.strip(): dict(field.findall(body)) for key, body in entries}
+
+
+def citations() -> dict[str, tuple[str, str]]:
     """(authors, year) of each entry of the bibliography, as a reader says it."""
     out = {}
-    for key, body in re.findall(r"(?ms)^@\w+\{([^,]+),(.*?)^\}", path.read_text(encoding="utf-8")):
-        fields = dict(re.findall(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", body))
+    for key, fields in bibliography().items():
         people = [p.strip() for p in re.split(r"\s+and\s+", fields.get("author", key))]
         last = [re.sub(r"[{}]", "", p.split(",")[0] if "," in p else p.split()[-1]) for p in people]
-        who = last[0] + (
-            " et al." if len(last) > 2 else f" and {last[1]}" if len(last) == 2 else ""
-        )
-        out[key.strip()] = (who, fields.get("year", ""))
+        who = f"{last[0]} et al." if len(last) > 2 else " and ".join(last)
+        out[key] = (who, fields.get("year", ""))
     return out
 
 
@@ -73,15 +84,14 @@ def titles(names: list[str]) -> dict[str, str]:
     """The title of each chapter and page, and of each exercise, definition and theorem."""
     out = {}
     for name in names:
-        for cell in json.loads((BOOK / "chapters" / f"{name}.ipynb").read_text())["cells"]:
-            text = "".join(cell["source"])
+        for cell in read(BOOK / "chapters" / f"{name}.ipynb")["cells"]:
             if cell["cell_type"] != "markdown":
                 continue
+            text = "".join(cell["source"])
             if text.startswith("# "):
                 out.setdefault(name, text.splitlines()[0][2:])
             for match in FENCE.finditer(text):
-                label = re.search(r"(?m)^:label: (\S+)", match["body"])
-                if label:
+                if label := re.search(r"(?m)^:label: (\S+)", match["body"]):
                     kind = NAMES.get(match["kind"], "")
                     out[label[1]] = f"{kind}: {match['arg']}".strip(": ")
             for target, head in re.findall(r"(?m)^\(([\w-]+)\)=\n#+ (.*)", text):
@@ -117,20 +127,17 @@ def _role(known: dict[str, str], cited: dict[str, tuple[str, str]]) -> Callable[
 
 
 def _box(match: re.Match) -> str:
-    kind, title = match["kind"], match["arg"].strip()
-    options = dict(OPTION.findall(match["body"]))
+    name, title = NAMES.get(match["kind"]), match["arg"].strip()
     body = OPTION.sub("", match["body"]).strip("\n")
-    if kind == "math":
+    if match["kind"] == "math":
         return f"$$\n{body}\n$$"
     body = boxes(body)
-    name = NAMES.get(kind)
-    if kind == "solution":
-        return f"<details><summary>Solution</summary>\n\n{body}\n\n</details>"
     if name is None:
         return body
-    if "dropdown" in options.get("class", ""):
-        return f"<details><summary>{title or name}</summary>\n\n{body}\n\n</details>"
-    head = ": ".join(x for x in (name, title) if x)
+    if name == "Solution" or "dropdown" in dict(OPTION.findall(match["body"])).get("class", ""):
+        head = "Solution" if name == "Solution" else title or name
+        return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
+    head = ": ".join(filter(None, (name, title)))
     quoted = "\n".join(f"> {line}".rstrip() for line in body.splitlines())
     return f"> **{head}**\n>\n{quoted}"
 
@@ -179,10 +186,9 @@ def shown(output: dict[str, Any]) -> bool:
 
 def convert(notebook: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
     """A recorded chapter as a plain notebook, at the sizes of its own parameters cell."""
-    cells = [
-        c for c in notebook["cells"] if "injected-parameters" not in c["metadata"].get("tags", [])
-    ]
-    return {**notebook, "cells": readable(deepcopy(cells), known)}
+    cells = [c for c in deepcopy(notebook["cells"])
+             if "injected-parameters" not in c["metadata"].get("tags", [])]  # fmt: skip
+    return {**notebook, "cells": readable(cells, known)}
 
 
 def chapters() -> list[str]:
@@ -199,10 +205,10 @@ def write(folder: Path, names: list[str] | None = None) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in names or every:
-        notebook = json.loads((BOOK / "chapters" / f"{name}.ipynb").read_text(encoding="utf-8"))
+        notebook = read(BOOK / "chapters" / f"{name}.ipynb")
         text = json.dumps(convert(notebook, known), indent=1, ensure_ascii=False)
         paths.append(folder / f"{name}.ipynb")
-        paths[-1].write_text(text + "\n", encoding="utf-8")
+        paths[-1].write_text(text + "\n", "utf-8")
     return paths
 
 

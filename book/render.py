@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import re
 import subprocess
 import sys
@@ -23,10 +22,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-BOOK = Path(__file__).resolve().parent
-sys.path.insert(0, str(BOOK))
+import plain
 
-import plain  # noqa: E402  (a script's neighbour)
+BOOK = Path(__file__).resolve().parent
 
 FORMATTER = HtmlFormatter(cssclass="code")
 STYLE = """
@@ -135,8 +133,8 @@ def main() -> None:
         command = [Path(sys.executable).parent / "papermill", BOOK.parent / "notebooks" / out.name]
         if code := subprocess.run([*command, out, *arguments], cwd=BOOK.parent).returncode:
             sys.exit(code)
-    text = page(json.loads(out.read_text(encoding="utf-8")))
-    out.with_suffix(".html").write_text(text, encoding="utf-8")
+    text = page(plain.read(out))
+    out.with_suffix(".html").write_text(text, "utf-8")
     out.unlink()
     print(out.with_suffix(".html"))
 

@@ -79,5 +79,5 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw(), encoding="utf-8")
+    PICTURE.write_text(draw(), "utf-8")
     print(PICTURE)

@@ -9,18 +9,16 @@ exercises of the hour, and five questions of the bank with their answers behind 
 from __future__ import annotations
 
 import html
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-BOOK = Path(__file__).resolve().parent
-sys.path.insert(0, str(BOOK))
+import plain
+import render
+import teaching
 
-import plain  # noqa: E402  (scripts beside this one)
-import render  # noqa: E402
-import teaching  # noqa: E402
+BOOK = Path(__file__).resolve().parent
 
 MOST = 32
 """Slides of a deck, at most; figures come before boxes where there are more."""
@@ -65,30 +63,25 @@ def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
 
 def _boxes(text: str, section: str) -> list[str]:
     """The question and the boxes of a piece of prose."""
-    out = [
-        slide(section, render.markdown(f"**Question.** {m[1]}")) for m in QUESTION.finditer(text)
-    ]
-    for match in QUOTED.finditer(text):
-        head = match["head"]
-        if head.startswith(SKIP):
-            continue
-        body = "\n".join(line.removeprefix(">").strip() for line in match["body"].splitlines())
-        out.append(slide(head, render.markdown(body)))
+    asked = (m[1] for m in QUESTION.finditer(text))
+    out = [slide(section, render.markdown(f"**Question.** {question}")) for question in asked]
+    for head, quoted in QUOTED.findall(text):
+        if not head.startswith(SKIP):
+            body = "\n".join(line.removeprefix(">").strip() for line in quoted.splitlines())
+            out.append(slide(head, render.markdown(body)))
     return out
 
 
 def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
     """(importance, slide) of a chapter: 0 is kept first."""
     every = teaching.chapters()
-    notebook = json.loads((BOOK / "chapters" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    notebook = plain.read(BOOK / "chapters" / f"{name}.ipynb")
     cells = plain.convert(notebook, plain.titles(every))["cells"]
     out: list[tuple[int, str]] = []
     section = ""
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            text = "".join(cell["source"])
-            pieces = HEADING.split(text)
-            for k, piece in enumerate(pieces):
+            for k, piece in enumerate(HEADING.split("".join(cell["source"]))):
                 if k % 2:
                     section = piece
                 elif _wanted(section, sections):
@@ -109,9 +102,9 @@ def _shown(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
     """A figure as a slide; of sliders the figure with its slider."""
     out = []
     for made in cell["outputs"]:
-        kinds = {*made.get("data", {})}
-        text = "".join(made.get("data", {}).get("text/html", ""))
-        if kinds & {"image/png", "image/svg+xml"} or 'type="range"' in text:
+        data = made.get("data", {})
+        text = "".join(data.get("text/html", ""))
+        if {"image/png", "image/svg+xml"} & {*data} or 'type="range"' in text:
             out.append((0, slide(section, render.output(made))))
     return out
 
@@ -121,17 +114,16 @@ def deck(number: int, hour: dict[str, Any]) -> str:
     notes = f"**Say:** {hour['say']}\n\n**Ask:** {hour['ask']}\n\n**Wait for:** {hour['wait']}"
     goals = "".join(f"<li>{html.escape(x)}</li>" for x in hour["objectives"])
     first = [
-        slide(hour["title"], f"<p>Hour {number}</p>", notes, "title"),
+        slide(hour["title"], f"<p>Hour {number}</p>", notes, "title on"),
         slide("After this hour you can", f"<ul>{goals}</ul>", notes),
     ]
     body = [x for name in hour["read"] for x in of_chapter(name, hour.get("sections"))]
-    room = MOST - len(first) - len(_closing(hour))
+    last = _closing(hour)
+    room = MOST - len(first) - len(last)
     while len(body) > room:  # the last box goes first, then the last figure
         worst = max(range(len(body)), key=lambda k: (body[k][0], k))
         del body[worst]
-    every = first + [s for _, s in body] + _closing(hour)
-    every[0] = every[0].replace('<section class="title"', '<section class="title on"')
-    inside = "".join(every) + "<footer></footer>"
+    inside = "".join([*first, *(s for _, s in body), *last, "<footer></footer>"])
     style = render.STYLE + STYLE
     return render.document(f"Hour {number}: {hour['title']}", inside, style=style, script=SCRIPT)
 
@@ -161,13 +153,13 @@ def write(folder: Path) -> list[Path]:
     paths, links = [], []
     for number, hour in enumerate(teaching.data("teaching/plan.yml"), 1):
         path = folder / f"hour-{number:02d}.html"
-        path.write_text(deck(number, hour), encoding="utf-8")
+        path.write_text(deck(number, hour), "utf-8")
         paths.append(path)
         links.append(
             f'<li><a href="{path.name}">Hour {number}: {html.escape(hour["title"])}</a></li>'
         )
     index = render.document("Slides", f"<main><h1>Slides</h1><ul>{''.join(links)}</ul></main>")
-    (folder / "index.html").write_text(index, encoding="utf-8")
+    (folder / "index.html").write_text(index, "utf-8")
     return paths
 
 

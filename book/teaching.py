@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-BOOK = Path(__file__).resolve().parent
-sys.path.insert(0, str(BOOK))
+import plain
 
-import plain  # noqa: E402  (book/plain.py, a script's neighbour)
+BOOK = Path(__file__).resolve().parent
 
 LEVELS = {"recall": "in the text", "apply": "to compute", "judge": "to judge"}
 MINUTES = (("recall quiz", 5), ("talk", 20), ("shown live", 10), ("exercise in pairs", 15))
@@ -26,20 +24,19 @@ MINUTES += (("wrong answers", 8), ("homework", 2))
 
 def data(name: str) -> Any:
     """A YAML file of the book."""
-    return yaml.safe_load((BOOK / name).read_text(encoding="utf-8"))
+    return yaml.safe_load((BOOK / name).read_text("utf-8"))
 
 
 def chapters() -> list[str]:
     """The chapters in the order of the contents."""
     parts = data("_toc.yml")["parts"]
-    files = [c["file"] for part in parts for c in part["chapters"]]
-    return [f.removeprefix("chapters/") for f in files if f.startswith("chapters/")]
+    files = (c["file"].partition("chapters/") for part in parts for c in part["chapters"])
+    return [name for before, _, name in files if name and not before]
 
 
 def cells(name: str) -> list[dict[str, Any]]:
     """The cells of a published chapter."""
-    path = BOOK / "chapters" / f"{name}.ipynb"
-    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return plain.read(BOOK / "chapters" / f"{name}.ipynb")["cells"]
 
 
 def title(name: str) -> str:
@@ -70,11 +67,6 @@ def glossary() -> str:
     return "\n".join([*lines[:-1], "```", ""])
 
 
-def exercise(name: str) -> str:
-    """A reference to an exercise, by its own title."""
-    return f"{{ref}}`{name}`"
-
-
 def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
     """The measured times of a demonstration."""
     t = times[f"{shown['notebook']}:{shown['first']}:{shown['last']}"]
@@ -84,7 +76,7 @@ def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
 
 def plan() -> str:
     """The ten hours, with minutes, demonstrations, exercises, expected mistakes and homework."""
-    times = json.loads((BOOK / "teaching" / "times.json").read_text(encoding="utf-8"))
+    times = json.loads((BOOK / "teaching" / "times.json").read_text("utf-8"))
     out = [
         "# Ten hours",
         "",
@@ -101,26 +93,26 @@ def plan() -> str:
     ]
     hours = data("teaching/plan.yml")
     for k, hour in enumerate(hours, 1):
-        live = "; ".join(seconds(shown, times) for shown in hour["live"])
+        live = "; ".join(seconds(x, times) for x in hour["live"])
         read = ", ".join(link(n) for n in hour["read"] + hour.get("also", []))
         out.append(f"| {k} | {hour['title']} | {read} | {live} |")
     for k, hour in enumerate(hours, 1):
         out += ["", f"## Hour {k}: {hour['title']}", "", "**After this hour a student can:**", ""]
         out += [f"- {x}" for x in hour["objectives"]]
         out += ["", "| minutes | what |", "|---|---|"]
-        asked = ", ".join(map(exercise, hour["class"])) or "tasks of the lab"
-        home = ", ".join(map(exercise, hour["home"])) or "finish the lab"
-        shown = "; ".join(f"{x['show']} ({seconds(x, times)})" for x in hour["live"])
+        asked, home = (
+            ", ".join(f"{{ref}}`{name}`" for name in hour[kind]) for kind in ("class", "home")
+        )
         what = (
-            f"five questions on {', '.join(link(n) for n in hour['read'])}",
+            f"five questions on {', '.join(map(link, hour['read']))}",
             f"slides of hour {k}",
-            shown,
-            asked,
+            "; ".join(f"{x['show']} ({seconds(x, times)})" for x in hour["live"]),
+            asked or "tasks of the lab",
             "; ".join(wrong for wrong, _ in hour["wrong"]),
-            home,
+            home or "finish the lab",
         )
         out += [f"| {n} | **{name}**: {x} |" for (name, n), x in zip(MINUTES, what, strict=True)]
-    shorter = (BOOK / "teaching" / "shorter.txt").read_text(encoding="utf-8")
+    shorter = (BOOK / "teaching" / "shorter.txt").read_text("utf-8")
     return "\n".join([*out, "", shorter])
 
 
@@ -172,8 +164,7 @@ def summaries() -> str:
     for name in chapters():
         numbers = plain.glued(cells(name))
         text = "\n".join("".join(c["source"]) for c in cells(name) if c["cell_type"] == "markdown")
-        match = SUMMARY.search(text)
-        if match:
+        if match := SUMMARY.search(text):
             body = plain.GLUE.sub(lambda m, known=numbers: known[m[1]], match[1].strip())
             body = plain.without_links(body)
             out += ["", f"## {title(name)}", "", body]
@@ -197,7 +188,7 @@ def write() -> list[Path]:
     """Write every page; returns their paths."""
     written = pages()
     for path, text in written.items():
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, "utf-8")
     return list(written)
 
 

@@ -44,7 +44,7 @@ def chosen(app, docname, source):
     if not docname.startswith("chapters/"):
         return
     recorded, path = executed(app, docname)
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook = json.loads(path.read_text("utf-8"))
     made = notebook["metadata"]["papermill"]
     date = datetime.datetime.fromisoformat(made["start_time"])
     line = (RECORDED if recorded else YOURS).format(

@@ -18,9 +18,9 @@ def drop_preloads(app, exception):
     them with an error, and the style sheet loads the same fonts."""
     if exception is None and app.builder.format == "html":
         for page in Path(app.outdir).rglob("*.html"):
-            text = page.read_text(encoding="utf-8")
+            text = page.read_text("utf-8")
             if (without := PRELOAD.sub("", text)) != text:
-                page.write_text(without, encoding="utf-8")
+                page.write_text(without, "utf-8")
 
 
 def drop_thebe(app, config):

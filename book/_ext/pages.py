@@ -67,7 +67,7 @@ def inline(body, images):
         path = images.get(name[1]) if name else None
         if path is None:
             return match[0]
-        drawing = path.read_text(encoding="utf-8")
+        drawing = path.read_text("utf-8")
         drawing = drawing[drawing.index("<svg") :]
         if 'role="img"' not in drawing[:4000]:
             return match[0]

@@ -44,7 +44,7 @@ Node = Mapping[str, Any]
 """What is known of a field, or of a group of fields, in the words of JSON Schema."""
 
 SECTIONS: dict[str, Node] = yaml.safe_load(
-    (resources.files("crtbook") / "sections.yml").read_text(encoding="utf-8")
+    (resources.files("crtbook") / "sections.yml").read_text("utf-8")
 )["sections"]
 """The sections that a profile has, by name."""
 
@@ -151,7 +151,7 @@ def _profile(name: str) -> dict[str, Settings]:
 
 def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """What a profile's file holds, over what the profile that it names as its ``base`` holds."""
-    tree = dict(yaml.safe_load((FOLDER / f"{name}.yml").read_text(encoding="utf-8")))
+    tree = dict(yaml.safe_load((FOLDER / f"{name}.yml").read_text("utf-8")))
     base = tree.pop("base", None)
     if base is None:
         return tree

@@ -71,7 +71,7 @@ class Result:
 def registry() -> dict[str, Exercise]:
     """All exercises by their label in the book. Raises ``ValueError`` for an entry that no check
     could judge."""
-    text = resources.files("crtcourse").joinpath("exercises.yml").read_text(encoding="utf-8")
+    text = resources.files("crtcourse").joinpath("exercises.yml").read_text("utf-8")
     out: dict[str, Exercise] = {}
     for row in yaml.safe_load(text):
         lists = {key: tuple(row.get(key, ())) for key in ("hints", "hashed")}

@@ -144,7 +144,7 @@ def judge(answer: Any, lab: str, by: attack.Key | int) -> Marks:
 def write(rows: list[dict[str, Any]], out: str | Path) -> None:
     """The rows as a CSV file, atomically; marks are their owner's."""
     with files.replacing(out, mode=0o600) as part:
-        part.write_text(pd.DataFrame(rows).to_csv(index=False), encoding="utf-8")
+        part.write_text(pd.DataFrame(rows).to_csv(index=False), "utf-8")
 
 
 def text(rows: list[dict[str, Any]]) -> str:

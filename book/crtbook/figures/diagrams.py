@@ -26,7 +26,7 @@ WIDTH = 360
 LINE = 15.5
 """Pixels from a line of text to the next."""
 DIAGRAMS: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parent / "templates" / "diagrams.yml").read_text(encoding="utf-8")
+    (Path(__file__).parent / "templates" / "diagrams.yml").read_text("utf-8")
 )
 
 

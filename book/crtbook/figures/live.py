@@ -28,7 +28,7 @@ ORDER = 6
 """Characters that the model looks back."""
 ALPHABET = 64
 """Characters between which a model that has read nothing cannot choose."""
-SCRIPT = (Path(__file__).parent / "templates" / "live.js").read_text(encoding="utf-8")
+SCRIPT = (Path(__file__).parent / "templates" / "live.js").read_text("utf-8")
 
 
 class Counts:
