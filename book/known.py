@@ -100,19 +100,15 @@ def figure(finding: Finding, found: pd.DataFrame) -> Figure:
     too few seeds, the dot is hollow."""
     with theme.panels([""], height=0.3 + 0.46 * len(found), room=1.0) as (fig, [ax]):
         ax.axvline(finding.line, color=theme.MUTED, linestyle=(0, (1, 2)))
+        card = {"facecolor": theme.CARD, "edgecolor": "none", "pad": 0.5}
+        at = {"transform": ax.get_yaxis_transform(), "va": "center", "in_layout": False}
         for y, row in enumerate(found.itertuples()):
-            color, known = COLOR[str(row.verdict)], pd.notna(row.low)
-            if known:
+            color, face = COLOR[str(row.verdict)], theme.CARD
+            if pd.notna(row.low):
                 ax.plot([row.low, row.high], [y, y], color=color, linewidth=2.5)
-            face = color if known else theme.CARD
+                face = color
             ax.plot(row.value, y, "o", markerfacecolor=face, markeredgecolor=color, zorder=3)
-            at = {
-                "transform": ax.get_yaxis_transform(),
-                "va": "center",
-                "in_layout": False,
-                "bbox": {"facecolor": theme.CARD, "edgecolor": "none", "pad": 0.5},
-            }
-            ax.text(0, y - 0.3, f" {row.name}", **at)
+            ax.text(0, y - 0.3, f" {row.name}", bbox=card, **at)
         ax.set(yticks=[], xlabel=finding.axis, ylim=(len(found) - 0.5, -0.7))
         said = "; ".join(found.name + " " + found.ours)
         theme.describe(fig, f"{finding.axis}: {said}.")
@@ -130,6 +126,10 @@ def _recorded(found: pd.DataFrame) -> str:
 
 def section(finding: Finding, found: pd.DataFrame) -> list[str]:
     """A finding on the page."""
+    tallies = []
+    for words, each in found.groupby("words", sort=False):
+        said = ", ".join(f"{n} {verdict}" for verdict, n in each.verdict.value_counts().items())
+        tallies.append(f"- “{_plain(str(words))}” Rows: {said}.")
     lines = [
         f"### {finding.title}",
         "",
@@ -144,7 +144,7 @@ def section(finding: Finding, found: pd.DataFrame) -> list[str]:
         f"{_recorded(found)}.",
         "```",
         "",
-        *(f"- {_tally(_plain(str(w)), r.verdict)}" for w, r in found.groupby("words", sort=False)),
+        *tallies,
         "",
         "| verdict | measured | where |",
         "|---|---|---|",
@@ -153,12 +153,6 @@ def section(finding: Finding, found: pd.DataFrame) -> list[str]:
         where = str(row.what)
         lines.append(f"| **{row.verdict}** | {row.ours} | {where}: {_at(row)}, {row.edition} |")
     return [*lines, "", f"*A sceptic asks:* {finding.doubt}", ""]
-
-
-def _tally(words: str, verdicts: pd.Series) -> str:
-    """How the rows of one sentence were judged."""
-    said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.value_counts().items())
-    return f"“{words}” Rows: {said}."
 
 
 def standing(verdicts: set[str]) -> str:
@@ -189,21 +183,16 @@ def papers(table: pd.DataFrame) -> list[str]:
         known = {str(c): standing(set(r.verdict)) for c, r in each}
         lines += [f"### {name[0].upper()}{name[1:]}", ""]
         for kind, title in KNOWN.items():
-            claims = [c for c, k in known.items() if k == kind]
-            if not claims:
-                continue
-            lines += [f":::{{dropdown}} {title} ({len(claims)})"]
-            for claim in claims:
+            said = []
+            for claim in (c for c, k in known.items() if k == kind):
                 of = table[table.claim == claim]
                 words = _plain(str(of.words.iloc[0]))
-                told = [
-                    f"{r.ours} ({', '.join(p for p in (_at(r), r.verdict) if p)})"
-                    for r in of.itertuples()
-                    if r.ours
-                ]
+                told = [f"{r.ours} ({', '.join(filter(None, (_at(r), r.verdict)))})"
+                        for r in of.itertuples() if r.ours]  # fmt: skip
                 shown = "; ".join(told[:3]) + (f"; {len(told) - 3} more" if len(told) > 3 else "")
-                lines.append(f"- “{words}” {_plain(shown)} `{claim}`")
-            lines += [":::", ""]
+                said.append(f"- “{words}” {_plain(shown)} `{claim}`")
+            if said:
+                lines += [f":::{{dropdown}} {title} ({len(said)})", *said, ":::", ""]
     return lines
 
 
@@ -242,6 +231,6 @@ if __name__ == "__main__":
     (BOOK / "what_we_know.md").write_text(page(table), "utf-8")
     for finding in FINDINGS:
         drawn = theme.svg(figure(finding, rows(finding, table)))
-        path = BOOK / "_assets" / f"known-{finding.name}.svg"
-        path.write_text(drawn.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-                        if "xmlns=" not in drawn else drawn, encoding="utf-8")  # fmt: skip
+        if "xmlns=" not in drawn:
+            drawn = drawn.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        (BOOK / "_assets" / f"known-{finding.name}.svg").write_text(drawn, "utf-8")

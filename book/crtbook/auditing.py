@@ -108,25 +108,18 @@ def audit(
     if min(len(side) - cut for side, cut in zip(sides, cuts, strict=True)) < 1:
         sizes = f"{len(sides[0])} and {len(sides[1])}"
         raise ValueError(f"scores: {sizes}: must be at least 2 with and without the canary")
-    known, judged = (
-        [side[part] for side, part in zip(sides, parts, strict=True)]
-        for parts in ([slice(c) for c in cuts], [slice(c, None) for c in cuts])
-    )
+    known, judged = zip(*(np.split(s, [c]) for s, c in zip(sides, cuts, strict=True)), strict=True)
 
-    def counts(sides: Sequence[np.ndarray], threshold: float) -> tuple[int, int, int, int]:
-        above = [int((side > threshold).sum()) for side in sides]
-        return above[0], len(sides[0]), above[1], len(sides[1])
-
-    def bound(sides: Sequence[np.ndarray], threshold: float) -> float:
-        numbers = counts(sides, threshold)
-        return epsilon_lower_bound(*numbers, delta=delta, confidence=confidence)
+    def bound(sides: Sequence[np.ndarray], threshold: float) -> tuple[float, list[int]]:
+        numbers = [n for s in sides for n in (int((s > threshold).sum()), len(s))]
+        return epsilon_lower_bound(*numbers, delta=delta, confidence=confidence), numbers
 
     shares = special.expit(np.linspace(-7, 7, 43))  # the best thresholds lie in the tails
     candidates = np.unique(np.quantile(np.concatenate(known), shares))
-    best = max(candidates.tolist(), key=lambda threshold: bound(known, threshold))
-    tp, members, fp, nonmembers = counts(judged, best)
+    best = max(candidates.tolist(), key=lambda threshold: bound(known, threshold)[0])
+    epsilon, (tp, members, fp, nonmembers) = bound(judged, best)
     return Audited(
-        epsilon=bound(judged, best),
+        epsilon=epsilon,
         delta=delta,
         confidence=confidence,
         threshold=best,

@@ -112,18 +112,16 @@ def _pushes(
 ) -> tuple[np.ndarray, list[Any]]:
     """Train, and give how far each epoch moved each canary's embedding towards YES, (epochs,
     games), in clip norms (``scale`` is what one clip norm moves it), and the events."""
+    weight, along, places = model.embedding.weight, torch.eye(4)[ALONG], list[Tensor]()
     if isinstance(model.embedding, LowRank):
         weight = model.embedding.down.weight
         along = nn.functional.normalize(model.embedding.up.weight[ALONG], dim=0).detach().clone()
-    else:
-        weight = model.embedding.weight
-        along = torch.eye(4)[ALONG]
-    places = [(weight.detach()[FIRST:] @ along).clone()]
 
     def look(epoch: int, _: nn.Module) -> dict[str, float]:
         places.append((weight.detach()[FIRST:] @ along).clone())
         return {}
 
+    look(0, model)
     done = train(model, phases, parts, flags=flags, seed=seed, optimizer="sgd", on_epoch=look)
     return torch.stack(places).diff(dim=0).double().numpy() / scale, done.events
 
@@ -165,19 +163,19 @@ def dpsgd(games: int, noise: float, seed: int, *, relation: str, low_rank: bool 
     if low_rank:
         added = LowRank(model.embedding, torch.Generator().manual_seed(seed))
         model.embedding = added  # type: ignore[assignment]
-    private = _private(sigma * noise, games)
-    absent = [] if relation == "add_or_remove" else [NO]
-    points = [[FIRST + i, *([YES] if coin else absent)] for i, coin in enumerate(included)]
+    private, swapped = _private(sigma * noise, games), relation != "add_or_remove"
+    points = [
+        [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) if coin or swapped
+    ]
     pushes, events = _pushes(
         model,
         schedules.dpsgd(epochs=epochs, private=private),
-        {"private": [point for point in points if len(point) > 1]},
+        {"private": points},
         scale=CLIP,
         seed=seed,
     )
     proved = ledger.epsilon(_declared(events, sigma), delta=DELTA, neighbouring_relation=relation)
-    against = 0 if relation == "add_or_remove" else -1
-    return Games(_judged(pushes, sigma, private.steps, against=against), included, proved)
+    return Games(_judged(pushes, sigma, private.steps, against=-swapped), included, proved)
 
 
 def crt(games: int, noise: float, seed: int, *, gamma: float = 0.3) -> Games:
@@ -301,9 +299,8 @@ def lp_weighted(games: int, noise: float, seed: int) -> Games:
 @functools.lru_cache(maxsize=16)
 def _proved_of_a_group(law: tuple[float, ...], sigma: float, steps: int) -> float:
     """Epsilon of a secret whose examples are drawn by this law, against their absence."""
-    forward = mixtures.compose(law, sigma, steps, direction="forward")
-    backward = mixtures.compose(law, sigma, steps, direction="backward")
-    return max(way.epsilon(DELTA)[1] for way in (forward, backward))
+    ways: tuple[mixtures.Direction, ...] = ("forward", "backward")
+    return max(mixtures.compose(law, sigma, steps, direction=w).epsilon(DELTA)[1] for w in ways)
 
 
 @dataclass(frozen=True)
@@ -319,15 +316,15 @@ class Audit:
 AUDITS = (
     Audit(
         "dpsgd", "DP-SGD", "add_or_remove",
-        lambda *game: dpsgd(*game, relation="add_or_remove"),
+        functools.partial(dpsgd, relation="add_or_remove"),
     ),
-    Audit("dpsgd_replace", "DP-SGD", "replace", lambda *game: dpsgd(*game, relation="replace")),
+    Audit("dpsgd_replace", "DP-SGD", "replace", functools.partial(dpsgd, relation="replace")),
     Audit("crt", "CRT", "replace", crt),
     Audit("selective", "S-DP", "replace", sdp),
     Audit("lp_weighted", "LP-weighted", "reference", lp_weighted),
     Audit(
         "dpsgd_lora", "DP-SGD, low rank", "replace",
-        lambda *game: dpsgd(*game, relation="replace", low_rank=True),
+        functools.partial(dpsgd, relation="replace", low_rank=True),
     ),
 )  # fmt: skip
 """Every private method, with the relation that its guarantee is printed for."""
@@ -359,8 +356,10 @@ def table(
                 each.play(len(part), noise, seed + k)
                 for k, part in enumerate(np.array_split(np.arange(games), -(-games // AT_ONCE)))
             ]
-            scores = np.concatenate([p.scores for p in played])
-            included = np.concatenate([p.included for p in played])
+            scores, included = (
+                np.concatenate([getattr(p, part) for p in played])
+                for part in ("scores", "included")
+            )
             bound = audit(scores[included], scores[~included], delta=DELTA, confidence=confidence)
             row["proved"] = max(p.proved for p in played)
             row["audited" if noise == 1 else f"audited at {noise:g}"] = bound.epsilon

@@ -100,10 +100,8 @@ class AxisStudy(CrtStudy):
         subject = _subject(self, d, fitted)
         facts = {f"proved_{name}": epsilon for name, (epsilon, _) in proved.items()}
         facts["audited"] = _audited(subject, proved["swap"][1])
-        facts |= {
-            f"test_{name}": number
-            for name, number in crt.utility(fitted.run.model, d.tokenizer, d.test).items()
-        }
+        read = crt.utility(fitted.run.model, d.tokenizer, d.test)
+        facts |= {f"test_{name}": number for name, number in read.items()}
         found = rows(facts, self.epochs)
         for attack in (membership.ATTACK, exposure.ATTACK, scores.ATTACK):
             found += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
@@ -119,26 +117,21 @@ def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
     events = cast(list[SampledGaussian], fitted.run.events)  # what weighs: _weighted_proof
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
-    steps = sum(event.steps for event in events)
-    out: Proved = {}
-    for relation in ("add_or_remove", "replace"):
-        epsilon = utility.spent(
-            study.method,
-            sampling_probability=events[0].sampling_probability,
-            noise_multiplier=events[0].noise_multiplier,
-            steps=steps,
-            gamma=study.gamma,
-            delta=study.delta,
-            neighbouring_relation=relation,
-        )
-        out[relation] = epsilon, study.delta
-    epsilon, delta = out["replace"]
+    spent = functools.partial(
+        utility.spent,
+        study.method,
+        sampling_probability=events[0].sampling_probability,
+        noise_multiplier=events[0].noise_multiplier,
+        steps=sum(event.steps for event in events),
+        gamma=study.gamma,
+        delta=study.delta,
+    )
+    delta, epsilon = study.delta, spent(neighbouring_relation="replace")
+    swap = epsilon, delta
     if study.method == "crt":  # a value against its mask, and the mask against the other value
         twice = (1 + math.exp(epsilon)) * delta if epsilon < 300 else 1.0
-        out["swap"] = (2 * epsilon, twice) if twice < 1 else (math.inf, delta)
-    else:
-        out["swap"] = out["replace"]
-    return out
+        swap = (2 * epsilon, twice) if twice < 1 else (math.inf, delta)
+    return {"add_or_remove": (spent(), delta), "replace": (epsilon, delta), "swap": swap}
 
 
 def _weighted(study: AxisStudy, d: data.Data, desk: Desk) -> tuple[Fitted, Proved]:
@@ -245,16 +238,15 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     for arm in ARMS:
         if arm.name not in wide.index:
             continue
-        part = wide.loc[arm.name]
+        part: Any = wide.loc[arm.name]
         row: dict[str, Any] = {"arm": arm.name, "label": arm.label, "seeds": len(part)}
-        for name in ("proved_add_or_remove", "proved_replace", "proved_swap", "audited"):
-            row[name] = float(part[name].max())
-        for name in ("exposure", "test_ppl_words", "test_acc_words", *BY.values()):
-            row[name] = float(part[name].mean()) if name in part else math.nan
-        attacked = {name: row[metric] for name, metric in BY.items()}
-        row["strongest"] = max(attacked, key=lambda name: attacked[name])
-        row["accuracy"] = attacked[row["strongest"]]
-        band = bands[(bands.metric == BY[row["strongest"]]) & (bands.method == arm.name)]
+        row |= part[["proved_add_or_remove", "proved_replace", "proved_swap", "audited"]].max()
+        measured = ["exposure", "test_ppl_words", "test_acc_words", *BY.values()]
+        row |= part.reindex(columns=measured).mean()
+        row["strongest"] = max(BY, key=lambda name: row[BY[name]])
+        metric = BY[row["strongest"]]
+        row["accuracy"] = row[metric]
+        band = bands[(bands.metric == metric) & (bands.method == arm.name)]
         row["strongest_high"] = float(band.high.max())
         row["works"] = row["accuracy"] > row["strongest_high"]
         rows.append(row)

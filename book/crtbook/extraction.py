@@ -50,7 +50,7 @@ def extracted(
     """Whether each sequence is extractable: its first ``prefix`` tokens, continued greedily, give
     its next ``suffix`` tokens, ``(sequences,)`` of bool (Hush!, Definition 5.1).
 
-    Rows are given up at their first wrong token. Raises ValueError for a sequence that is shorter
+    Raises ValueError for a sequence that is shorter
     than both together; what comes after is not read.
     """
     check("prefix", prefix, prefix >= 1, "at least 1")
@@ -60,20 +60,9 @@ def extracted(
         raise ValueError(
             f"sequences: one has {shortest} tokens: must be at least {prefix}+{suffix}"
         )
-    out = np.zeros(len(sequences), dtype=bool)
-    for first in range(0, len(sequences), AT_ONCE):
-        rows = [s[: prefix + suffix] for s in sequences[first : first + AT_ONCE]]
-        tokens = torch.tensor(rows, device=next(model.parameters()).device)
-        alive = torch.arange(len(tokens), device=tokens.device)
-        state, logprobs = scoring.start(model, tokens[:, :prefix])
-        for t in range(prefix, prefix + suffix):
-            right = (logprobs.argmax(1) == tokens[alive, t]).nonzero().flatten()
-            alive = alive[right]
-            if not len(alive) or t + 1 == prefix + suffix:
-                break
-            state, logprobs = scoring.step(model, state.select(right), tokens[alive, t])
-        out[first + alive.cpu().numpy()] = True
-    return out
+    guessed = continuation(model, [s[:prefix] for s in sequences], length=suffix)
+    truth = np.array([s[prefix : prefix + suffix] for s in sequences]).reshape(guessed.shape)
+    return np.asarray((guessed == truth).all(axis=1))
 
 
 def kinds(

@@ -2,16 +2,15 @@
 
 >>> from crtbook import settings
 >>> few = settings.load("crt", methods=["sgd"], ablations=[], models=["lstm"], seeds=1)
->>> [study.gamma for study in crt_grid(few, hyperparameters=lambda method, model, corpus: {})]
+>>> [study.gamma for study in crt_grid(few)]
 [0.0, 0.1, 0.5]
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 from crtbook import search
@@ -29,9 +28,6 @@ from crtlib.training import methods
 
 Settings = Any
 """A section of a profile: :mod:`crtbook.settings`."""
-
-Hyperparameters = Callable[[str, str, str], dict[str, Any]]
-"""From method, model and corpus to what a search chose."""
 
 
 def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,31 +51,16 @@ def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
 # --- CRT ------------------------------------------------------------------------------------------
 
 
-def crt_grid(settings: Settings, hyperparameters: Hyperparameters | None = None) -> list[CrtStudy]:
+def crt_grid(settings: Settings) -> list[CrtStudy]:
     """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
-    seeds, on each corpus. ``hyperparameters`` are by default those of the recorded search."""
-    chosen = hyperparameters or _searched(settings)
-    studies = []
-    for corpus, model, main, ablations in _cells(settings):
-        grid = [(m, g) for m in main for g in settings.gammas]
-        grid += [(m, g) for m in ablations for g in settings.ablation_gammas]
-        studies += [
-            _study(settings, corpus, method, model, gamma, seed, chosen(method, model, corpus))
-            for method, gamma in grid
-            for seed in range(settings.seeds)
-        ]
-    return studies
-
-
-def _searched(settings: Settings) -> Hyperparameters:
-    """What the recorded search of a profile chose, of each model from where it starts."""
-    tables = search.of_profile(settings.profile)
-
-    def chosen(method: str, model: str, corpus: str) -> dict[str, Any]:
-        init = settings.shapes[model].get("init", "random")
-        return search.tuned(method, model, corpus, init=init, table=tables)
-
-    return chosen
+    seeds, on each corpus, with what the recorded search chose from where the model starts."""
+    return [
+        study
+        for corpus, model, main, ablations in _cells(settings)
+        for names, gammas in ((main, settings.gammas), (ablations, settings.ablation_gammas))
+        for method, gamma in itertools.product(names, gammas)
+        for study in _runs(settings, corpus, method, model, {}, gamma=gamma)
+    ]
 
 
 AUTHORS: dict[tuple[str, str], dict[str, Any]] = {
@@ -104,17 +85,13 @@ the LSTM (learning rates of 20 are not Adam's), and the sampling probability of 
 
 def authors_grid(settings: Settings) -> list[CrtStudy]:
     """The runs of Figure 2 with the hyperparameters that the paper ends with, all seeds."""
-    tables = search.of_profile(settings.profile)
     return [
-        _study(
-            settings, corpus, method, model, settings.gamma, seed,
-            search.tuned(method, model, corpus, table=tables) | AUTHORS[method, model],
-        )
+        study
         for corpus, model, main, _ in _cells(settings)
         for method in main
         if (method, model) in AUTHORS
-        for seed in range(settings.seeds)
-    ]  # fmt: skip
+        for study in _runs(settings, corpus, method, model, AUTHORS[method, model])
+    ]
 
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -128,43 +105,24 @@ CHOICES: dict[str, dict[str, Any]] = {
 """What CRT leaves open, one choice changed at a time."""
 
 
-def choices_grid(
-    settings: Settings, hyperparameters: Hyperparameters | None = None
-) -> dict[str, list[CrtStudy]]:
+def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of ``CHOICES``, a few seeds: LSTM on CustomerSim."""
-    chosen = (hyperparameters or search.tuned)("crt", "lstm", data.DEFAULT)
-    return {
-        name: [
-            _study(settings, data.DEFAULT, "crt", "lstm", settings.gamma, seed, chosen | change)
-            for seed in range(settings.choice_seeds)
-        ]
-        for name, change in CHOICES.items()
-    }
+    seeds, cell = range(settings.choice_seeds), (data.DEFAULT, "crt", "lstm")
+    return {name: _runs(settings, *cell, change, seeds=seeds) for name, change in CHOICES.items()}
 
 
 STARTED = ("sgd", "dpsgd", "crt")
 """The methods that are also run from a public start."""
 
 
-def public_start_grid(
-    settings: Settings, hyperparameters: Hyperparameters | None = None
-) -> list[CrtStudy]:
+def public_start_grid(settings: Settings) -> list[CrtStudy]:
     """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues; each
     start has the hyperparameters of its own search."""
     return [
-        _study(
-            settings,
-            data.DEFAULT,
-            method,
-            "gpt2",
-            settings.gamma,
-            seed,
-            (hyperparameters or partial(search.tuned, init=init))(method, "gpt2", data.DEFAULT)
-            | start,
-        )
+        study
         for method in STARTED
-        for init, start in (("random", {}), (settings.public, _start(settings)))
-        for seed in range(settings.seeds)
+        for start in ({}, _start(settings))
+        for study in _runs(settings, data.DEFAULT, method, "gpt2", start)
     ]
 
 
@@ -178,39 +136,24 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
     Each method reads of a draw only what it uses, at one gamma and on a seed of its own; the
     choice is by perplexity on validation texts (:func:`crtbook.search.tuned`).
     """
-    studies = []
-    for corpus, model, main, ablations in _cells(settings):
-        sizes = settings.data[corpus]
-        studies += [
-            _trial(settings, corpus, method, model, draw)
-            for method in [*main, *ablations]
-            for draw in search.draws(sizes.trials, sizes.pub_passes, rates=_rates(model))
-        ]
+    cells = [
+        (corpus, model, [*main, *ablations], settings.data[corpus].trials, {})
+        for corpus, model, main, ablations in _cells(settings)
+    ]
     if data.DEFAULT in settings.corpora and "gpt2" in settings.models:
-        passes = settings.data[data.DEFAULT].pub_passes
-        studies += [
-            _trial(settings, data.DEFAULT, method, "gpt2", draw, _start(settings))
-            for method in STARTED
-            for draw in search.draws(settings.public_trials, passes, rates=search.GENTLY)
-        ]
+        start = _start(settings)
+        cells.append((data.DEFAULT, "gpt2", [*STARTED], settings.public_trials, start))
+    studies = []
+    for corpus, model, names, trials, start in cells:
+        # learning rates as a share of those that random weights are searched with
+        rates = search.GENTLY if start or model == "pretrained" else 1.0
+        drawn = search.draws(trials, settings.data[corpus].pub_passes, rates=rates)
+        for method, draw in itertools.product(names, drawn):
+            chosen = {name: draw[name] for name in methods.by_name(method).searched} | start
+            studies += _runs(
+                settings, corpus, method, model, chosen, seeds=[data.TUNING_SEED], tuned=False
+            )
     return studies
-
-
-def _rates(model: str) -> float:
-    """Learning rates as a share of those that random weights are searched with."""
-    return search.GENTLY if model == "pretrained" else 1.0
-
-
-def _trial(
-    settings: Settings,
-    corpus: str,
-    method: str,
-    model: str,
-    draw: Mapping[str, Any],
-    start: Mapping[str, Any] | None = None,
-) -> CrtStudy:
-    chosen = {name: draw[name] for name in methods.by_name(method).searched} | dict(start or {})
-    return _study(settings, corpus, method, model, settings.gamma, data.TUNING_SEED, chosen)
 
 
 def carriers_grid(settings: Settings) -> list[CarrierStudy]:
@@ -221,44 +164,51 @@ def carriers_grid(settings: Settings) -> list[CarrierStudy]:
 
 def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:
     """Corpus, model, methods, ablations: what the settings ask for and the corpus allows."""
-    for corpus in settings.corpora:
+    for corpus, model in itertools.product(settings.corpora, settings.models):
         allowed = settings.data[corpus]
-        for model in settings.models:
-            if model in allowed.models:
-                able = {
-                    m for m in methods.METHODS if model in (methods.by_name(m).models or [model])
-                }
-                yield (
-                    corpus,
-                    model,
-                    [m for m in settings.methods if m in able and m in allowed.methods],
-                    [m for m in settings.ablations if m in able and m in allowed.ablations],
+        if model in allowed.models:
+            main, ablations = (
+                [m for m in names if m in known and model in (methods.by_name(m).models or [model])]
+                for names, known in (
+                    (settings.methods, allowed.methods), (settings.ablations, allowed.ablations)
                 )
+            )  # fmt: skip
+            yield corpus, model, main, ablations
 
 
-def _study(
+def _runs(
     settings: Settings,
     corpus: str,
     method: str,
     model: str,
-    gamma: float,
-    seed: int,
-    chosen: Mapping[str, Any],
-) -> CrtStudy:
+    change: Mapping[str, Any],
+    *,
+    gamma: float | None = None,
+    seeds: Iterable[int] | None = None,
+    tuned: bool = True,
+) -> list[CrtStudy]:
+    """A cell at these seeds (all): the recorded search's choice for its start, then ``change``."""
     shape = settings.shapes[model]
     given = _known(CrtStudy, {**settings.data[corpus], **shape})
     given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
-    given |= {"epochs": shape.epochs.get(method, shape.epochs["crt"]), **chosen}
-    return CrtStudy(
-        corpus=corpus,
-        method=method,
-        model=model,
-        gamma=float(gamma),
-        seed=seed,
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        **given,
-    )
+    given |= {"epochs": shape.epochs.get(method, shape.epochs["crt"])}
+    if tuned:
+        init = change.get("init", shape.get("init", "random"))
+        recorded = search.of_profile(settings.profile)
+        given |= search.tuned(method, model, corpus, init=init, table=recorded)
+    return [
+        CrtStudy(
+            corpus=corpus,
+            method=method,
+            model=model,
+            gamma=float(settings.gamma if gamma is None else gamma),
+            seed=seed,
+            epsilon=settings.epsilon,
+            delta=settings.delta,
+            **given | dict(change),
+        )
+        for seed in (range(settings.seeds) if seeds is None else seeds)
+    ]
 
 
 def axis_grid(settings: Settings) -> list[AxisStudy]:
@@ -337,9 +287,8 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
             runs += table_2(report, corpus, seed)
         runs += one_table(report, seed).values()
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
-        for name, study in figure_5(training, seed, corpus).items():
-            if name == "as it is" or corpora.source(corpus).draw:
-                runs.append(study)
+        every = list(figure_5(training, seed, corpus).values())
+        runs += every if corpora.source(corpus).draw else every[:1]
     return runs
 
 

@@ -133,24 +133,20 @@ class LeakageStudy(Study):
 
     def shape(self, tokenizer: Bpe) -> ModelSpec:
         """The model's shape."""
-        names = ("embedding", "hidden", "layers")
-        return ModelSpec(
-            kind=self.model,
-            vocab_size=tokenizer.vocab_size,
-            **{n: getattr(self, n) for n in names},
-        )
+        given = {n: getattr(self, n) for n in ("embedding", "hidden", "layers")}
+        return ModelSpec(self.model, tokenizer.vocab_size, **given)
 
     def run(self, desk: Desk) -> list[Row]:
         """Train, make the report on the raw training text at each snapshot, keep the model."""
         d, run = fit(self, desk)
         if desk.model:
             state.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
-        return [
-            (name.partition("/")[0], int(entry["epoch"]), int(name.partition("/")[2] or 0), number)
-            for entry in run.history
-            for name, number in entry.items()
-            if name != "epoch"
-        ]
+        found = []
+        for entry in run.history:
+            for name, number in entry.items():
+                metric, _, item = name.partition("/")
+                found.append((metric, int(entry["epoch"]), int(item or 0), number))
+        return [row for row in found if row[0] != "epoch"]
 
 
 @dataclass(frozen=True)
@@ -178,13 +174,10 @@ def data(study: LeakageStudy) -> Data:
 def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
     """Users who say one long sentence again and again, as the bots of the paper's Reddit do."""
     vocabulary = sorted({w for t in words.turns() if not t.secrets for w in t.text.split()})
-    rng = np.random.default_rng([study.seed, 3])
-    turns = [Turn("USR", " ".join(rng.choice(vocabulary, 20))) for _ in range(study.bots)]
-    bots = [
-        Dialogue(f"bot{k}-{c}", f"bot{k}", (turn,))
-        for k, turn in enumerate(turns)
-        for c in range(study.copies)
-    ]
+    rng, bots = np.random.default_rng([study.seed, 3]), list[Dialogue]()
+    for k in range(study.bots):
+        said = (Turn("USR", " ".join(rng.choice(vocabulary, 20))),)
+        bots += [Dialogue(f"bot{k}-{c}", f"bot{k}", said) for c in range(study.copies)]
     return replace(corpus, dialogues=(*corpus.dialogues, *bots))
 
 
@@ -240,8 +233,7 @@ def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set
     unknown = users - {p.user for p in points}
     if unknown:
         raise ValueError(f"users: {len(unknown)} of {len(users)} have no point in the corpus")
-    rest = [p for p in points if p.user not in users]
-    if not rest:
+    if not (rest := [p for p in points if p.user not in users]):
         raise ValueError(f"users: all {len(users)} are left out, nobody remains to train on")
     return train_model(rest)
 
@@ -257,9 +249,8 @@ def _public(
 
 def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
     """The model of other people's text: a copy, so that it can be trained on."""
-    shape = study.shape(d.tokenizer)
     sizes = (study.seed, study.public, study.public_epochs, device)
-    return copy.deepcopy(_public(shape, d.tokenizer, *sizes))
+    return copy.deepcopy(_public(study.shape(d.tokenizer), d.tokenizer, *sizes))
 
 
 def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
@@ -273,13 +264,9 @@ def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
 def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
-    constants = Constants.of(
-        study,
-        normaliser=study.sampling_probability * size,
-        plan=secret_plan(study, ready.all) if study.how.weighs else None,
-        has_public=bool(ready.public),
-    )
-    return study.how.phases(constants)
+    plan = secret_plan(study, ready.all) if study.how.weighs else None
+    public = {"normaliser": study.sampling_probability * size, "has_public": bool(ready.public)}
+    return study.how.phases(Constants.of(study, plan=plan, **public))
 
 
 def secret_plan(study: Any, points: Sequence[Point], scale: float = 1.0) -> secrets.Plan:
@@ -315,16 +302,9 @@ def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
     texts = {"private": ready.all} if study.how.reads_raw else {k: getattr(ready, k) for k in PARTS}
     parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
     start = public_model(study, d) if study.init == "public" else None
-    model = start or build(study.shape(d.tokenizer), study.seed)
-    run = train(
-        model.to(desk.device),
-        phases,
-        parts,
-        seed=study.seed,
-        on_epoch=look,
-        checkpoint=desk.checkpoint,
-    )
-    return d, run
+    model = (start or build(study.shape(d.tokenizer), study.seed)).to(desk.device)
+    options: dict[str, Any] = {"on_epoch": look, "checkpoint": desk.checkpoint}
+    return d, train(model, phases, parts, seed=study.seed, **options)
 
 
 # --- recorded runs --------------------------------------------------------------------------------

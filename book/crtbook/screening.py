@@ -65,11 +65,9 @@ class ScreeningStudy(Study):
         pi, pi_c = (self._policy(name) for name in (self.policy, self.conservative))
         flags, cautious = pi(points), pi_c(points)
         counted = rates(points, pi, pi_c, flags=flags, cautious_flags=cautious)
-        facts: dict[str, float] = {"points": len(points)}
+        either = [bool(f or c) for f, c in zip(flags, cautious, strict=True)]
+        facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)
-        facts["private"] = sum(bool(f or c) for f, c in zip(flags, cautious, strict=True)) / len(
-            points
-        )
         for name in NAMES:
             rate = getattr(counted, name)
             facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}

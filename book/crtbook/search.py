@@ -68,14 +68,14 @@ def tuned(
         rows = tables.recorded(name)
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
+        here = rows[rows.corpus == corpus]
+        rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
         if len(rows):
             break
     else:
         raise ValueError(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
-    here = rows[rows.corpus == corpus]
-    rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
     best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
     return {name: best[name].item() for name in methods.by_name(method).searched}
 

@@ -129,11 +129,27 @@ def without(line: str, words: Collection[str]) -> str:
     return re.sub("[A-Za-z]+", lambda m: MASK if m[0].lower() in words else m[0], line)
 
 
+@value
+class TextStudy(Study):
+    """A run on the :func:`texts` of a corpus."""
+
+    corpus: Word = data.DEFAULT
+
+    def reads(self) -> Iterable[str]:
+        """The fingerprint of its corpus."""
+        yield corpora.fingerprint(self.corpus, split(self.corpus))
+
+    def lacks(self) -> str | None:
+        """The corpus that is not here."""
+        here = corpora.available(self.corpus, split(self.corpus))
+        return None if here else data.lacking(self.corpus)
+
+
 # --- Section 5.1: a masked language model on text with word-secrets -------------------------------
 
 
 @value
-class MaskedStudy(Study):
+class MaskedStudy(TextStudy):
     """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
     ``noisy=False`` trains on the same samples without noise (and promises nothing). ``init`` is
     "random", or a pre-trained BERT by hub id or folder, which brings its shape and vocabulary.
@@ -148,7 +164,6 @@ class MaskedStudy(Study):
     targets: Literal["linear", "sqrt"]
     scale: Positive | None
     noisy: bool
-    corpus: Word = data.DEFAULT
     dialogues: Count = 300
     first: Whole = 200
     secrets: Count = 150
@@ -177,13 +192,9 @@ class MaskedStudy(Study):
 
     def reads(self) -> Iterable[str]:
         """The fingerprints of its corpus and of its start."""
-        yield from _fingerprints(self.corpus)
+        yield from super().reads()
         if self.init != "random":
             yield fingerprint(self.init)
-
-    def lacks(self) -> str | None:
-        """The corpus that is not here."""
-        return _lacking(self.corpus)
 
     def cost(self) -> float:
         """CPU seconds."""
@@ -216,18 +227,21 @@ class MaskedStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
-        same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3}
-        plan, holders = masked_plan(replace(self, noisy=True, **same))  # once for all
+        same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3, "noisy": True}
+        plan, holders = masked_plan(replace(self, **same))  # once for all
         text = texts(self.corpus, self.dialogues, self.seed)
         model, bpe, mask = self.begin(text.public)
         longest = min(self.context, context(model) or self.context)
+
+        def cut(lines: Iterable[str]) -> list[list[int]]:
+            return [ids[:longest] for ids in bpe.encode(lines)]
+
         read = [text.train[int(i)] for i in holders.examples]
         phases: list[Phase] = [self.phase(plan, bpe.vocab_size, mask)]
-        parts = {"private": [ids[:longest] for ids in bpe.encode(read)]}
+        parts = {"private": cut(read)}
         if self.predicate == "word":
-            left = bpe.encode([without(line, holders.secrets.tolist()) for line in read])
-            parts["public"] = [ids[:longest] for ids in left]
-            phases.insert(0, masked_lm.invariant(phases[0], len(left)))
+            parts["public"] = cut(without(line, holders.secrets.tolist()) for line in read)
+            phases.insert(0, masked_lm.invariant(phases[0], len(read)))
         model.to(desk.device)
         run = train(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secrets.guarantees(run.events, holders.matrix, prior=holders.prior)[0]
@@ -240,8 +254,7 @@ class MaskedStudy(Study):
             "examples": len(read),
         }
         for part in ("valid", "test"):
-            cut = [ids[:longest] for ids in bpe.encode(getattr(text, part))]
-            facts[part] = masked_lm.loss(run.model, cut, mask=mask, seed=0)
+            facts[part] = masked_lm.loss(run.model, cut(getattr(text, part)), mask=mask, seed=0)
         return rows(facts)
 
 
@@ -292,14 +305,6 @@ def _vocabulary(public: tuple[str, ...], size: int) -> Bpe:
     return train_bpe(public, vocab_size=size)
 
 
-def _fingerprints(corpus: str) -> tuple[str, ...]:
-    return (corpora.fingerprint(corpus, split(corpus)),)
-
-
-def _lacking(corpus: str) -> str | None:
-    return None if corpora.available(corpus, split(corpus)) else data.lacking(corpus)
-
-
 def _filled(table: pd.DataFrame) -> pd.DataFrame:
     """With an infinite C for no preprocessing, and the usual values of what came later."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
@@ -329,14 +334,13 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @value
-class ExtractionStudy(Study):
+class ExtractionStudy(TextStudy):
     """DP-SGD on a causal model, twice: on all texts, and on all but the ``probes``. ``prefix`` and
     ``suffix`` are in tokens."""
 
     kind: ClassVar[str] = "extraction"
 
     noise_multiplier: NotNegative
-    corpus: Word = data.DEFAULT
     dialogues: Count = 40
     probes: Count = 40
     others: Count = 80
@@ -352,14 +356,6 @@ class ExtractionStudy(Study):
     clip_norm: Positive = 1.0
     learning_rate: Positive = 1e-2
 
-    def reads(self) -> Iterable[str]:
-        """The fingerprint of its corpus."""
-        return _fingerprints(self.corpus)
-
-    def lacks(self) -> str | None:
-        """The corpus that is not here."""
-        return _lacking(self.corpus)
-
     def cost(self) -> float:
         """CPU seconds of both trainings."""
         width = self.layers * math.pow(self.hidden / 32, 1.5) + self.vocab_size / 300
@@ -367,16 +363,10 @@ class ExtractionStudy(Study):
 
     def phases(self) -> list[Phase]:
         """The same schedule for both models; sums are divided by the expected batch of all."""
-        return dpsgd(
-            epochs=self.epochs,
-            private=Private(
-                sampling_probability=self.sampling_probability,
-                noise_multiplier=self.noise_multiplier,
-                clip_norm=self.clip_norm,
-                normaliser=self.sampling_probability * (self.probes + self.others),
-                learning_rate=self.learning_rate,
-            ),
-        )
+        size = self.sampling_probability * (self.probes + self.others)
+        names = ("sampling_probability", "noise_multiplier", "clip_norm", "learning_rate")
+        given = {name: getattr(self, name) for name in names}
+        return dpsgd(epochs=self.epochs, private=Private(normaliser=size, **given))
 
     def posterior(self, prior: float) -> float:
         """The most that guessing one example can succeed, of one that ``prior`` guesses without
@@ -399,12 +389,13 @@ class ExtractionStudy(Study):
         probes, rest = lines[: self.probes], lines[self.probes : self.probes + self.others]
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads")}
         spec = ModelSpec(self.model, bpe.vocab_size, context=length, **shape)
-        both = []
-        for name, part in (("all", [*probes, *rest]), ("rest", rest)):
-            model = build(spec, self.seed).to(desk.device)
-            state = desk.part(name)
-            parts = {"private": part}
-            both.append(train(model, self.phases(), parts, seed=self.seed, checkpoint=state))
+        both = [
+            train(
+                build(spec, self.seed).to(desk.device), self.phases(), {"private": part},
+                seed=self.seed, checkpoint=desk.part(name),
+            )
+            for name, part in (("all", [*probes, *rest]), ("rest", rest))
+        ]  # fmt: skip
         ours, theirs = (run.model.eval() for run in both)
         kinds = extraction.kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
         counts = {kind: float((kinds == kind).sum()) for kind in extraction.KINDS}

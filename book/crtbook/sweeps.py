@@ -98,24 +98,14 @@ def forecast(
     rows = []
     for name in names:
         for study in studies(name, profile, changes):
-            values = vars(study)
-            lacks = study.lacks() or ""
-            missing = not lacks and not store.has(study.ready().key)
-            rows.append(
-                {
-                    "sweep": name,
-                    "corpus": values.get("corpus", ""),
-                    "model": values.get("model", ""),
-                    "runs": 1,
-                    "missing": int(missing),
-                    "hours": study.cost() / 3600 * missing,
-                    "memory": study.memory(),
-                    "lacks": lacks,
-                }
-            )
+            lacks, hours = study.lacks() or "", study.cost() / 3600
+            missing = int(not lacks and not store.has(study.ready().key))
+            cell = [name, *(getattr(study, part, "") for part in ("corpus", "model"))]
+            rows.append([*cell, 1, missing, hours * missing, study.memory(), lacks])
     how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
     by = ["sweep", "corpus", "model"]
-    return pd.DataFrame(rows).groupby(by, sort=False).agg(how).reset_index()
+    table = pd.DataFrame(rows, columns=[*by, *how])
+    return table.groupby(by, sort=False).agg(how).reset_index()
 
 
 def _has(section: Any, path: list[str]) -> bool:
@@ -141,12 +131,8 @@ def overview(table: pd.DataFrame) -> str:
     """The last values of a sweep's table for a terminal: a row for each kind of run and metric,
     the mean over seeds and how many there are."""
     last = table[table.epoch == table.groupby("run").epoch.transform("max")]
-    names = ["study", "corpus", "model", "method", "gamma", "targets", "learns", "noise"]
-    names += ["policy", "conservative", "carrier"]
-    groups = [n for n in names if n in last and last[n].notna().any()]
+    names = "study corpus model method gamma targets learns noise policy conservative carrier"
+    groups = [n for n in names.split() if n in last and last[n].notna().any()]
     shown = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
-    return (
-        shown.agg(["mean", "count"])
-        .unstack("metric")
-        .to_string(na_rep="", float_format="{:.4g}".format)
-    )
+    wide = shown.agg(["mean", "count"]).unstack("metric")
+    return wide.to_string(na_rep="", float_format="{:.4g}".format)

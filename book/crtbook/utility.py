@@ -88,31 +88,27 @@ def curve(
         index=[*CELLS, "epoch"], columns="metric", values="value", aggfunc=["mean", "std"]
     )
     wide.columns = [f"{name}_{kind}" for kind, name in wide.columns]
-    each = [f"{name}_{kind}" for name in names.values() for kind in ("mean", "std")]
+    each = ["ppl_mean", "ppl_std", "acc_mean", "acc_std"]
     out = wide.reindex(columns=each).reset_index()  # of one seed there is no spread
     out["seeds"] = part.groupby([*CELLS, "epoch"]).seed.nunique().to_numpy()
     constants = table.drop_duplicates(CELLS).set_index(CELLS)
     missed = {key: _miss_rates(cell) for key, cell in table.groupby(CELLS)}
 
-    def cost(row) -> tuple[float, float, float]:
-        cell = tuple(getattr(row, c) for c in CELLS)
-        run, (gamma, delta2) = constants.loc[cell], missed[cell]
-        so_far = round(steps[run.run] * row.epoch / run.epochs)
+    costs = []
+    for *cell, epoch in out[[*CELLS, "epoch"]].itertuples(index=False):
+        run, (gamma, delta2) = constants.loc[tuple(cell)], missed[tuple(cell)]
         epsilon = spent(
-            row.method,
+            run.name[2],
             sampling_probability=run.sampling_probability,
             noise_multiplier=run.noise_multiplier,
-            steps=int(so_far),
+            steps=round(steps[run.run] * epoch / run.epochs),
             gamma=gamma,
             delta=run.delta,
             neighbouring_relation=neighbouring_relation,
         )
-        return gamma, epsilon, run.delta + delta2
-
-    costs = [cost(row) for row in out.itertuples(index=False)]
-    return out.assign(
-        **dict(zip(("miss_rate", "epsilon", "delta"), zip(*costs, strict=True), strict=True))
-    )
+        costs.append((gamma, epsilon, run.delta + delta2))
+    out[["miss_rate", "epsilon", "delta"]] = costs
+    return out
 
 
 def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
@@ -153,15 +149,10 @@ def ends(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
         for relation in ("add_or_remove", "replace"):
             last = curve(runs, epochs=[int(part.epoch.max())], neighbouring_relation=relation)
             if len(last):
-                facts = dict(zip(CELLS, cell, strict=True)) | {
-                    "relation": relation,
-                    "epsilon": float(last.epsilon.iloc[-1]),
-                    "ppl_mean": float(part.value.mean()),
-                    "ppl_std": float(part.value.std()),
-                    "seeds": int(part.seed.nunique()),
-                }
-                out.append(facts)
-    return pd.DataFrame(out)
+                words = part.value.mean(), part.value.std(), part.seed.nunique()
+                out.append([*cell, relation, last.epsilon.iloc[-1], *words])
+    names = [*CELLS, "relation", "epsilon", "ppl_mean", "ppl_std", "seeds"]
+    return pd.DataFrame(out, columns=names)
 
 
 def points(table: pd.DataFrame | None, planned: Sequence[str] = ()) -> pd.DataFrame:
@@ -171,15 +162,11 @@ def points(table: pd.DataFrame | None, planned: Sequence[str] = ()) -> pd.DataFr
     if table is None or table.empty:
         return pd.DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
     runs = table.drop_duplicates("run")
-    by = [*CELLS[:-1]]
-    wide = runs.pivot_table(
-        index=by, columns="gamma", values="seed", aggfunc="nunique", fill_value=0
-    )
-    corpus, model = runs.corpus.iloc[0], runs.model.iloc[0]
-    absent = [(corpus, model, m) for m in planned if m not in set(runs.method)]
-    whole = wide.reindex([*wide.index, *absent], fill_value=0).astype(int)
-    whole.index = pd.MultiIndex.from_tuples(whole.index, names=by)
-    return whole
+    by, first = [*CELLS[:-1]], runs.iloc[0]
+    wide = runs.groupby(CELLS).seed.nunique().unstack("gamma")
+    absent = [(first.corpus, first.model, m) for m in planned if m not in set(runs.method)]
+    index = pd.MultiIndex.from_tuples([*wide.index, *absent], names=by)
+    return wide.reindex(index).fillna(0).astype(int)
 
 
 def final(table: pd.DataFrame) -> pd.DataFrame:

@@ -44,9 +44,7 @@ def axis(rows: pd.DataFrame) -> Figure:
     secret replaced, a cross where nothing is proved, a triangle at what the audit in one run shows.
     The second: the accuracy of the best of all scores, with the upper end of its chance band.
     """
-    names = rows.arm.replace({"raw": "sgd", "redaction": "sgd"})
-    looks = method_looks(rows.assign(method=names, method_label=rows.label))
-    colors, y = [looks[name].color for name in names], np.arange(len(rows))
+    colors, y = _colors(rows), np.arange(len(rows))
     with panels(list(TITLES), height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (fig, axes):
         for ax, column in zip(axes, ("", "accuracy", "exposure", "test_ppl_words"), strict=True):
             ax.set_yticks(y, rows.label.tolist())
@@ -80,6 +78,12 @@ def _epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
     shown: Style = {"marker": "<", "color": INK, "label": "audited in one run, at least"}
     ax.scatter(rows.audited, y, s=40, zorder=3, **shown)
     ax.set_xlim(-0.03 * edge, 1.08 * edge)
+
+
+def _colors(rows: pd.DataFrame) -> list[str]:
+    names = rows.arm.replace({"raw": "sgd", "redaction": "sgd"})
+    looks = method_looks(rows.assign(method=names, method_label=rows.label))
+    return [looks[name].color for name in names]
 
 
 def _said(rows: pd.DataFrame) -> str:

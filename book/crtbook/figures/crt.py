@@ -235,7 +235,8 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
 def _ended(ends: pd.DataFrame, mean: str) -> str:
     """What each method of the first corpus and model reaches, and at which epsilon."""
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
-    looks, rows = method_looks(first), first.set_index("method")
+    looks = method_looks(first)
+    rows = first.drop_duplicates("method", keep="last").set_index("method")
     said = []
     for name, look in looks.items():
         epsilon = rows.epsilon[name]

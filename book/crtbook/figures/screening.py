@@ -14,8 +14,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -268,26 +269,19 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
     sweep = _recalls(sweep[sweep.secrets > 0])
     every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
 
-    def draw(rows: pd.DataFrame) -> Callable[[Axes], None]:
-        def on(ax: Axes) -> None:
-            rows_of = rows.set_index("kind").reindex(kinds)
-            bars = [rows_of.recall - rows_of.low, rows_of.high - rows_of.recall]
-            ax.barh(range(len(kinds)), rows_of.recall, height=0.6, color="#0072B2")
-            for k, (recall, less, more) in enumerate(zip(rows_of.recall, *bars, strict=True)):
-                ax.plot([recall - less, recall + more], [k, k], color=INK, linewidth=1.5)
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        ax.barh(range(len(kinds)), rows.recall, height=0.6, color="#0072B2")
+        ax.hlines(range(len(kinds)), rows.low, rows.high, color=INK, linewidth=1.5)
 
-        return on
-
-    def sentence(rows: pd.DataFrame) -> str:
-        whole = rows[rows.kind == "all"].iloc[0]
-        return (
-            f"{whole.speaks / whole.turns:.0%} of turns flagged, "
-            f"{whole.precision:.0%} of flags right, recall {whole.recall:.3f}."
-        )
-
-    each = {plain: sweep[sweep.plain == plain] for plain in every}
+    frames = []
+    for plain in every:
+        rows = sweep[sweep.plain == plain].set_index("kind").reindex(kinds)
+        whole = rows.loc["all"]
+        said = (f"{whole.speaks / whole.turns:.0%} of turns flagged, "
+                f"{whole.precision:.0%} of flags right, recall {whole.recall:.3f}.")  # fmt: skip
+        frames.append(Frame(f"{plain:g}", partial(draw, rows=rows), said))
     return slider(
-        [Frame(f"{plain:g}", draw(rows), sentence(rows)) for plain, rows in each.items()],
+        frames,
         active=every.index(0.9) if 0.9 in every else 0,  # the paper's
         name="flag a word whose score for plain is under",
         alt="Recall by kind of secret, with a slider for the threshold under which a word is "
