@@ -44,7 +44,8 @@ from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
 from crtlib.training.methods import Terms
-from crtlib.training.phases import Event
+from crtlib.training.phases import Event, PrivatePhase, PublicPhase
+from crtlib.training.selective import SelectivePhase
 
 
 class Studied(Protocol):
@@ -350,10 +351,14 @@ def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
         every.append(gate.declare("number of private points", count, gate.POINTS))
     elif run.updates["private"]:
         every.append(raw if how.reads_raw else redacted)
-    if run.updates["public"]:  # what is public: turns without a secret, or redacted ones
-        apart = how.private and not (how.reads_redacted or how.flags_tokens)
-        learned = gate.Screened("public steps", screening) if apart else redacted
-        every.append(raw if apart and how.reads_raw else learned)
+    for phase in trained.fitted.schedule:  # what ran, whatever its method says of itself
+        if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
+            every.append(gate.Raw("A phase of another package: what it does is not known here"))
+        elif "public" in phase.rates():
+            apart = phase.part == "public"
+            clean = phase.reads_flags or (apart and how.reads_redacted)
+            passed = gate.Screened("public steps", screening) if apart else redacted
+            every.append(redacted if clean else raw if how.reads_raw else passed)
     if study.conservative == "everything" and not study.brings_vocabulary:
         every.append(gate.Constant("a vocabulary of single bytes"))
     elif not study.brings_vocabulary:
@@ -425,10 +430,10 @@ def _phases(trained: Studied) -> list[dict[str, Any]]:
     and private: it is not told here."""
     run, prepared = trained.fitted.run, trained.fitted.data.prepared
     every = len(prepared.public) + len(prepared.private)
-    only_public = not run.updates["private"]
+    parts = {phase.part for phase in trained.fitted.schedule if isinstance(phase, PublicPhase)}
     phases: list[dict[str, Any]] = []
     if run.updates["public"]:
-        points = every if only_public else len(prepared.public)
+        points = len(prepared.public) if parts == {"public"} else every
         phases.append({"kind": "public", "points": points, "steps": run.updates["public"]})
     events = [e for e in run.events if isinstance(e, SampledGaussian)]
     steps = Counter[tuple[float, float]]()

@@ -132,6 +132,11 @@ def learned(name: str) -> bool:
     return False
 
 
+def ours(part: str) -> bool:
+    """Whether a part of a policy's name is this library's own, and not another package's."""
+    return part.partition(":")[0] in _HOME
+
+
 def plain(name: str) -> str:
     """``name`` without the folders of its files: what may be shown.
 
@@ -217,9 +222,9 @@ def spread(policy: str | Policy, executor: Executor | None) -> Policy:
         found = in_order(call, lots, executor)
         return itertools.chain.from_iterable(unpacked(value) for _, value in found)
 
-    return replace(made, flag=flag)
+    return replace(made, flag=flag, batched=True)
 
 
 def _flag(policy: str | Policy, sha: str, points: Sequence[Point]) -> list[Any]:
     made = same(policy, sha) if isinstance(policy, str) else policy
-    return packed(made.flag(points))
+    return packed(made.answers(points))

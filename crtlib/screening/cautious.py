@@ -109,4 +109,5 @@ def cautious(words: str = "") -> Policy:
     """
     name = f"cautious:{words}" if words else "cautious"
     label = "digits, capitals, rare words"
-    return Policy(name, partial(_flag, common_words(words)), label, own_words=True)
+    flag = partial(_flag, common_words(words))
+    return Policy(name, flag, label, own_words=True, batched=True)

@@ -448,4 +448,5 @@ def private_part(folder: str) -> Policy:
             apart = p.text and not names.isdisjoint(private)
             yield (Secret("private", 0, len(p.text)),) if apart else ()
 
-    return Policy(f"screened:{Path(folder).name}", flag, "what was private when it was screened")
+    label = "what was private when it was screened"
+    return Policy(f"screened:{Path(folder).name}", flag, label, batched=True)

@@ -58,7 +58,7 @@ def detector(
     check("plain", plain, 0 <= plain <= 1, "in [0, 1]")
     least = np.array([thresholds.get(kind, threshold) for kind in kinds])
     flag = partial(_flag, kinds, score, least, plain)
-    return Policy(name, flag, learned=True, own_words=True)
+    return Policy(name, flag, learned=True, own_words=True, batched=True)
 
 
 def _flag(

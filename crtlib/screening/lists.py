@@ -232,7 +232,8 @@ def listed(file: str) -> Policy:
         raise ValueError(f"policy='list:{file}': holds no value")
     automata = _automata(file, rows)
     label = f"list {Path(file).name}"
-    return Policy(f"list:{file}", partial(_sought, file, automata), label, own_words=True)
+    flag = partial(_sought, file, automata)
+    return Policy(f"list:{file}", flag, label, own_words=True, batched=True)
 
 
 # --------------------------------------------------------------------------- expressions
@@ -324,9 +325,8 @@ def expressions(file: str) -> Policy:
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
     made = [_expression(where, kind, table) for kind, table in tables.items()]
-    return Policy(
-        f"regex:{file}", partial(_expressed, made), f"expressions {where}", own_words=True
-    )
+    flag = partial(_expressed, made)
+    return Policy(f"regex:{file}", flag, f"expressions {where}", own_words=True, batched=True)
 
 
 @register("regex", ":CORPUS or :FILE.toml")

@@ -121,7 +121,7 @@ def matching(name: str, pattern: re.Pattern[str], *, label: str = "") -> Policy:
     elsewhere when one secret is masked). Where people wrote the text a span may still take a
     neighbour along: :func:`crtlib.screening.rates.rates` counts the traces.
     """
-    return Policy(name, partial(_matches, pattern), label)
+    return Policy(name, partial(_matches, pattern), label, batched=True)
 
 
 @lru_cache
@@ -151,13 +151,13 @@ def _whole(points: Sequence[Point]) -> Labels:
     return [(Secret("text", 0, len(p.text)),) if p.text else () for p in points]
 
 
-oracle = Policy("oracle", _labels, "the labels themselves")
+oracle = Policy("oracle", _labels, "the labels themselves", batched=True)
 """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
 
-none = Policy("none", _nothing, "nothing")
+none = Policy("none", _nothing, "nothing", batched=True)
 """Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
 
-everything = Policy("everything", _whole, total=True)
+everything = Policy("everything", _whole, total=True, batched=True)
 """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
 
 register("oracle")(lambda _: oracle)
@@ -203,6 +203,7 @@ def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Poli
         f"{policy.label} (misses {gamma:g} per {per})",
         learned=policy.learned,
         taught_by=policy.taught_by,
+        batched=True,
     )
 
 
@@ -226,4 +227,5 @@ def union(*parts: Flag) -> Policy:
         learned=any(p.learned for p in policies),
         taught_by=tuple(t for p in policies for t in p.taught_by),
         total=any(p.total for p in policies),
+        batched=True,
     )

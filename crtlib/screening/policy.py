@@ -7,7 +7,7 @@
 >>> Policy("mute", lambda points: [])([Point("0", "u", "hi")])
 Traceback (most recent call last):
 ...
-ValueError: policy='mute': 0 labels for 1 points
+crtlib.screening.policy.Miscounted: policy='mute': 0 labels for 1 points
 >>> words("my ID: 12")
 [(0, 2), (3, 5), (5, 6), (7, 9)]
 """
@@ -37,6 +37,10 @@ class TooSlow(ValueError):
     """A policy took too long on a turn. It says which, by its id, and quotes no text."""
 
 
+class Miscounted(ValueError):
+    """A policy answered another number of points than it was asked for."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """A screening policy (CRT, section 3.2: the labelling function pi, or pi_c).
@@ -50,7 +54,9 @@ class Policy:
     from labels, so that only others may judge it and its numbers are for text like them;
     ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
     of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
-    there already. ``total``: it flags every character of every text.
+    there already. ``total``: it flags every character of every text. ``batched``: ``flag`` takes
+    many points at once, for speed, and answers each as if it stood alone; otherwise it is asked for
+    one point at a time, as a guarantee needs that a secret decides nothing about other points.
     """
 
     name: str
@@ -60,6 +66,7 @@ class Policy:
     taught_by: tuple[Teaching, ...] = field(default=(), repr=False)
     own_words: bool = False
     total: bool = False
+    batched: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
@@ -69,13 +76,28 @@ class Policy:
         turns = _turns(points) if self.own_words else []
         read = [turn for _, _, turn in turns] if self.own_words else points
         try:
-            labels = [tuple(spans) for spans in self.flag(read)]
-        except (BrokenExecutor, MachineError, TooSlow):  # workers elsewhere; what quotes no text
+            labels = self.answers(read)
+        except (
+            BrokenExecutor,
+            MachineError,
+            Miscounted,
+            TooSlow,
+        ):  # workers elsewhere; what quotes no text
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None
         labels = check_labels(read, labels, f"policy={self.name!r}")
         return _moved(turns, labels, len(points)) if self.own_words else labels
+
+    def answers(self, points: Sequence[Point]) -> Labels:
+        """What ``flag`` says of each point by itself, its spans unchecked."""
+        labels: Labels = []
+        for lot in [points] if self.batched else [[point] for point in points]:
+            found = [tuple(spans) for spans in self.flag(lot)]
+            if len(found) != len(lot):
+                raise Miscounted(f"policy={self.name!r}: {len(found)} labels for {len(lot)} points")
+            labels += found
+        return labels
 
 
 def _turns(points: Sequence[Point]) -> list[tuple[int, int, Point]]:

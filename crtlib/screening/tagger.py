@@ -278,7 +278,8 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
 def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
     """Flags what ``tagger`` calls plain with a probability under ``plain``."""
     known = (tagger.taught_by,) if tagger.taught_by else ()
-    return Policy(name, partial(tagger.spans, plain=plain), label, learned=True, taught_by=known)
+    flag = partial(tagger.spans, plain=plain)
+    return Policy(name, flag, label, learned=True, taught_by=known, batched=True)
 
 
 def redacting(tagger: Tagger, threshold: float = 0.3) -> Policy:

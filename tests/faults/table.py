@@ -621,6 +621,19 @@ UNITS = rows(
     ("what a file held before is trained on", "forget", "cached.cache_clear()", "pass",
      "test_a_file_with_other_text_is_read_anew"),
 ) + rows(
+    "experiments.record",
+    "release/test_false_certificates.py",
+    ("ordinary steps on all points pass for steps on public ones", "sources",
+     'apart = phase.part == "public"', "apart = True",
+     "test_what_ran_is_charged_whatever_a_method_says_of_itself"),
+    ("a phase of another package is believed", "sources", "type(phase) not in (", "() and (",
+     "test_what_ran_is_charged_whatever_a_method_says_of_itself"),
+) + rows(
+    "screening.policy",
+    "release/test_false_certificates.py",
+    ("a policy sees all points at once", "Policy.answers", "[[point] for point in points]",
+     "[points]", "test_a_policy_is_asked_for_one_point_at_a_time"),
+) + rows(
     "text.records",
     "release/test_false_certificates.py",
     ("a person of another form of file is another", "unit", "whole[1] if whole else text", "text",

@@ -1,6 +1,7 @@
 """Certificates that once held and were false: each is made again, and must not hold."""
 
 import contextlib
+import functools
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import asdict, replace
 
 import pandas as pd
@@ -23,6 +25,7 @@ from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
+from crtlib.screening.policy import Policy
 from crtlib.text import (
     corpora,
     customersim,
@@ -33,6 +36,9 @@ from crtlib.text import (
     templates,
     units,
 )
+from crtlib.text.records import Point, Secret
+from crtlib.training import methods, schedules
+from crtlib.training.phases import PublicPhase
 from tests import trainings
 
 WORD = "pheochromocytoma"
@@ -235,6 +241,46 @@ def test_an_earlier_plan_is_no_silence(tmp_path, run):
     certificate(tmp_path / "two", tmp_path / "two.html")
     page = (tmp_path / "two.html").read_text()
     assert "No earlier run" not in page and "with one that this promise does not count" in page
+
+
+def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypatch):
+    """A method of a package took ordinary steps on the private part before those of CRT, and a
+    phase of its own class could do anything."""
+
+    class Quiet(PublicPhase):
+        pass
+
+    warm = schedules.sgd(epochs=1, batch_size=8, learning_rate=0.1)
+    quiet = [Quiet(1, "public", 1, 8, 0.1)]
+    seen = {}
+    for name, before in (("warm", warm), ("quiet", quiet), ("plain", [])):
+        phases = functools.partial(lambda b, c: [*b, *methods.CRT.phases(c)], before)
+        monkeypatch.setitem(methods.METHODS, name, replace(methods.CRT, name=name, phases=phases))
+        path = corpus(tmp_path / f"{name}.jsonl")
+        trainings.train(path, out=tmp_path / name, **CRT | {"method": name})
+        seen[name] = certificate(tmp_path / name, tmp_path / f"{name}.html")
+    assert [seen[n]["verdict"] for n in ("warm", "quiet", "plain")] == ["holds", "void", "holds"]
+    texts = [(tmp_path / n / "release.json").read_text() for n in ("warm", "plain")]
+    assert ["redacted text" in text for text in texts] == [True, False]
+    assert seen["warm"]["mechanism"]["phases"][0]["points"] > 0
+
+
+def test_a_policy_is_asked_for_one_point_at_a_time():
+    """It flagged what is said once in the text, so one secret decided about thirty messages."""
+
+    def flag(points):
+        said = Counter(word for p in points for word in p.text.split())
+        return [
+            [Secret("word", *m.span()) for m in re.finditer(r"\w+", p.text) if said[m[0]] == 1]
+            for p in points
+        ]
+
+    points = [Point(str(k), "u", text) for k, text in enumerate(["a b", "b c"])]
+    alone, together = Policy("rare", flag), Policy("rare", flag, batched=True)
+    assert [len(spans) for spans in alone(points)] == [2, 2]
+    assert [len(spans) for spans in together(points)] == [1, 1]
+    with pytest.raises(ValueError, match="policy='two': 2 labels for 1 points"):
+        Policy("two", lambda points: [(), ()])(points)
 
 
 def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):

@@ -336,7 +336,7 @@ def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
         seen.append([p.text for p in points])
         return [[Secret("x", 0, 1)] for _ in points]
 
-    policy = Policy("first letters", flag, own_words=True)
+    policy = Policy("first letters", flag, own_words=True, batched=True)
     for unit in units.UNITS:
         points = units.points(corpus, unit)
         labels = policy(points)
@@ -347,6 +347,6 @@ def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
     redacted = redact(long, [Secret("x", 5, 7), Secret("y", 13, 17)])
     policy([redacted])
     assert seen.pop() == [MASK, f"{MASK}\nnow", "bye"]
-    short = Policy("short", lambda points: [()], own_words=True)
+    short = Policy("short", lambda points: [()], own_words=True, batched=True)
     with pytest.raises(ValueError, match="policy='short': 1 labels for 3 points"):
         short(units.points(corpus, "turn"))

@@ -2,7 +2,7 @@
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -293,11 +293,11 @@ class Broken:
 def test_a_broken_policy_is_named_and_no_secret_shown(answer, message):
     points = [Point(str(i), "u", "USR: Ada Lovelace") for i in range(2)]
     with pytest.raises(ValueError, match=message) as error:
-        checked(Broken(answer))(points)
+        replace(checked(Broken(answer)), batched=True)(points)
     assert "Ada" not in str(error.value) and "\n" not in str(error.value)
     assert error.value.__suppress_context__ or error.value.__context__ is None
     with pytest.raises(ValueError, match="policy='broken'"):
-        original.annotate(CORPORA["paper"], Broken(answer))
+        original.annotate(CORPORA["paper"], replace(checked(Broken(answer)), batched=True))
 
 
 def test_annotate_gives_the_gold_spans_back():
