@@ -125,12 +125,12 @@ def _figure(
     what the slider moves, ``options`` are those of :func:`crtbook.figures.sliders.slider`."""
 
     def arrange(ax: Axes) -> None:
-        for one, axis in ((xaxis, ax.xaxis), (yaxis, ax.yaxis)):
+        for one, axis, scale in ((xaxis, ax.xaxis, "xscale"), (yaxis, ax.yaxis, "yscale")):
             axis.set_label_text(one.get("title", ""))
+            ax.set(**{scale: "log" if one.get("log") else "linear"})
             if one.get("share"):
                 axis.set_major_formatter(PercentFormatter(1, decimals=0))
-        ax.set(xlim=xaxis.get("range"), xscale="log" if xaxis.get("log") else "linear")
-        ax.set(yscale="log" if yaxis.get("log") else "linear", ylim=yaxis.get("range", (0, None)))
+        ax.set(xlim=xaxis.get("range", ax.get_xlim()), ylim=yaxis.get("range", (0, None)))
         if yaxis.get("log"):
             plain_ticks(ax.yaxis, ax.get_ylim(), apart=2.9)
         if not named:  # the bars have their names themselves

@@ -3,6 +3,7 @@
 import json
 import re
 
+import matplotlib.pyplot as plt
 import pytest
 
 from crtbook.figures import primer
@@ -37,3 +38,16 @@ def test_words_of_a_figure_cannot_end_its_script():
 def test_pieces_keep_their_order_and_show_spaces():
     page = primer.pieces([("1", "Two pieces.", ["a b", "c"])], active=0, prefix="cuts = ", alt="x")
     assert page.index("a␣b") < page.index(">c<")
+
+
+def test_a_logarithmic_axis_is_as_wide_as_its_data(monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(primer.sliders, "slider", lambda frames, **given: drawn.update(given))
+    frame = primer.Frame("1", "It rises.", {"r": ([1e-3, 1e-1], [0, 1])})
+    primer.lines([frame], **OPTIONS | {"xaxis": {"log": True}})
+    fig, ax = plt.subplots()
+    ax.plot(*frame.series["r"])
+    drawn["arrange"](ax)
+    low, high = ax.get_xlim()
+    plt.close(fig)
+    assert 0 < low <= 1e-3 and 1e-1 <= high < 1
