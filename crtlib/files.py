@@ -70,6 +70,21 @@ def _part(path: Path, mode: int) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def locked(folder: str | os.PathLike[str], taken: str) -> Iterator[None]:
+    """Hold a folder, as one process does at a time; raises ``ValueError`` with what is said where
+    it is ``taken``. Who is killed holds nothing."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(taken) from None
+        yield
+    finally:
+        os.close(handle)
+
+
 ROOM = 1 << 20
 """Bytes: with less than this to write, an error while something is written is a full disk."""
 

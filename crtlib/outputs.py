@@ -16,7 +16,6 @@ one demands the marker and checks the hashes of what he reads.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import fnmatch
 import hashlib
 import hmac
@@ -33,7 +32,7 @@ from typing import Any
 
 import crtlib
 from crtlib.checks import DamagedError
-from crtlib.files import disk_faults
+from crtlib.files import disk_faults, locked
 
 MARKER = "crtlib.json"
 SEAL = "release.json"
@@ -353,7 +352,9 @@ def staged(
         demand(folder, names=())
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = _beside(folder, "part")
-    with _alone(part):
+    part.mkdir(mode=0o700, exist_ok=True)
+    with locked(part, f"--out: {part} is being written by another process"):
+        _cleared(part.iterdir())  # of a process that was killed
         try:
             # The umask, read off a new file: to ask for it is to change it, for all threads.
             probe = part / ".umask"
@@ -393,21 +394,9 @@ def _beside(folder: Path, end: str) -> Path:
     return place / f".{end}" if place.is_mount() else place.with_name(f".{place.name}.{end}")
 
 
-@contextlib.contextmanager
-def _alone(part: Path) -> Iterator[None]:
-    """An empty staging folder of our own; what a killed process left there is swept."""
-    part.mkdir(mode=0o700, exist_ok=True)
-    handle = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f"--out: {part} is being written by another process") from None
-        for leftover in part.iterdir():
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-        yield
-    finally:
-        os.close(handle)
+def _cleared(paths: Iterable[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
@@ -435,8 +424,7 @@ def _swap(part: Path, folder: Path) -> None:
     """Put ``part`` in the place of ``folder``; a kill in between is mended by ``_recover``."""
     folder = folder.resolve()
     if part.parent == folder:  # a mount point: nothing can take its place
-        for leftover in _present(folder):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        _cleared(_present(folder))
         os.chmod(folder, stat.S_IMODE(part.stat().st_mode))
         for path in sorted(part.iterdir(), key=lambda p: p.name == MARKER):  # the marker last
             os.replace(path, folder / path.name)

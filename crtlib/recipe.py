@@ -19,7 +19,6 @@ crtlib.options.Refused: copies=3: is read only with canaries
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -380,14 +379,6 @@ def schema() -> dict[str, Any]:
         Crt | Sgd | DpSgd | UserDpSgd | Selective | Jft | SecretPlan, Field(discriminator="method")
     ]
     return TypeAdapter(union).json_schema()
-
-
-def to_toml(recipe: Recipe) -> str:
-    """The settings that were given, as the table ``[train]`` of ``crtlib.toml``."""
-    values = recipe.model_dump(mode="json", include=recipe.model_fields_set | {"method"})
-    rows = {k: v for k, v in values.items() if k not in ("corpus", "out") and v is not None}
-    text = (f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in rows.items())
-    return "\n".join(["[train]", *text]).replace("\x7f", "\\u007f") + "\n"
 
 
 def cell(method: str) -> str:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import importlib.util
 import json
@@ -260,26 +259,16 @@ def staging() -> Iterator[Path]:
     left are removed as well: nobody has locked them."""
     start = f"crtlib-{os.getuid()}-"
     for left in Path(tempfile.gettempdir()).glob(f"{start}*"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             if left.stat().st_mtime < time.time() - 60:  # else its lock may be about to come
-                with _locked(left):
+                with files.locked(left, "in use"):
                     shutil.rmtree(left)
     folder = Path(tempfile.mkdtemp(prefix=start))
     try:
-        with _locked(folder):
+        with files.locked(folder, "in use"):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
 
 
 def put(path: Path, place: Any) -> None:

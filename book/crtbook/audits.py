@@ -242,11 +242,14 @@ def sdp(games: int, noise: float, seed: int) -> Games:
     included, model = _coins(games, seed), _model(games)
     with torch.no_grad():  # the states after YES and NO are opposite, and push no further
         model.embedding.weight[YES, 0], model.embedding.weight[NO, 0] = 1.0, -1.0
-    phases = schedules.selective(
-        epochs=epochs, batch_size=games, private_segments=1, noise_multiplier=sigma * noise,
-        clip_norm=CLIP, hidden_clip=0.05, public_learning_rate=CLIP, private_learning_rate=games,
-    )  # fmt: skip
-    watched = [_Watched(**phase.__dict__) for phase in phases]
+    watched = [
+        _Watched(
+            epoch=epoch, batch_size=games, private_segments=1, noise_multiplier=sigma * noise,
+            clip_norm=CLIP, hidden_clip=0.05, public_learning_rate=CLIP,
+            private_learning_rate=games,
+        )
+        for epoch in schedules.numbered(epochs)
+    ]  # fmt: skip
     points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
     marks = [[False, True, False, False]] * games
     pushes, events = _pushes(

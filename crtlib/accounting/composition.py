@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from scipy import fft, optimize, special
 
-from crtlib.accounting.losses import ULP, Array, Atoms, Pair, lattice
+from crtlib.accounting.losses import ULP, Array, Atoms, Pair, above, discounted, lattice, power
 
 BEYOND = 1e-30  # mass of all steps together that the lattices may leave out above
 LEAST_DELTA = 1e-26  # below it, what is left out would count
@@ -36,8 +35,6 @@ WIDTHS = np.array(
 )  # of Chernoff's bounds, in 1 / spread
 CHARGE = 1e-5  # the share of delta that the numerics may take: below it no other tilt is tried
 ENOUGH = 1e-2  # and below this one no other lattice
-
-Complex = NDArray[np.complex128]
 
 
 class Composition:
@@ -287,12 +284,12 @@ def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]
     A transform errs by ``bound`` in the 2-norm; its T-th power by T |z|^(T-1) times that.
     """
     unit = 8 * ULP * math.log2(n)
-    product: Complex = np.ones(n // 2 + 1, dtype=complex)
+    product: NDArray[np.complex128] = np.ones(n // 2 + 1, dtype=complex)
     log_sizes, factors = np.zeros(n // 2 + 1), []
     for law, steps in laws:
-        transform: Complex = fft.rfft(law)
+        transform: NDArray[np.complex128] = fft.rfft(law)
         bound = unit * math.sqrt(n) * float(np.linalg.norm(law))
-        product = product * _power(transform, steps)
+        product = product * power(transform, steps)
         size = np.log(np.abs(transform) + bound)  # at least what is exact
         log_sizes += steps * size
         factors.append((steps * bound, size))
@@ -309,18 +306,6 @@ def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]
     error += 8 * ULP * (steps + 4) * float(twice @ whole) / n
     error += unit * math.sqrt(float(twice @ whole**2) / n)
     return fft.irfft(product, n), error
-
-
-def _power(z: Complex, n: int) -> Complex:
-    """``z ** n`` by squaring, whose rounding is known (n products)."""
-    out = np.ones_like(z)
-    while n:
-        if n & 1:
-            out = out * z
-        n >>= 1
-        if n:
-            z = z * z
-    return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,18 +342,17 @@ class Tilted:
         if len(grid) < 2:
             return cls.nothing()
         mass = np.exp(np.minimum(cgf - theta * grid, 650)) * (tilted + error) * (1 + 1e-9)
-        above = np.cumsum(mass[::-1])[::-1]
-        decay = math.exp(grid[0] - grid[1])
-        discounted = scipy.signal.lfilter([1.0], [1.0, -decay], mass[::-1])[::-1]
+        higher = above(mass)
+        less = discounted(mass, grid[1] - grid[0])
         # Above a mass of 4 no delta is decided, below 1e-40 none: what is left off is charged.
-        start, end = np.searchsorted(-above, [-4.0, -1e-40])
-        top += float(above[end]) if end < len(above) else 0.0
+        start, end = np.searchsorted(-higher, [-4.0, -1e-40])
+        top += float(higher[end]) if end < len(higher) else 0.0
         grid, mass = grid[start:end].copy(), mass[start:end].copy()
-        above, discounted = above[start:end].copy(), discounted[start:end].copy()
+        higher, less = higher[start:end].copy(), less[start:end].copy()
         if not len(grid):
             return cls.nothing()
         least = float(grid[0]) if start else max(0.0, edge)
-        return cls(grid, mass, above, discounted, top, least, error, theta, cgf)
+        return cls(grid, mass, higher, less, top, least, error, theta, cgf)
 
     def delta(self, epsilon: float) -> float:
         """sum of P (1 - e^(epsilon - loss))+, term by term: nothing cancels."""

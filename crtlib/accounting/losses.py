@@ -126,6 +126,26 @@ def lattice(pair: Pair, width: float, *, beyond: float = 1e-30, per_octave: int 
     return Atoms(nodes, mass, min(1.0, outside[1] + pair.lost), width)
 
 
+def above(mass: Array) -> Array:
+    """The sum from each entry on."""
+    return np.cumsum(mass[::-1])[::-1]
+
+
+def discounted(mass: Array, spacing: float) -> Array:
+    """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without ever a large factor."""
+    return np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
+
+
+def power(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:
+    """``z ** n`` by squaring, whose rounding is known (n products)."""
+    out = np.ones_like(z)
+    while n:
+        if n & 1:
+            out = out * z
+        z, n = z * z, n >> 1
+    return out
+
+
 def _nodes(low: float, high: float, per_octave: int) -> NDArray[np.int64]:
     """Whole numbers that hold [low, high]: each one near 0, and sparser further out."""
     first, last = math.floor(low), math.ceil(high)

@@ -23,18 +23,16 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft, optimize, special
 
-from crtlib.accounting.losses import Array, Pair, crossings
+from crtlib.accounting.losses import ULP, Array, Pair, above, crossings, discounted, power
 
 Direction = Literal["forward", "backward", "replace"]
 DIRECTIONS = ("forward", "backward", "replace")
 ROWS = 2048  # secrets of one block: their table stays in the cache
 LOG_TAIL = -75.0  # counts whose probability is below e^-75 are left out, and charged
 REACH, STEP = 9.5, 0.5  # of the integration grid, in sigma
-ULP = 2.0**-53
 Bins = tuple[Array, Array, Array, float]  # edges of the loss, masses of P and Q, their error
 WRAP = 1e-13  # mass that may leave the window of a convolution; it is charged
 
@@ -243,7 +241,7 @@ class Composed:
         if not 0 <= c <= 1:
             raise ValueError(f"c={c}: must be in [0, 1]")
         spacing = self.losses[1] - self.losses[0]
-        sticks = _above(self.mass) - _discounted(self.mass, spacing)  # delta(losses)
+        sticks = above(self.mass) - discounted(self.mass, spacing)  # delta(losses)
         upper = float((sticks + c * np.exp(np.minimum(self.losses, 700))).min())
         level = np.maximum.accumulate(self.level[::-1]) + self.error
         lower = float(np.interp(c, level, self.power[::-1], left=0.0)) - self.error
@@ -290,14 +288,14 @@ def compose(
     low, total, rounding = _convolved({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
     grid = steps * losses[0] + spacing * (low + np.arange(len(total["mass"])))
     tests = grid - steps * spacing
-    tail = _discounted(total["tilted"], spacing)
-    level = np.where(tests > 0, np.exp(-np.maximum(tests, 0)) * tail, _above(total["q"]))
+    tail = discounted(total["tilted"], spacing)
+    level = np.where(tests > 0, np.exp(-np.maximum(tests, 0)) * tail, above(total["q"]))
     return Composed(
         grid,
         total["mass"],
         infinity=-math.expm1(steps * math.log1p(-min(infinity, 1 - 1e-16))),
         tests=tests,
-        power=_above(total["p"]),
+        power=above(total["p"]),
         level=level,
         tilted=tail,
         error=rounding + 6 * WRAP + steps * (lost + slack),
@@ -325,31 +323,11 @@ def _convolved(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array
     window = (low + np.arange(n)) % n
     total, rounding, log_n = {}, 0.0, math.log2(n)
     for name, one in laws.items():
-        whole = fft.irfft(_power(fft.rfft(one, n), steps), n)
+        whole = fft.irfft(power(fft.rfft(one, n), steps), n)
         norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
         rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
         total[name] = np.maximum(whole[window], 0)
     return low, total, rounding
-
-
-def _above(mass: Array) -> Array:
-    """The sum from each entry on."""
-    return np.cumsum(mass[::-1])[::-1]
-
-
-def _discounted(mass: Array, spacing: float) -> Array:
-    """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without ever a large factor."""
-    return np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
-
-
-def _power(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:
-    """``z ** n`` by squaring, whose rounding is known (n products)."""
-    out = np.ones_like(z)
-    while n:
-        if n & 1:
-            out = out * z
-        z, n = z * z, n >> 1
-    return out
 
 
 def _bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:

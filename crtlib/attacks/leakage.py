@@ -35,10 +35,12 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,6 +73,47 @@ class Document:
     id: str
     tokens: Sequence[int]
     secrets: tuple[tuple[str, int, int], ...] = ()
+
+
+class Texts(Sequence[Document]):
+    """Documents that memory may not hold: in a database of SQLite whose file has no name and goes
+    with this object. It grows at its end, not while it is iterated over.
+
+    >>> said = Texts()
+    >>> said.extend([Document("ann", "a/0", [3, 1]), Document("bob", "b/0", [5])])
+    >>> len(said), said[1]
+    (2, Document(user='bob', id='b/0', tokens=[5], secrets=()))
+    """
+
+    def __init__(self) -> None:
+        self._rows = sqlite3.connect("")
+        self._rows.execute("create table texts (user, id, tokens, secrets)")
+
+    def extend(self, documents: Iterable[Document]) -> None:
+        """Put documents at the end."""
+        rows = (
+            (d.user, d.id, np.array(d.tokens, np.int32).tobytes(), json.dumps(d.secrets))
+            for d in documents
+        )
+        self._rows.executemany("insert into texts values (?, ?, ?, ?)", rows)
+
+    def __len__(self) -> int:
+        return int(self._rows.execute("select max(rowid) from texts").fetchone()[0] or 0)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [self[i] for i in places]
+        return next(self._some("where rowid = ?", places + 1))
+
+    def __iter__(self) -> Iterator[Document]:
+        return self._some("order by rowid")
+
+    def _some(self, which: str, *values: int) -> Iterator[Document]:
+        rows = self._rows.execute(f"select * from texts {which}", values)
+        for user, identity, tokens, secrets in rows:
+            spans = tuple(map(tuple, json.loads(secrets)))
+            yield Document(user, identity, np.frombuffer(tokens, np.int32).tolist(), spans)
 
 
 class Scores(NamedTuple):

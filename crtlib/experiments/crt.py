@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from torch import nn
 
+from crtlib.accounting import ledger
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
@@ -272,32 +273,16 @@ def _noise(study: CrtStudy) -> float:
         return noise
     event = schedules.events(schedule(replace(study, noise_multiplier=1.0)))
     assert event is not None
-    sigma = _sigma(
-        study.epsilon,
-        study.delta,
-        study.sampling_probability,
-        event.steps,
-        study.accountant,
-        study.neighbouring_relation,
+    sigma = ledger.noise_multiplier(
+        epsilon=study.epsilon,
+        delta=study.delta,
+        sampling_probability=study.sampling_probability,
+        steps=event.steps,
+        accountant=study.accountant,
+        neighbouring_relation=study.neighbouring_relation,
     )
     # Rounded up: a little more noise than needed, and a name that survives a finer accountant.
     return math.ceil(sigma * 1e4) / 1e4
-
-
-@functools.cache
-def _sigma(
-    epsilon: float, delta: float, probability: float, steps: int, accountant: str, relation: str
-) -> float:
-    from crtlib.accounting import ledger
-
-    return ledger.noise_multiplier(
-        epsilon=epsilon,
-        delta=delta,
-        sampling_probability=probability,
-        steps=steps,
-        accountant=accountant,
-        neighbouring_relation=relation,
-    )
 
 
 def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:

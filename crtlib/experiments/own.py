@@ -13,12 +13,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -449,7 +448,8 @@ def train(
     )  # fmt: skip
     if not parallel.crew().leads:
         return job.finish(fit(), None)
-    with _alone(aside):
+    taken = f"--out: {aside} is in use by another training"  # two of them would be one run
+    with files.locked(aside, taken) if aside else contextlib.nullcontext():
         meter = job.meter()
         meter.mark = aside and aside / "unfinished.run"
         outputs.check_same(inputs, before)  # now, while nothing is spent
@@ -461,23 +461,6 @@ def train(
             write(trained, recipe.out, before, meter, card)
             meter.done()
         return trained
-
-
-@contextlib.contextmanager
-def _alone(aside: Path | None) -> Iterator[None]:
-    """Hold the private folder beside a model: what two trainings left in it would be one run."""
-    if aside is None:
-        yield
-        return
-    handle = os.open(aside, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f"--out: {aside} is in use by another training") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:

@@ -28,20 +28,9 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A vertical line with a text beside it."""
-
-    x: float
-    shift: float
-    text: str
-    top: float = TOP
-    bottom: float = HEIGHT - BOTTOM
-
-
-@dataclass(frozen=True)
 class Chart:
     """What ``chart.html.j2`` draws. ``levels`` and ``ticks`` are (place, text) of the vertical
-    and horizontal axis; ``lines`` and ``areas`` are (style, points); ``empty`` stands in place of
+    and horizontal axis; ``lines`` are (style, points); ``empty`` stands in place of
     a chart that has nothing to show; ``alt`` are the words for those who do not see it."""
 
     title: str
@@ -53,8 +42,6 @@ class Chart:
     ticks: Sequence[tuple[float, str]] = ()
     boxes: Sequence[Box] = ()
     lines: Sequence[tuple[str, str]] = ()
-    areas: Sequence[tuple[str, str]] = ()
-    marks: Sequence[Mark] = ()
     key: Sequence[tuple[str, str]] = ()
     width: int = WIDTH
     height: int = HEIGHT
@@ -94,15 +81,12 @@ def bars(
     label: str,
     note: str = "",
     key: Sequence[tuple[str, str]] = (),
-    ticks: Sequence[tuple[float, str]] | None = None,
     said: Sequence[str] | None = None,
     empty: str = "",
 ) -> Chart:
-    """Bars side by side, one for each of ``names``, of each style its counts, stacked.
-
-    ``said`` is what each bar tells who points at it; by default its name and count. ``ticks`` are
-    (place in [0, 1], text), by default at most eight of the names.
-    """
+    """Bars side by side, one for each of ``names``, at most eight of them on the axis; of each
+    style its counts, stacked. ``said`` is what each bar tells who points at it; by default its name
+    and count."""
     sums = [sum(counts) for counts in zip(*stacks.values(), strict=True)]
     if empty or not any(sums):
         return Chart(title, note=note, key=key, empty=empty or "Nothing to show.")
@@ -116,9 +100,7 @@ def bars(
             box = (place, upper, round(max(1, width - 2 * gap), 1), round(lower - upper, 1))
             boxes.append(Box(style, *box, said[i]))
             low[i] += n
-    if ticks is None:
-        every = max(1, len(names) // 8)
-        ticks = [((i + 0.5) / len(names), name) for i, name in enumerate(names)][::every]
-    places = [(x(at), text) for at, text in ticks]
-    return Chart(title, label, note, "; ".join(said[:12]), levels=levels(top), ticks=places,
+    places = [(x((i + 0.5) / len(names)), name) for i, name in enumerate(names)]
+    return Chart(title, label, note, "; ".join(said[:12]), levels=levels(top), 
+                 ticks=places[:: max(1, len(names) // 8)],
                  boxes=boxes, key=key)  # fmt: skip

@@ -38,7 +38,6 @@ from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage, Lot
-from crtlib.attacks.texts import Texts
 from crtlib.checks import MachineError
 from crtlib.models import scoring
 from crtlib.models.folder import load, tensors
@@ -223,7 +222,7 @@ def make(
             None if public is None or other is None else _scorer(public, other, *on),
             Counter() if prefix_scan else None,
         )  # fmt: skip
-        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=Texts())
+        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=leakage.Texts())
         fit |= {} if reader.prefixes is None else {"prefixes": dict(reader.prefixes)}
         decode = cast(Decode, loaded[1].decode) if reveal else None
         said = [note] * bool(read and note) + [fit[n] for n in ("warning",) if n in fit]

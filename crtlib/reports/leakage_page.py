@@ -46,10 +46,12 @@ CONTEXT = 240
 FEW = 5
 """Counts below it are not told from none in a redacted report, nor those of fewer users."""
 REACHED = f"ratio_that_sequences_of_{FEW}_users_reach"
-LENGTHS = (1, 2, 3, 5, 9, 17, 33, math.inf)
+EDGES = {
+    "tokens": (1, 2, 3, 5, 9, 17, 33, math.inf),
+    "perplexity": (1, *(2.0**k for k in range(1, 11)), math.inf),
+    "ratio": (0, *(2.0**k for k in range(-1, 21)), math.inf),
+}
 USERS = (1, 2, 3, 6, math.inf)
-PERPLEXITIES = (1, *(2.0**k for k in range(1, 11)), math.inf)
-RATIOS = (0, *(2.0**k for k in range(-1, 21)), math.inf)
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,9 @@ def band(count: int) -> tuple[int, int]:
 
 
 def in_words(ends: tuple[int, int]) -> str:
-    """A band as people read it."""
-    return f"fewer than {FEW}" if ends[0] == 0 else f"{ends[0]:,} to {ends[1]:,}"
+    """A band as people read it, or one number."""
+    low, high = (f"{end:,}" for end in ends)
+    return low if low == high else f"fewer than {FEW}" if low == "0" else f"{low} to {high}"
 
 
 def _bin_name(low: float, high: float, whole: bool) -> str:
@@ -99,19 +102,29 @@ def _bin_name(low: float, high: float, whole: bool) -> str:
 
 @dataclass(frozen=True)
 class Bins:
-    """Sequences or runs that are counted in bins: which are one user's, and whose each is."""
+    """Sequences or runs that are counted in bins: which are one user's, and whose each is.
+    ``exact`` counts are for a page in clear."""
 
     alone: pd.Series
     owner: pd.Series
+    exact: bool = False
 
     def row(self, by: str, group: str, inside: pd.Series) -> dict[str, Any]:
         """One bin. It counts as small unless enough users are in it, for one person's many
         sequences are still that person's."""
+        ends: list[str | int] = [by, group]
         many = self.owner[inside].nunique() >= FEW
-        low, high = band(int(inside.sum()) if many else 0)
-        one_low, one_high = band(int((inside & self.alone).sum()) if many else 0)
-        return {"by": by, "group": group, "at_least": low, "at_most": high,
-                "one_user_at_least": one_low, "one_user_at_most": one_high}  # fmt: skip
+        for some in (inside, inside & self.alone):
+            count = int(some.sum())
+            ends += (count, count) if self.exact else band(count if many else 0)
+        return dict(zip(COLUMNS, ends, strict=True))
+
+    def sizes(
+        self, length: pd.Series, perplexity: pd.Series, ratio: pd.Series
+    ) -> list[dict[str, Any]]:
+        """Rows by each of the three."""
+        values = zip(EDGES.items(), (length, perplexity, ratio), strict=True)
+        return [row for (by, edges), some in values for row in self.rows(by, some, edges)]
 
     def rows(self, by: str, values: pd.Series, edges: Sequence[float]) -> list[dict[str, Any]]:
         """One grouping, from the first bin that is not small to the last."""
@@ -132,7 +145,7 @@ def _owners(report: Leakage) -> pd.Series:
     return pd.Series([report.owner[i] for i in first], dtype=object)
 
 
-def groups(report: Leakage, cover: Cover) -> pd.DataFrame:
+def groups(report: Leakage, cover: Cover, *, exact: bool = False) -> pd.DataFrame:
     """The distinct sequences in bins: one row a bin of tokens, perplexity (the lowest of each),
     ratio, users who have it and kind of labelled secret that it holds whole.
 
@@ -141,11 +154,9 @@ def groups(report: Leakage, cover: Cover) -> pd.DataFrame:
     are left out.
     """
     table = report.sequences
-    bins = Bins(table.users_in_d == 1, _owners(report))
+    bins = Bins(table.users_in_d == 1, _owners(report), exact)
     lowest = pd.Series([min(row) for row in table.perplexities], dtype=float)
-    rows = bins.rows("tokens", table.length, LENGTHS)
-    rows += bins.rows("perplexity", lowest, PERPLEXITIES)
-    rows += bins.rows("ratio", table.ratio, RATIOS)
+    rows = bins.sizes(table.length, lowest, table.ratio)
     if cover.lengths_only:
         return pd.DataFrame(rows, columns=COLUMNS)[COLUMNS[:4]]
     rows += bins.rows("users", table.users_in_d, USERS)
@@ -159,9 +170,7 @@ def grouped_runs(report: Leakage) -> pd.DataFrame:
     """The runs in bins, as :func:`groups` has the distinct sequences."""
     table = report.runs
     bins = Bins(pd.Series(False, index=table.index), table.user)
-    rows = bins.rows("tokens", table.length, LENGTHS)
-    rows += bins.rows("perplexity", table.perplexity, PERPLEXITIES)
-    rows += bins.rows("ratio", table.ratio, RATIOS)
+    rows = bins.sizes(table.length, table.perplexity, table.ratio)
     return pd.DataFrame(rows, columns=COLUMNS)[COLUMNS[:4]]
 
 
@@ -316,18 +325,19 @@ def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: i
         "about": _about(report, cover, facts),
         "cards": _cards(report, facts),
     }
+    table = groups(report, cover, exact=decode is not None)
+    common["charts"] = _grouped(table, exact=decode is not None)
     if decode is None:
-        table = groups(report, cover)
         shown = "lengths only" if cover.lengths_only else "text redacted, numbers in bins"
         return render(
             "leakage.html.j2", **common, shown=shown, groups=_tables(table),
-            charts=_grouped(table), limits=_limits(report, None, rows),
+            limits=_limits(report, None, rows),
         )  # fmt: skip
     table = sequences(report, decode)
     switches = {"compared": report.compared, "labelled": bool(table.secret_tokens.any())}
     return render(
         "leakage.html.j2", **common, shown="text in clear: keep it as safe as the training data",
-        charts=_exact(table, cover.threshold), limits=_limits(report, len(table), rows),
+        limits=_limits(report, len(table), rows),
         data=as_json(records(table.head(rows))), switches=as_json(switches),
     )  # fmt: skip
 
@@ -407,10 +417,11 @@ def _tables(table: pd.DataFrame) -> list[dict[str, Any]]:
     return out
 
 
-def _grouped(table: pd.DataFrame) -> list[Chart]:
+def _grouped(table: pd.DataFrame, *, exact: bool) -> list[Chart]:
     """The bins as bars: each as high as its count is at least."""
+    none = "No run was found." if exact else f"No bin holds {FEW} sequences of {FEW} users."
     out = []
-    for by in ("tokens", "perplexity", "ratio"):
+    for by in EDGES:
         part, (title, label) = table[table.by == by], TITLES[by]
         split = "one_user_at_least" in part
         alone = [*part.one_user_at_least] if split else [0] * len(part)
@@ -419,91 +430,9 @@ def _grouped(table: pd.DataFrame) -> list[Chart]:
                  for name in part.group]  # fmt: skip
         ends = zip(part.group, part.at_least, part.at_most, strict=True)
         said = [f"{name}: {in_words((low, high))}" for name, low, high in ends]
-        empty = f"No bin holds {FEW} sequences of {FEW} users."
         out.append(charts.bars(
             title, names, {"one": alone, "many": rest}, label=f"{label}, from", said=said,
-            key=KEY if split else (), note="at least so many distinct sequences",
-            empty="" if len(part) else empty,
+            key=KEY if split else (), empty="" if len(part) else none,
+            note="distinct sequences" if exact else "at least so many distinct sequences",
         ))  # fmt: skip
     return out
-
-
-# --------------------------------------------------------------------------- in clear
-def _exact(table: pd.DataFrame, threshold: float | None) -> list[Chart]:
-    alone = table[table.users_in_d == 1]
-    return [_lengths(table), _certainty(alone), _compared(alone, threshold)]
-
-
-def _lengths(table: pd.DataFrame) -> Chart:
-    if not len(table):
-        return Chart(TITLES["tokens"][0], empty="No run was found.")
-    width = max(1, -(-int(table.length.max()) // 24))  # at most 24 bars
-    place = (table.length.to_numpy() - 1) // width
-    starts = range(1, (int(place.max()) + 1) * width + 1, width)
-    stacks = {
-        style: np.bincount(place[few], minlength=len(starts)).tolist()
-        for style, few in (("one", table.users_in_d == 1), ("many", table.users_in_d > 1))
-    }
-    spans = [f"{a}" if width == 1 else f"{a} to {a + width - 1}" for a in starts]
-    said = [f"{span} tokens: {one:,} of one user, {more:,} of several"
-            for span, one, more in zip(spans, *stacks.values(), strict=True)]  # fmt: skip
-    return charts.bars(TITLES["tokens"][0], [str(a) for a in starts], stacks, label="tokens",
-                       said=said, key=KEY, note="distinct sequences by tokens")  # fmt: skip
-
-
-def _certainty(alone: pd.DataFrame) -> Chart:
-    title = TITLES["perplexity"][0]
-    if not len(alone):
-        return Chart(title, empty="No sequence belongs to one user alone.")
-    values = np.log2([max(1.0, min(row)) for row in alone.perplexities])
-    edge = max(1, math.ceil(values.max() + 1e-9))
-    counts, edges = np.histogram(values, bins=edge * max(1, 16 // edge), range=(0, edge))
-    names = [f"{2**a:.3g} to {2**b:.3g}" for a, b in itertools.pairwise(edges)]
-    every = max(1, edge // 6)
-    ticks = [(i / edge, f"{2**i:,}") for i in range(0, edge + 1, every) if i < edge or edge < 7]
-    return charts.bars(
-        title, names, {"one": counts.tolist()}, label="perplexity",
-        ticks=[(min(at, 0.98), text) for at, text in ticks],
-        note="unique sequences by their lowest perplexity; 1 is certain",
-    )  # fmt: skip
-
-
-def _compared(alone: pd.DataFrame, threshold: float | None) -> Chart:
-    """Metric 2 for every threshold at once: how many unique sequences have at least that ratio."""
-    title = TITLES["ratio"][0]
-    ratios = np.sort(alone.ratio.dropna().to_numpy())
-    if not len(ratios):
-        empty = "No public model was given." if len(alone) else "No sequence belongs to one user."
-        return Chart(title, empty=empty)
-    low, high = _range(ratios[np.isfinite(ratios)])
-    span, top = math.log2(high / low), len(ratios)
-    grid = np.linspace(0, 1, 161)
-    left = top - np.searchsorted(ratios, low * 2 ** (grid * span), side="left")
-    line = charts.points([(a, n / top) for a, n in zip(grid, left, strict=True)])
-    corners = charts.points([(0, 0)]), charts.points([(1, 0)])
-    marks: Sequence[charts.Mark] = ()
-    if threshold is not None and low <= threshold <= high:
-        x = charts.x(math.log2(threshold / low) / span)
-        text = f"t = {threshold:g}: {int((ratios >= threshold).sum()):,}"
-        marks = [charts.Mark(x, 5 if x < charts.WIDTH - 90 else -5, text)]
-    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
-    every = max(1, -(-len(powers) // 7))
-    ticks = [((p - math.log2(low)) / span, f"{2.0**p:g}") for p in powers if p % every == 0]
-    return Chart(
-        title, "threshold t",
-        alt=f"{top:,} unique sequences have a ratio, at most {ratios[-1]:.3g}",
-        note="unique sequences whose ratio (public perplexity / perplexity) is at least t",
-        levels=charts.levels(top),
-        ticks=[(charts.x(min(max(at, 0.02), 0.97)), text) for at, text in ticks],
-        lines=[("line", line)], areas=[("under", f"{corners[0]} {line} {corners[1]}")], marks=marks,
-    )  # fmt: skip
-
-
-def _range(finite: np.ndarray) -> tuple[float, float]:
-    """Powers of two around the finite ratios, at least from a half to two."""
-    if not len(finite):
-        return 0.5, 2.0
-    return (
-        min(0.5, 2.0 ** math.floor(math.log2(finite.min()))),
-        max(2.0, 2.0 ** math.ceil(math.log2(finite.max() * 1.1))),
-    )

@@ -16,8 +16,8 @@ The setting is one of the whole process: it is counted who needs what, and whoev
 >>> before = torch.get_float32_matmul_precision()
 >>> torch.set_float32_matmul_precision("medium")
 >>> with exact:
-...     print(set(_read()) <= {"ieee", "highest"})
-True
+...     _read()
+('ieee', 'ieee')
 >>> torch.get_float32_matmul_precision()
 'medium'
 >>> torch.set_float32_matmul_precision(before)
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -65,24 +65,13 @@ def device_by_name(name: str) -> str:
 
 
 Values = tuple[str, ...]
-_LATER = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # torch 2.9
-_PLACES = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-_EXACT: Values = ("ieee", "ieee") if _LATER else ("highest",)
-_FAST: Values = ("tf32", "ieee") if _LATER else ("high",)
+_PLACES: Any = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+_EXACT: Values = "ieee", "ieee"
+_FAST: Values = "tf32", "ieee"
 
 
 def _read() -> Values:
-    if not _LATER:
-        return (torch.get_float32_matmul_precision(),)
-    return tuple(place.fp32_precision for place in _PLACES)  # type: ignore[union-attr]
-
-
-def _write(values: Values) -> None:
-    if not _LATER:
-        torch.set_float32_matmul_precision(values[0])
-        return
-    for place, value in zip(_PLACES, values, strict=True):
-        place.fp32_precision = value  # type: ignore[union-attr]
+    return tuple(place.fp32_precision for place in _PLACES)
 
 
 def _as_shipped() -> bool:
@@ -120,7 +109,8 @@ class _Held:
     def _set(self) -> None:
         wanted = next((v for v in (_EXACT, _FAST) if self.many[v]), self.own)
         if wanted != self.now:
-            _write(wanted)
+            for place, value in zip(_PLACES, wanted, strict=True):
+                place.fp32_precision = value
             _Held.now = wanted
 
 

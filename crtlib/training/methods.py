@@ -24,6 +24,7 @@ from crtlib.accounting.secrets import Plan
 from crtlib.checks import check_choice
 from crtlib.training import schedules
 from crtlib.training.phases import Phase, PublicPhase
+from crtlib.training.selective import SelectivePhase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,16 +218,19 @@ def _jft(c: Constants) -> list[Phase]:
 
 
 def _selective(c: Constants) -> list[Phase]:
-    return schedules.selective(
-        epochs=c.epochs,
-        batch_size=c.batch_size,
-        private_segments=c.private_segments,
-        noise_multiplier=c.noise_multiplier,
-        clip_norm=c.clip_norm,
-        hidden_clip=c.clip_norm,
-        public_learning_rate=c.learning_rate,
-        private_learning_rate=c.private_learning_rate,
-    )
+    return [
+        SelectivePhase(
+            epoch=epoch,
+            batch_size=c.batch_size,
+            private_segments=c.private_segments,
+            noise_multiplier=c.noise_multiplier,
+            clip_norm=c.clip_norm,
+            hidden_clip=c.clip_norm,
+            public_learning_rate=c.learning_rate,
+            private_learning_rate=c.private_learning_rate,
+        )
+        for epoch in schedules.numbered(c.epochs)
+    ]
 
 
 def _crt(c: Constants) -> list[Phase]:
@@ -271,13 +275,11 @@ SGD = register(
     )
 )
 DEDUP = register(
-    Method(
+    replace(
+        SGD,
         name="dedup",
         label="non-private, deduplicated",
-        phases=_sgd,
-        promise=_none,
-        reads=frozenset(_POLICY | _DEDUP | _PUBLIC),
-        searched=_SEARCHED,
+        reads=SGD.reads | _DEDUP,
         deduplicates=True,
         baseline=False,
     )
@@ -296,30 +298,17 @@ DPSGD = register(
     )
 )
 USER_DPSGD = register(
-    Method(
-        name="user_dpsgd",
-        label="user-level DP-SGD",
-        phases=_dpsgd,
-        promise=_of_a_user,
-        reads=DPSGD.reads,
-        searched=_SEARCHED_PRIVATE,
-        noise="calibrated",
-        private=True,
-        reads_raw=True,
-        by_user=True,
-    )
+    replace(DPSGD, name="user_dpsgd", label="user-level DP-SGD", promise=_of_a_user, by_user=True)
 )
 JFT = register(
-    Method(
+    replace(
+        DPSGD,
         name="jft",
         label="JFT",
         phases=_jft,
         promise=_of_what_is_redacted,
         reads=frozenset(_POLICY | _PUBLIC | _PRIVATE | _BUDGET),
         searched=(*_SEARCHED, *_SEARCHED_PRIVATE),
-        noise="calibrated",
-        private=True,
-        reads_raw=True,
         reads_redacted=True,
     )
 )
@@ -352,15 +341,13 @@ CRT = register(
     )
 )
 CRT_WITHOUT_NOISE = register(
-    Method(
+    replace(
+        CRT,
         name="crt_sigma0",
         label="CRT, σ = 0",
-        phases=_crt,
         promise=_none,
-        reads=frozenset(_POLICY | _DEDUP | _PUBLIC | _PRIVATE | {"pub_passes"}),
-        searched=CRT.searched,
-        private=True,
-        deduplicates=True,
+        reads=CRT.reads - _BUDGET,
+        noise=0.0,
         baseline=False,
     )
 )

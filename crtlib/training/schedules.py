@@ -24,7 +24,6 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
 from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
-from crtlib.training.selective import SelectivePhase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,37 +56,12 @@ class Private:
 
 def sgd(*, epochs: int, batch_size: int, learning_rate: float) -> list[Phase]:
     """Ordinary training on all points: the "non-private with mask" baseline when redacted."""
-    return [PublicPhase(e, "all", 1, batch_size, learning_rate) for e in _epochs(epochs)]
+    return [PublicPhase(e, "all", 1, batch_size, learning_rate) for e in numbered(epochs)]
 
 
 def dpsgd(*, epochs: int, private: Private) -> list[Phase]:
     """DP-SGD on every point (all of them in the part "private")."""
-    return [private.phase(e) for e in _epochs(epochs)]
-
-
-def selective(
-    *,
-    epochs: int,
-    batch_size: int,
-    private_segments: int,
-    noise_multiplier: float,
-    clip_norm: float,
-    hidden_clip: float | None,
-    public_learning_rate: float,
-    private_learning_rate: float,
-) -> list[Phase]:
-    """S-DP (Shi et al. 2022), raw text with flags: see ``SelectivePhase``."""
-    phase = SelectivePhase(
-        epoch=1,
-        batch_size=batch_size,
-        private_segments=private_segments,
-        noise_multiplier=noise_multiplier,
-        clip_norm=clip_norm,
-        hidden_clip=hidden_clip,
-        public_learning_rate=public_learning_rate,
-        private_learning_rate=private_learning_rate,
-    )
-    return [replace(phase, epoch=e) for e in _epochs(epochs)]
+    return [private.phase(e) for e in numbered(epochs)]
 
 
 def crt(
@@ -108,7 +82,7 @@ def crt(
     """
     public = PublicPhase(1, "public", pub_passes, public_batch_size, public_learning_rate)
     phases: list[Phase] = []
-    for e in _epochs(epochs):
+    for e in numbered(epochs):
         phases += [replace(public, epoch=e)] if has_public else []
         phases.append(private.phase(e))
     return phases
@@ -117,8 +91,8 @@ def crt(
 def jft(*, epochs: int, public: PublicPhase, private: Private) -> list[Phase]:
     """Just Fine-tune Twice (Shi et al., EMNLP 2022): ``epochs`` of ordinary training on redacted
     text (the part "public"), then as many of DP-SGD on the same points in clear."""
-    first: list[Phase] = [replace(public, epoch=e) for e in _epochs(epochs)]
-    return first + [private.phase(epochs + e) for e in _epochs(epochs)]
+    first: list[Phase] = [replace(public, epoch=e) for e in numbered(epochs)]
+    return first + [private.phase(epochs + e) for e in numbered(epochs)]
 
 
 def weighted(plan: Plan, *, epochs: int, clip_norm: float, learning_rate: float) -> list[Phase]:
@@ -153,7 +127,8 @@ def events(phases: Sequence[Phase]) -> SampledGaussian | None:
     return replace(made[0], steps=sum(e.steps for e in made))
 
 
-def _epochs(epochs: int) -> range:
+def numbered(epochs: int) -> range:
+    """The numbers of so many epochs, from 1; raises ValueError for none."""
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
     return range(1, epochs + 1)

@@ -224,7 +224,8 @@ class Watch:
             for owner, name, new in (
                 (phases, "add_noise", self.add_noise),
                 (own, "sized", partial(self.size, own.sized)),
-                (crt, "train", partial(self.train, crt.train)), (crt, "_sigma", sigma),
+                (crt, "train", partial(self.train, crt.train)),
+                (crt.ledger, "noise_multiplier", sigma),
                 (loop, "train", partial(self.train, loop.train)), (phases, "uniform", self.uniform),
                 (selective, "normals", self.normals),
                 (selective.SelectivePhase, "released", self.released(

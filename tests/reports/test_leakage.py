@@ -18,7 +18,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from crtbook.leakage import trainer
 from crtlib import __main__ as cli
 from crtlib.attacks import leakage
-from crtlib.attacks.texts import Texts
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
 from crtlib.models.build import build
@@ -386,14 +385,14 @@ def test_what_is_read_is_not_held(home):
     documents = leakage.documents(points, bpe)
     unlabelled = [replace(d, secrets=()) for d in documents]
     tracemalloc.start()
-    texts = Texts()
+    texts = leakage.Texts()
     for i in range(0, len(documents), 100):
         texts.extend(unlabelled[i : i + 100])
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 60 * len(documents) + 300 * 400  # and the names of 400 people
     assert list(texts) == unlabelled and texts[-3:] == unlabelled[-3:]
-    labelled = Texts()
+    labelled = leakage.Texts()
     labelled.extend(documents)
     assert list(labelled) == list(documents)
 
