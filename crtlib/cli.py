@@ -69,14 +69,11 @@ class Failure:
         return text + (f"; {self.hint}" if self.hint else "")
 
 
-def failure(error: BaseException, options: Iterable[Option] = ()) -> Failure | None:
-    """What an error means to the user; None for a defect of ours. ``options`` are those of the
-    command, by whose flags a refused value is named."""
+def failure(error: BaseException) -> Failure | None:
+    """What an error means to the user; None for a defect of ours."""
     if isinstance(error, Refused):
-        flags = {o.name: o.flag for o in options}
-        name = flags.get(error.name, "--" + error.name.replace("_", "-"))
         what, _, hint = error.what.partition("; ")
-        return Failure(MISTAKE, f"{name} {error.given}".strip(), what, hint)
+        return Failure(MISTAKE, f"{error.flag} {error.given}".strip(), what, hint)
     if isinstance(error, click.ClickException):
         name = getattr(error, "option_name", "")
         near = next(iter(getattr(error, "possibilities", None) or []), "")
@@ -181,7 +178,9 @@ class Command(click.Command):
         try:
             return self.answer(given)
         except Refused as error:
-            raise _Ended(failure(error, self.known(None))) from None
+            flags = {o.name: o.flag for o in self.known(None)}
+            error.flag = flags.get(error.name, error.flag)
+            raise
 
     def answer(self, given: dict[str, Any]) -> int:
         """Call the function with what was given as text, print its answer, return the code."""
@@ -234,15 +233,6 @@ class Command(click.Command):
         return [*places, *(f"{o.flag} {o.phrase}" for o in some if not o.by_place), "[OPTIONS]"]
 
 
-class _Ended(click.ClickException):
-    """A failure that names its option already."""
-
-    def __init__(self, ended: Failure | None) -> None:
-        assert ended is not None
-        super().__init__(str(ended))
-        self.ended = ended
-
-
 def _value(option: Option, given: Any, reaches: bool) -> Any:
     """A value as it was typed: once where one is asked for, and no path that is none."""
     several = isinstance(given, tuple)
@@ -273,7 +263,23 @@ def _help(option: Option) -> tuple[str, str]:
 
 
 # --------------------------------------------------------------------------- all commands
-class Program(click.Group):
+class _Group(click.Group):
+    """Commands in their order, each with its first sentence, whole."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            text = " ".join(((command.help if command else "") or "").partition("\n\n")[0].split())
+            rows.append((name, text))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class Program(_Group):
     """A command line: ``commands`` are modules of ``package``, each with a function of its name or
     a dict of several, imported when it is asked for. ``reach`` are those whose policies
     may be URLs; a path is none, so what else may be is text."""
@@ -323,28 +329,6 @@ class Program(click.Group):
             rows |= {part.full: part for part in parts if isinstance(part, Command)}
         return rows
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _commands(self, ctx, formatter)
-
-
-class _Group(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _commands(self, ctx, formatter)
-
-
-def _commands(group: click.Group, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """Each with its first sentence, whole."""
-    rows = []
-    for name in group.list_commands(ctx):
-        command = group.get_command(ctx, name)
-        text = " ".join(((command.help if command else "") or "").partition("\n\n")[0].split())
-        rows.append((name, text))
-    with formatter.section("Commands"):
-        formatter.write_dl(rows)
-
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: paths are strings, what is not finite is a string or null.
@@ -389,7 +373,7 @@ def run(program: Program) -> None:
         print(f"{program.name}: interrupted; the same command goes on", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
-        ended = error.ended if isinstance(error, _Ended) else failure(error)
+        ended = failure(error)
         if ended is None:
             raise
         print(f"{program.name}: error: {ended}", file=sys.stderr)

@@ -69,6 +69,7 @@ class Refused(ParameterError):
 
     def __init__(self, name: str, what: str, given: str = "") -> None:
         self.name, self.what, self.given = name, what, " ".join(given[:80].split())
+        self.flag = "--" + name.replace("_", "-")  # a command may have another
         super().__init__(f"{name}{'=' if self.given else ''}{self.given}: {what}")
 
 

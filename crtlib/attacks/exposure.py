@@ -228,14 +228,11 @@ def luckiest(table: pd.DataFrame) -> pd.DataFrame:
     return over_seeds(rows, metric="exposure", items="max", band=band)
 
 
-def _on_gpu(model: nn.Module) -> bool:
-    return next(model.parameters()).is_cuda
-
-
 def _measured(subject: Subject) -> list[Row]:
     if not subject.canaries:
         return []
-    if sum(p.numel() for p in subject.model.parameters()) > LARGE and not _on_gpu(subject.model):
+    weights = [*subject.model.parameters()]
+    if sum(p.numel() for p in weights) > LARGE and not weights[0].is_cuda:
         bits = sampled_exposure(
             subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed,
             carrier=subject.carrier,

@@ -200,7 +200,7 @@ def one_run_lower_bound(
     (epsilon, delta) the chance of as many is at most P[Bin(guesses, e^eps / (1 + e^eps)) >=
     correct] plus a term for delta; returned is the epsilon at which it becomes 1 - ``confidence``.
     """
-    _check_delta(delta)
+    check("delta", delta, 0 <= delta < 1, "in [0, 1)")
     if not 0 <= correct <= guesses <= examples or examples < 1:
         raise ValueError(
             f"correct={correct}, guesses={guesses}: must be 0 <= correct <= guesses <= "
@@ -218,9 +218,6 @@ def one_run_lower_bound(
     if excess(0.0) >= 0:
         return 0.0
     return float(optimize.brentq(excess, 0.0, 50.0, xtol=1e-10))
-
-
-# --------------------------------------------------------------------------- games
 
 
 # --------------------------------------------------------------------------- one run
@@ -282,7 +279,3 @@ def one_run(
             )
         )
     return max(out, key=lambda one: one.epsilon)
-
-
-def _check_delta(delta: float) -> None:
-    check("delta", delta, 0 <= delta < 1, "in [0, 1)")

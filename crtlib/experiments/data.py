@@ -198,7 +198,8 @@ def data(study: Recipe) -> Data:
     Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
     bars over seeds cover all of them.
     """
-    split = _splits(study)
+    sizes = study.dialogues, study.heldout, study.seed, study.labelled
+    split = splits(study.corpus, study.variety, *sizes)
     oracle = "oracle" in (study.policy, study.conservative)
     if oracle and not any(t.secrets for t in split.train.turns()):
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
@@ -258,11 +259,6 @@ def _prepared(
         return raw
     dedup = study.dedup if study.how.deduplicates else "none"
     return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
-
-
-def _splits(study: Recipe) -> Splits:
-    sizes = (study.dialogues, study.heldout, study.seed, study.labelled)
-    return splits(study.corpus, study.variety, *sizes)
 
 
 def policies(study: Recipe) -> tuple[Policy, Policy]:

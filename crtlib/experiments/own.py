@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import secrets
@@ -32,7 +33,7 @@ from crtlib import recipe as recipes
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.accounting.secrets import Plan
-from crtlib.experiments import crt, data, plans, record, sizes
+from crtlib.experiments import crt, data, plans, record
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
@@ -352,25 +353,55 @@ def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
     )
 
 
+@dataclass(frozen=True)
+class Usual:
+    """Learning rates (Adam) of public and private steps, epochs, points of a batch."""
+
+    learning_rate: float
+    private_learning_rate: float
+    epochs: int
+    batch_size: int
+
+
+def usual(parameters: int, *, adapters: bool) -> Usual:
+    """What nobody names, by the number of parameters, and whether adapters alone are trained: a
+    model that has read the internet is not trained at the rate of one that has read nothing.
+
+    >>> [usual(n, adapters=False).learning_rate for n in (50_000, 135_000_000)]
+    [0.01, 2e-05]
+    """
+    if adapters:
+        return Usual(2e-4, 5e-4, 4, 512)
+    if parameters < 5_000_000:
+        return Usual(1e-2, 5e-3, 8, 64)
+    return Usual(1e-3, 1e-3, 4, 256) if parameters < 50_000_000 else Usual(2e-5, 1e-4, 4, 512)
+
+
 def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
-    """The study with what was not ``given`` chosen by the sizes of its model and of its text
-    (:mod:`crtlib.experiments.sizes`).
+    """The study with what was not ``given`` chosen by the sizes of its model and of its text. A
+    batch has a tenth of the points at most; delta is the largest power of ten that is at most a
+    tenth of one over the private points.
 
     Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
     more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
     leaves, so of the number of private points it may know the rounded one alone.
     """
-    usual = sizes.usual(sizes.parameters(study), adapters=study.lora > 0)
+    if study.brings_vocabulary:
+        parameters = pretrained.parameters(pretrained.config_of(pretrained.place(study.init)))
+    else:
+        parameters = sum(p.numel() for p in build(study.shape(), 0).parameters())
+    rule = usual(parameters, adapters=study.lora > 0)
     exact = record.private(study, prepared)
     count = gate.rounded(exact)
-    every = len(prepared.prepared.all)
-    size = given.get("batch_size") or sizes.batch(usual.batch_size, count if exact else every)
+    points = count if exact else len(prepared.prepared.all)
+    size = given.get("batch_size") or max(1, min(rule.batch_size, points // 10))
     q = given.get("sampling_probability") or min(1.0, size / count)
+    most = max(1, 5 * count // 4)  # the exact number is no larger
     fixed = {
-        "learning_rate": usual.learning_rate,
-        "private_learning_rate": usual.private_learning_rate,
-        "epochs": usual.epochs,
-        "delta": sizes.delta(5 * count // 4),  # the exact number is no larger
+        "learning_rate": rule.learning_rate,
+        "private_learning_rate": rule.private_learning_rate,
+        "epochs": rule.epochs,
+        "delta": float(f"1e-{math.ceil(math.log10(10 * most))}"),
         "clip_norm": 1.0,
         "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
     }
@@ -474,7 +505,10 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     r["neighbouring_relation"] = r.pop("neighbouring", None)
     given = {k: v for k, v in {**r, **fixed}.items() if v is not None}
     corpus = given.pop("corpus")
-    study = study_of(corpus, **given, precision=_precision(how["dtype"], device))
+    precision = how["dtype"]
+    if precision == "auto":  # that of products
+        precision = "float32" if device == "cpu" else "bfloat16"
+    study = study_of(corpus, **given, precision=precision)
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
     _check(recipe.out, [corpus])
@@ -592,13 +626,6 @@ def _device(name: str, workers: int | None) -> str:
     if ":" in device and parallel.crew().size > 1:
         raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
     return device
-
-
-def _precision(dtype: str, device: str) -> str:
-    """That of products: by name, or bfloat16 on a GPU."""
-    if dtype == "auto":
-        return "float32" if device == "cpu" else "bfloat16"
-    return dtype
 
 
 def _check(out: Path | None, inputs: list[Any]) -> None:

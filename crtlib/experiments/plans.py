@@ -19,6 +19,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,14 @@ def make(
     if outputs.up_to_date(out, **recipe):
         return None
     with outputs.staged(out, public=PUBLIC, force=force, **recipe) as part:
-        found = _holders(corpus, table, policy, by, unit, prior, posterior)
+        points = partial(_points, corpus, unit)
+        promise: dict[str, Any] = {"by": by, "prior": prior, "posterior": posterior}
+        if table is not None:
+            found = holders.of_file(points(), table, **promise)
+        elif posterior is None:
+            raise ValueError("--posterior: must be given with --from-policy")
+        else:
+            found = holders.of_policy(points, policy_by_name(policy or ""), **promise)
         matrix, n = found.matrix(), len(found.examples)
         batch = min(BATCH, max(1, n // 10)) if batch_size is None else batch_size
         count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
@@ -131,27 +139,6 @@ def make(
         summary["corpus_sha256"] = corpora.corpus_hash(corpus)
         _write(part, chosen, found, summary, outputs.key_in(part / "key"))
     return Made(chosen, summary, secrets.compared(plans), why)
-
-
-def _holders(
-    corpus: str | os.PathLike[str],
-    table: str | os.PathLike[str] | None,
-    policy: str | None,
-    by: By,
-    unit: str,
-    prior: float,
-    posterior: float | None,
-) -> Holders:
-    if table is not None:
-        return holders.of_file(
-            _points(corpus, unit), table, by=by, prior=prior, posterior=posterior
-        )
-    if posterior is None:
-        raise ValueError("--posterior: must be given with --from-policy")
-    pi = policy_by_name(policy or "")
-    return holders.of_policy(
-        lambda: _points(corpus, unit), pi, by=by, prior=prior, posterior=posterior
-    )
 
 
 def _points(corpus: str | os.PathLike[str], unit: str) -> Iterator[tuple[Point, ...]]:

@@ -195,7 +195,8 @@ def make(
     its |= {"text": outputs.keyed(text, key)}  # whatever form it has: certify compares it
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
-        return folder / "report.html", _summary(folder)
+        held = (folder / "report.json").read_text(encoding="utf-8")
+        return folder / "report.html", json.loads(held)["summary"]
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
     registry, numbers = _registry(), str(tensors(model))
     registry.register(text, corpora.units(corpus))
@@ -347,12 +348,6 @@ def _one_of(**given: bool) -> None:
     """Refuse options that contradict each other."""
     if all(given.values()):
         raise ValueError(f"{', '.join(given)}: contradict each other, give one of the two")
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    """The summary of a report that is there."""
-    text = (folder / "report.json").read_text(encoding="utf-8")
-    return dict(json.loads(text)["summary"])
 
 
 def _read_by(numbers: str, corpus: str | Path, text: str) -> set[str]:

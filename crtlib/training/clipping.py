@@ -363,7 +363,7 @@ class Examples:
     weights: Tensor  # (B, T) weight of each target in its example's loss
     lengths: Tensor  # (B,) inputs that are not padding
     extents: list[int]  # lengths, on the host
-    order: Tensor | None  # (B,) the place of each example in the caller's batch, if they moved
+    order: Tensor  # (B,) the place of each example in the caller's batch
 
     @staticmethod
     def make(
@@ -390,26 +390,12 @@ class Examples:
         if targets is None and not interface.is_causal(model):
             raise ValueError("targets=None: must be given for a masked language model")
         kind = torch.promote_types(interface.head(model).weight.dtype, torch.float32)
-        sizes = lengths.tolist()
-        if targets is None and sizes and sizes == len(sizes) * [tokens.shape[1]] and sizes[0] > 1:
-            return _even(tokens, lengths, kind, reduction)
         return _sorted(tokens, lengths.cpu(), targets, kind, reduction)
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""
-        if self.order is None:
-            return values
         back = self.order.argsort()
         return tuple(x[back] for x in values)
-
-
-def _even(tokens: Tensor, lengths: Tensor, kind: torch.dtype, reduction: Reduction) -> Examples:
-    """All of one length, as of a text cut into blocks: nothing moves and nothing is padding."""
-    batch, time = len(tokens), tokens.shape[1] - 1
-    share = 1 / time if reduction == "mean" else 1
-    weights = torch.full((batch, time), share, dtype=kind, device=tokens.device)
-    lengths = sent(lengths - 1, tokens.device)
-    return Examples(tokens[:, :-1], tokens[:, 1:], weights, lengths, batch * [time], None)
 
 
 def _sorted(

@@ -65,7 +65,7 @@ def device_by_name(name: str) -> str:
 
 
 Values = tuple[str, ...]
-_PLACES: Any = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+_PLACES: Any = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
 _EXACT: Values = "ieee", "ieee"
 _FAST: Values = "tf32", "ieee"
 
