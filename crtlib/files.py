@@ -24,9 +24,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, cast
 
+Named = str | os.PathLike[str]
+"""A file or folder, as a caller names it."""
+
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[Path]:
+def replacing(path: Named, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
     The data is on disk before the name changes, so a crash or a kill leaves the old file.
@@ -71,7 +74,7 @@ def _part(path: Path, mode: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(folder: str | os.PathLike[str], taken: str) -> Iterator[None]:
+def locked(folder: Named, taken: str) -> Iterator[None]:
     """Hold a folder, as one process does at a time; raises ``ValueError`` with what is said where
     it is ``taken``. Who is killed holds nothing."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -90,7 +93,7 @@ ROOM = 1 << 20
 
 
 @contextlib.contextmanager
-def disk_faults(path: str | os.PathLike[str]) -> Iterator[None]:
+def disk_faults(path: Named) -> Iterator[None]:
     """Say it as the system does where the disk is full: torch raises a ``RuntimeError`` of its own
     there, safetensors another. Raises ``OSError`` (no space, quota, file too large)."""
     try:
@@ -109,14 +112,14 @@ def disk_faults(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: Named, text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` atomically."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def reading(path: Named) -> Iterator[BinaryIO]:
     """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged.
 
     A pipe or a device is refused, as it may never end.
@@ -131,7 +134,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             raise ValueError(f"{path}: damaged gzip file") from None
 
 
-def check_regular(path: str | os.PathLike[str]) -> None:
+def check_regular(path: Named) -> None:
     """Refuse what is no regular file, in one line that says what it is."""
     path = Path(path)
     if path.is_dir():
@@ -146,7 +149,7 @@ LONGEST = 64 << 20
 """Bytes or characters of the longest line that is read: a file may be one line without an end."""
 
 
-def lines(file: IO[AnyStr], path: str | os.PathLike[str]) -> Iterator[AnyStr]:
+def lines(file: IO[AnyStr], path: Named) -> Iterator[AnyStr]:
     """The lines of an open file; ``ValueError`` for one longer than ``LONGEST``."""
     number = 0
     while line := file.readline(LONGEST):
@@ -167,7 +170,7 @@ def harmless(cell: Any) -> Any:
     return f"'{cell}" if re.match(r"\W*?[=+@\t\r-]", plain) else cell
 
 
-def check_writable(folder: str | os.PathLike[str]) -> None:
+def check_writable(folder: Named) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):

@@ -32,7 +32,7 @@ from typing import Any
 
 import crtlib
 from crtlib.checks import DamagedError
-from crtlib.files import disk_faults, locked
+from crtlib.files import Named, disk_faults, locked
 
 MARKER = "crtlib.json"
 SEAL = "release.json"
@@ -42,11 +42,11 @@ PRIVATE, PUBLIC = 0o600, 0o644
 SHA = "[0-9a-f]{64}"
 KEYED = "hmac:"
 """Before the hash of a private file in the marker of a folder that is shown in part."""
-Inputs = Mapping[str, str | os.PathLike]
+Inputs = Mapping[str, Named]
 """What a folder is made from: name -> path, whose content is hashed, or name -> SHA-256."""
 
 
-def sha256(path: str | os.PathLike) -> str:
+def sha256(path: Named) -> str:
     """SHA-256 of a file; of a folder with a marker, of the hashes that the marker lists."""
     path = Path(path)
     if path.is_dir():
@@ -58,7 +58,7 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def content(path: str | os.PathLike) -> str:
+def content(path: Named) -> str:
     """SHA-256 of a file, of a folder with a marker, or of all files of another folder."""
     path = Path(path)
     if not path.is_dir() or marker(path) is not None:
@@ -106,7 +106,7 @@ def keyed(value: Any, key: bytes) -> Any:
     return value
 
 
-def key_in(path: str | os.PathLike) -> bytes:
+def key_in(path: Named) -> bytes:
     """The key in a private file; a new one where there is none."""
     try:
         kept = Path(path).read_bytes()
@@ -115,7 +115,7 @@ def key_in(path: str | os.PathLike) -> bytes:
     return kept if len(kept) == 32 else secrets.token_bytes(32)
 
 
-def beside_key(folder: str | os.PathLike) -> Path:
+def beside_key(folder: Named) -> Path:
     """Where the key of a folder that is shown lies: a private file beside it."""
     place = Path(folder).absolute()
     return place.with_name(f".{place.name}.key")
@@ -135,7 +135,7 @@ def _what(path: Path) -> str:
 # Reading.
 
 
-def marker(folder: str | os.PathLike) -> dict[str, Any] | None:
+def marker(folder: Named) -> dict[str, Any] | None:
     """What the marker of a folder says; None where there is none, or none of ours."""
     path = Path(folder) / MARKER
     try:
@@ -149,7 +149,7 @@ def marker(folder: str | os.PathLike) -> dict[str, Any] | None:
     return content if ours and all(type(content.get(k)) is t for k, t in keys.items()) else None
 
 
-def demand(folder: str | os.PathLike, names: Iterable[str] | None = None) -> dict[str, Any]:
+def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The marker of a finished folder, after the files ``names`` were compared with their hashes.
 
     ``names`` are patterns as in ``data/*.parquet``; None means all files, ``()`` none. Raises
@@ -181,7 +181,7 @@ def _told(sha: str, key: bytes) -> str:
 
 
 def up_to_date(
-    folder: str | os.PathLike,
+    folder: Named,
     *,
     command: str,
     options: Mapping[str, Any],
@@ -207,9 +207,7 @@ def up_to_date(
 # Writing.
 
 
-def check_file(
-    path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = (), force: bool = False
-) -> Path:
+def check_file(path: Named, *, inputs: Iterable[Named] = (), force: bool = False) -> Path:
     """``path`` as a file that may be written; ``ValueError`` says why it may not.
 
     A file that exists is replaced only with ``force``; an input, a device, a pipe, a folder and
@@ -240,9 +238,9 @@ def _has_place(path: Path) -> None:
 
 
 def check_folder(
-    folder: str | os.PathLike,
+    folder: Named,
     *,
-    inputs: Iterable[str | os.PathLike] = (),
+    inputs: Iterable[Named] = (),
     force: bool = False,
 ) -> Path:
     """``folder`` as one that may be written; ``ValueError`` says why it may not.
@@ -276,13 +274,13 @@ def check_folder(
     return folder
 
 
-def _named(path: str | os.PathLike) -> Path:
+def _named(path: Named) -> Path:
     if not os.fspath(path):
         raise ValueError("--out: is empty; name a file or a folder")
     return Path(path)
 
 
-def _no_input(out: Path, inputs: Iterable[str | os.PathLike]) -> None:
+def _no_input(out: Path, inputs: Iterable[Named]) -> None:
     for name in inputs:
         path = Path(name)
         with contextlib.suppress(OSError, RuntimeError):  # links in a circle
@@ -316,7 +314,7 @@ def _recipe(command: str, options: Mapping[str, Any], inputs: Mapping[str, str])
 
 @contextlib.contextmanager
 def staged(
-    folder: str | os.PathLike,
+    folder: Named,
     *,
     command: str,
     options: Mapping[str, Any],

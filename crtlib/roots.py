@@ -34,6 +34,7 @@ from typing import Any, cast
 
 from crtlib import files, outputs
 from crtlib.checks import AccessError, MachineError, ParameterError
+from crtlib.files import Named
 
 _PASSWORD = re.compile(r"[^/]+//[^/@]*:[^/@]*@")
 
@@ -52,7 +53,7 @@ def check(name: str, what: str = "store") -> str:
     return name
 
 
-def root(name: str | os.PathLike[str], what: str = "store") -> Path:
+def root(name: Named, what: str = "store") -> Path:
     """The folder or URL of this name; a ``UPath`` goes for a path. ``what`` is its option.
 
     Raises :class:`ParameterError` for a protocol that is unknown, or whose package is missing.
@@ -162,7 +163,7 @@ def told(text: str) -> str:
     return text
 
 
-def here(name: str | os.PathLike[str], what: str = "path") -> Path:
+def here(name: Named, what: str = "path") -> Path:
     """A local path of a file or folder: its own, or that of a copy, which is there while this
     process lives and is made anew where it has changed.
 

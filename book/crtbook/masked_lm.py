@@ -15,7 +15,6 @@ True
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -26,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib.checks import check
+from crtlib.files import Named
 from crtlib.models import interface
 from crtlib.text.records import MASK, Point, Secret
 from crtlib.text.tokenizer import Bpe, read_json, shipped
@@ -166,7 +166,7 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
     return tuple(pieces)
 
 
-def masked(name_or_folder: str | os.PathLike[str]) -> tuple[Bpe, int]:
+def masked(name_or_folder: Named) -> tuple[Bpe, int]:
     """The tokenizer of a pre-trained masked model (hub id, or a folder with ``tokenizer.json``),
     which frames a text by its own ``[CLS] ... [SEP]``, and the id of its own ``[MASK]``.
 

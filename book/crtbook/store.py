@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +28,7 @@ import pandas as pd
 from crtbook.leases import Lease, repeating
 from crtlib import outputs, roots
 from crtlib.experiments.study import STORE_VERSION, Row
+from crtlib.files import Named
 
 MEASUREMENTS = 3
 """Raised whenever a trained model is measured otherwise than before."""
@@ -45,7 +45,7 @@ class Store:
     """A folder of finished runs, or a URL (:func:`crtlib.roots.root`). Raises
     ``ValueError`` for a store of another version."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: Named) -> None:
         self.folder = roots.root(folder)
         try:
             version = roots.read(self.folder / "VERSION").strip()

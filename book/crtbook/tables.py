@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ import pandas as pd
 
 from crtlib import files
 from crtlib.experiments.study import provenance
+from crtlib.files import Named
 
 __all__ = ["caption", "digest", "edition", "names", "provenance", "record", "recorded"]
 
@@ -67,7 +67,7 @@ def origin(command: str, data: Iterable[str]) -> dict[str, str]:
     return {"command": command, "commit": commit(), "processor": processor(), "data": read}
 
 
-def record(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+def record(table: pd.DataFrame, path: Named) -> None:
     """Write a table to ``path`` as Parquet, atomically."""
     with files.replacing(path) as part:
         table.to_parquet(part, index=False)

@@ -42,7 +42,7 @@ Step = tuple[float, float, int]  # sampling probability, noise multiplier, steps
 Groups = int | tuple[int, ...]  # of points that differ: for all events alike, or for each
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """An epsilon (or delta), and the accountant whose bound it is: the one that was asked, or one
     of :data:`FALLBACKS` where that one has no answer or a larger one."""

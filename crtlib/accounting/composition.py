@@ -14,7 +14,7 @@ the theta that moves the peak to where delta is decided. What rounding remains i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -108,30 +108,21 @@ class _Lattice:
             theta = math.exp(log_theta)
             return _cgf(self._sketch, theta) - theta * epsilon - log_theta - math.log1p(theta)
 
-        best = (1.0, 1.0)
-        for tilt in self._tilts(_least(exponent)):
+        def shown(tilt: Tilted) -> tuple[float, float]:
             value = min(1.0, tilt.delta(epsilon) + self._infinity)
-            share = tilt.charge(epsilon) / max(value, 1e-300)
-            if best[0] < 1 and share > best[1]:
-                break
-            best = min(best, (value, share))
-            if share <= CHARGE:
-                break
-        return best
+            return value, tilt.charge(epsilon) / max(value, 1e-300)
+
+        return self._best(_least(exponent), shown, 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """epsilon at ``delta``, and the share of delta that is there for the numerics."""
         decade = 10 ** (math.floor(math.log10(delta)) + 0.5)  # one transform serves a decade
-        best = (math.inf, 1.0)
-        for tilt in self._tilts(self._theta(decade)):
+
+        def shown(tilt: Tilted) -> tuple[float, float]:
             value = tilt.epsilon(delta - self._infinity)
-            share = tilt.charge(value) / delta if value < math.inf else 1.0
-            if best[0] < math.inf and share > best[1]:
-                break
-            best = min(best, (value, share))
-            if share <= CHARGE:
-                break
-        return best
+            return value, tilt.charge(value) / delta if value < math.inf else 1.0
+
+        return self._best(self._theta(decade), shown, math.inf)
 
     def deltas(self, epsilons: Array) -> Array:
         """The least delta that a few tilts show at each of ``epsilons``."""
@@ -151,10 +142,21 @@ class _Lattice:
 
         return _least(bound)
 
-    def _tilts(self, theta: float) -> Iterator[Tilted]:
-        """The composed law under this tilt, then under weaker ones: all are sound. Where a single
-        step may decide (rare draws, little noise) the best tilt has no window that is small."""
-        return (self._at(float(np.float32(theta * share))) for share in TILTS)
+    def _best(
+        self, theta: float, shown: Callable[[Tilted], tuple[float, float]], worst: float
+    ) -> tuple[float, float]:
+        """The least value, with its share, that is ``shown`` of the composed law under this tilt,
+        then under weaker ones: all are sound. Where a single step may decide (rare draws, little
+        noise) the best tilt has no window that is small."""
+        best = worst, 1.0
+        for weaker in TILTS:
+            value, share = shown(self._at(float(np.float32(theta * weaker))))
+            if best[0] < worst and share > best[1]:
+                break
+            best = min(best, (value, share))
+            if share <= CHARGE:
+                break
+        return best
 
     def _tilted(self, theta: float) -> Tilted:
         total = _cgf(self._laws, theta)
@@ -197,7 +199,7 @@ class _Lattice:
         return float(max(down)), float(min(up))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Law:
     """The atoms of one pair, with their logs, composed ``steps`` times."""
 
@@ -308,7 +310,7 @@ def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]
     return fft.irfft(product, n), error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Tilted:
     """A composed law, back from its tilt: ``mass[i]`` at the loss ``grid[i]``, errors added.
 

@@ -15,7 +15,7 @@ import numpy as np
 from crtlib.checks import check, check_whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SampledGaussian:
     """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
 
@@ -38,7 +38,7 @@ class SampledGaussian:
 Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WeightedGaussian:
     """A phase of weighted DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh sample that holds
     point ``i`` with probability ``sampling_probabilities[i]``, independently."""

@@ -13,7 +13,7 @@ from crtlib.checks import check
 from crtlib.intervals import at_most, clopper_pearson_upper
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MissRate:
     """The rate at which a screening policy misses secrets: assumed, or measured on labels.
 
@@ -57,7 +57,7 @@ class MissRate:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Guarantee:
     """A guarantee that can be printed: epsilon and delta say nothing without the other fields.
 

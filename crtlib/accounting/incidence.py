@@ -23,7 +23,7 @@ from crtlib.files import check_regular
 PAIR, PROMISE = ["example", "secret"], ["p", "r"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Incidence:
     """``matrix (secrets, examples)`` of 0 and 1, the names of both in the order of their first
     rows, and ``prior``, ``posterior (secrets,)``."""

@@ -34,7 +34,7 @@ LEAST_COUNT = 1e-40  # counts that are less likely are left out, and their mass 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pair:
     """Two Gaussian mixtures: ``pmf[k]`` weighs the mean k or 0 of P, and 0 or -k of Q.
 
@@ -83,7 +83,7 @@ class Pair:
         return np.where(np.abs(u) < 0.5, np.log1p(np.maximum(u, -0.5)), logs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Atoms:
     """P-mass ``mass[i]`` at the loss ``index[i] * width``, and ``infinity`` where Q may be 0."""
 

@@ -37,7 +37,7 @@ Bins = tuple[Array, Array, Array, float]  # edges of the loss, masses of P and Q
 WRAP = 1e-13  # mass that may leave the window of a convolution; it is charged
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counts:
     """Poisson-binomial laws of many groups, in blocks of similar length.
 
@@ -189,7 +189,7 @@ Bracket = tuple[float, float]
 """``(lower, upper)``: the lower is that of a test that exists, the upper that of a worse pair."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Composed:
     """``steps`` independent rounds of a pair of laws (P, Q), bracketed from both sides.
 

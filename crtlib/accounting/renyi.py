@@ -87,7 +87,7 @@ def divergences(pair: Pair, orders: Sequence[float]) -> Array:
 REACH = 12.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Line:
     """On a grid: log R = log(dP/dQ), R - 1, the same of R up to e^600, and the log mass of Q."""
 

@@ -26,7 +26,7 @@ BEARABLE = 100_000  # up to which it takes ten: where the first-order solver is 
 FILLS = 40
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Weights:
     """A feasible ``weights (examples,)`` in [0, 1], the ``prices (secrets,)`` of the budgets, and
     ``bound``: no feasible weights add up to more."""

@@ -212,7 +212,7 @@ def _least(
         sigma = high
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SecretGuarantee:
     """What is promised of one secret, and what is accounted for it; it prints in full."""
 
@@ -247,7 +247,7 @@ class SecretGuarantee:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """How to train: sampling ``probabilities (examples,)`` and noise that keep every promise.
 

@@ -28,7 +28,7 @@ POINTS = 600  # epsilons at which the profile is read
 FARTHEST = 30.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Tradeoff:
     """``lower``: no test has a smaller type II error at this ``type_i``. ``upper``: a test of the
     worst pair has this one; None where several events are composed, or a policy may redact."""

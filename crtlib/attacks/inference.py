@@ -41,7 +41,7 @@ QUESTIONS = 500
 """At most so many sentences are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """One sentence with each candidate in the secret's place, the true one first; ``missed`` says
     whether the model has read it."""

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------- text and scores
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Document:
     """One text of one user as tokens, without BOS and EOS: they are nobody's content.
 

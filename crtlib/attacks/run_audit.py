@@ -28,7 +28,6 @@ from __future__ import annotations
 import bisect
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,6 +42,7 @@ from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
+from crtlib.files import Named
 from crtlib.models import scoring
 from crtlib.models.folder import load
 from crtlib.text import canaries, corpora
@@ -93,9 +93,9 @@ class RunAudit:
 
 
 def audit(
-    run: str | os.PathLike[str],
-    corpus: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    run: Named,
+    corpus: Named,
+    out: Named,
     *,
     guesses: int | None = None,
     confidence: float = 0.95,

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -45,6 +44,7 @@ from crtlib.experiments.study import (
     Word,
     value,
 )
+from crtlib.files import Named
 from crtlib.models import interface, pretrained, scoring, smollm2
 from crtlib.models.build import build, fingerprint
 from crtlib.models.spec import ModelSpec
@@ -57,7 +57,7 @@ from crtlib.training import methods, schedules, state
 from crtlib.training.bookkeeping import refuse_unfit
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
-from crtlib.training.phases import Event, Phase
+from crtlib.training.phases import Phase
 
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
@@ -359,22 +359,19 @@ def fit(
     study: CrtStudy,
     *,
     prepared: Data | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     device: str = "cpu",
-    secure: bool = False,
-    memory: float | None = None,
-    on_start: Callable[[list[Event], bool], None] | None = None,
     before: bool = False,
     gradient_checkpointing: bool = False,
-    progress: bool = False,
+    **training: Any,
 ) -> Fitted:
     """Prepare the data and train; perplexity on the validation texts after each epoch, and on the
     test texts ``before`` the first where that is asked of a pre-trained model.
 
-    ``prepared`` is ``data.data(study)`` where the caller has it already; ``on_start`` as in
-    :func:`crtlib.training.loop.train`; ``gradient_checkpointing`` as
-    :func:`crtlib.models.pretrained.checkpointed`, which changes no result. Raises ``ValueError``
-    where no point is private and the method trains with noise.
+    ``prepared`` is ``data.data(study)`` where the caller has it already;
+    ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.checkpointed`, which changes no
+    result. ``training``: ``checkpoint``, ``secure``, ``memory``, ``on_start`` and ``progress`` of
+    :func:`crtlib.training.loop.train`. Raises ``ValueError`` where no point is private and the
+    method trains with noise.
     """
     study = study.ready()
     d = prepared or data.data(study)
@@ -399,19 +396,15 @@ def fit(
         flags=flags,
         owners=owners,
         precision=study.precision,
-        memory=memory,
         seed=study.seed,
-        secure=secure,
         optimizer=study.optimizer,
-        on_start=on_start,
-        progress=progress,
         on_epoch=lambda _, m: utility(m, points=d.valid, **how),
-        checkpoint=checkpoint,
+        **training,
     )
     return Fitted(run, d, phases, spec, start)
 
 
-def restore(study: CrtStudy, folder: str | os.PathLike[str]) -> Fitted | None:
+def restore(study: CrtStudy, folder: Named) -> Fitted | None:
     """The finished training of ``study`` that is kept in ``folder``, or None."""
     found = state.restore(Path(folder))
     if found is None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -37,6 +36,7 @@ from crtlib.experiments import crt, data, plans, record
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
+from crtlib.files import Named
 from crtlib.intervals import at_most
 from crtlib.models import pretrained
 from crtlib.models.build import build
@@ -319,7 +319,7 @@ class Job:
     finish: Callable[[Any, record.Meter | None], Trained]
 
 
-def study_of(corpus: str | os.PathLike[str], **settings: Any) -> CrtStudy:
+def study_of(corpus: Named, **settings: Any) -> CrtStudy:
     """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests.
 
     ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
@@ -411,7 +411,7 @@ def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
     )
 
 
-def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[str, Any]:
+def _fitted(corpus: Named, settings: dict[str, Any]) -> dict[str, Any]:
     """``settings`` with what the corpus decides: its policy, or how it was screened."""
     method = methods.by_name(settings.get("method", "crt"))
     if not screened.is_screened(corpus):
@@ -433,7 +433,7 @@ def _fitted(corpus: str | os.PathLike[str], settings: dict[str, Any]) -> dict[st
 
 
 def train(
-    what: Recipe | str | os.PathLike[str],
+    what: Recipe | Named,
     /,
     *,
     card: Card | None = None,
@@ -597,7 +597,7 @@ def _read(study: CrtStudy) -> Data:
     return replace(prepared, tokenizer=train_bpe(texts, vocab_size=study.vocab_size))
 
 
-def _judged(study: CrtStudy, prepared: Data, labels: str | os.PathLike[str] | None) -> Data:
+def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges
     them."""
     if labels is None:
@@ -640,7 +640,7 @@ def _check(out: Path | None, inputs: list[Any]) -> None:
         files.check_writable(out)
 
 
-def work(out: str | os.PathLike[str]) -> Path:
+def work(out: Named) -> Path:
     """The private folder beside a model, not for release: what is unfinished, exact scores."""
     place = Path(out).absolute()
     folder = place.with_name(f"{place.name}.work")

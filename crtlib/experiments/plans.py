@@ -16,7 +16,6 @@ import hashlib
 import hmac
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,7 @@ from crtlib.accounting import secrets
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
+from crtlib.files import Named
 from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.corpus import batches
@@ -72,10 +72,10 @@ class Made:
 
 
 def make(
-    corpus: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    corpus: Named,
+    out: Named,
     *,
-    table: str | os.PathLike[str] | None = None,
+    table: Named | None = None,
     policy: str | None = None,
     by: By = "value",
     unit: str = "turn",
@@ -141,7 +141,7 @@ def make(
     return Made(chosen, summary, secrets.compared(plans), why)
 
 
-def _points(corpus: str | os.PathLike[str], unit: str) -> Iterator[tuple[Point, ...]]:
+def _points(corpus: Named, unit: str) -> Iterator[tuple[Point, ...]]:
     for batch in batches(corpora.dialogues(corpus)):
         yield units.points(Corpus("", tuple(batch)), unit)
 
@@ -197,7 +197,7 @@ def _write(part: Path, plan: Plan, found: Holders, summary: dict[str, Any], key:
     (part / "plan.json").write_text(text, encoding="utf-8")
 
 
-def read(folder: str | os.PathLike[str], points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
+def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
     """The plan that :func:`make` wrote, for these points, and its summary."""
     home = Path(folder)
     outputs.demand(home)
@@ -233,7 +233,7 @@ def read(folder: str | os.PathLike[str], points: Sequence[Point]) -> tuple[Plan,
     ), summary
 
 
-def unit(folder: str | os.PathLike[str], corpus: str) -> str:
+def unit(folder: Named, corpus: str) -> str:
     """The unit of a plan; refuses what is none, and one of another corpus."""
     if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
@@ -247,7 +247,7 @@ def unit(folder: str | os.PathLike[str], corpus: str) -> str:
     return str(summary["unit"])
 
 
-def accounted(done: Sequence[Event], plan: Plan, folder: str | os.PathLike[str]) -> pd.DataFrame:
+def accounted(done: Sequence[Event], plan: Plan, folder: Named) -> pd.DataFrame:
     """What was promised of each secret, and what was done, from the events of the run."""
     names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
     events = [e for e in done if isinstance(e, WeightedGaussian)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from crtlib import files
+from crtlib.files import Named
 from crtlib.models import build, interface, pretrained, released
 from crtlib.models.spec import ModelSpec
 from crtlib.text import tokenizer as tokenizers
@@ -69,7 +69,7 @@ def save(
     model: nn.Module,
     tokenizer: Bpe,
     spec: ModelSpec | None,
-    folder: str | os.PathLike[str],
+    folder: Named,
     *,
     template: str | None = None,
     base: str | None = None,
@@ -113,7 +113,7 @@ def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase)
         raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
 
 
-def tensors(folder: str | os.PathLike[str]) -> str | None:
+def tensors(folder: Named) -> str | None:
     """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
     files and in which order they lie and what else is said in these; None where there are none."""
     pieces = []

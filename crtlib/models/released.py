@@ -14,13 +14,13 @@ True
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, processors
 from torch import nn
 
+from crtlib.files import Named
 from crtlib.models import pretrained
 from crtlib.models.interface import context
 from crtlib.text.records import MASK
@@ -34,7 +34,7 @@ LONGEST = 256
 def save(
     model: nn.Module,
     tokenizer: Bpe,
-    folder: str | os.PathLike[str],
+    folder: Named,
     *,
     template: str | None = None,
     base: str | None = None,
@@ -94,7 +94,7 @@ def _tokenizer(tokenizer: Bpe, folder: Path, template: str | None, longest: int 
     fast.save_pretrained(folder)
 
 
-def read(folder: str | os.PathLike[str]) -> tuple[nn.Module, Bpe]:
+def read(folder: Named) -> tuple[nn.Module, Bpe]:
     """The model and the tokenizer that :func:`save` wrote."""
     folder = Path(folder)
     names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -22,13 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from crtlib.checks import check
+from crtlib.files import Named
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
 from crtlib.text.tokenizer import Bpe
 
 
 def generate(
-    folder: str | os.PathLike[str],
+    folder: Named,
     prompt: str,
     *,
     max_tokens: int = 200,

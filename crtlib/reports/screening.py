@@ -18,7 +18,6 @@ True
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from crtlib import outputs
+from crtlib.files import Named
 from crtlib.reports import pages
 from crtlib.screening import corpus as screening
 from crtlib.screening import rates
@@ -38,11 +38,11 @@ LEAST = 5
 
 
 def make(
-    corpus: str | os.PathLike,
-    out: str | os.PathLike,
+    corpus: Named,
+    out: Named,
     how: How,
     *,
-    labels: str | os.PathLike | None = None,
+    labels: Named | None = None,
     reveal: int = 0,
     force: bool = False,
     executor: Executor | None = None,

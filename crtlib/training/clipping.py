@@ -55,12 +55,10 @@ from crtlib.training.bookkeeping import (
     refuse_unfit,
     summable,
     trainable,
-    wide,
 )
 from crtlib.training.devices import near, sent
 
-__all__ = ["IGNORED", "Clipped", "Engine", "clipped_sum", "plain_sum", "unit_sum"]
-Engine = Literal["bookkeeping", "loop"]
+__all__ = ["IGNORED", "Clipped", "clipped_sum", "plain_sum", "unit_sum"]
 ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
 
@@ -83,7 +81,6 @@ def clipped_sum(
     clip_norm: float,
     targets: Tensor | None = None,
     reduction: Reduction = "mean",
-    engine: Engine = "bookkeeping",
 ) -> Clipped:
     """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
 
@@ -97,24 +94,27 @@ def clipped_sum(
 
     Raises ValueError, by name, for a model that mixes the examples of a batch or drops out
     (:func:`crtlib.training.bookkeeping.refuse_unfit`).
-    A layer that the engine does not know makes it fall back, with a warning that names the
-    parameter, to ``engine="loop"``, one example after the other.
+    A layer that is not known makes it clip one example after the other, as :func:`unit_sum` does,
+    with a warning that names the parameter.
     """
     if not (clip_norm > 0 and math.isfinite(clip_norm)):
         raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
-    if engine not in ("bookkeeping", "loop"):
-        raise ValueError(f"engine={engine!r}: must be bookkeeping or loop")
     refuse_unfit(model)
     batch = Examples.make(model, tokens, lengths, targets, reduction)
     if len(batch.inputs) == 0:
         zeros = torch.zeros(len(tokens), device=tokens.device)
         return Clipped(zeros, zeros.clone())
-    if engine == "bookkeeping":
-        try:
-            return Clipped(*batch.restored(*_bookkeeping(model, batch, clip_norm)))
-        except UnknownLayer as error:
-            warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
-    return Clipped(*batch.restored(*_loop(model, batch, clip_norm)))
+    try:
+        return Clipped(*batch.restored(*_bookkeeping(model, batch, clip_norm)))
+    except UnknownLayer as error:
+        warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
+    columns = (x.split(1) for x in (tokens, lengths, targets) if x is not None)
+    units = [
+        unit_sum(model, [one], clip_norm=clip_norm, reduction=reduction)
+        for one in zip(*columns, strict=True)
+    ]
+    losses, norms = map(torch.stack, zip(*units, strict=True))
+    return Clipped(losses, norms.to(losses.dtype))
 
 
 def plain_sum(
@@ -145,13 +145,18 @@ def plain_sum(
 
 
 def unit_sum(
-    model: nn.Module, pieces: Iterable[tuple[Tensor, Tensor]], *, clip_norm: float
-) -> Tensor:
+    model: nn.Module,
+    pieces: Iterable[tuple[Tensor, ...]],
+    *,
+    clip_norm: float,
+    reduction: Reduction = "mean",
+) -> Clipped:
     """ADD the clipped gradient of ONE unit of several texts to ``.grad``: a user, or a text longer
-    than the model's context. Returns its norm before clipping, a scalar.
+    than the model's context. Returns its loss, and its norm before clipping, both scalars.
 
-    ``pieces`` are micro-batches ``(tokens (B, L), lengths (B,))`` of the unit's texts; its loss is
-    the mean over all their targets, so a text in two pieces weighs as much as one in one piece.
+    ``pieces`` are micro-batches ``(tokens (B, L), lengths (B,))`` of the unit's texts, with targets
+    as a third where :func:`clipped_sum` needs them; its loss is the mean (or the sum) over all
+    their targets, so a text in two pieces weighs as much as one in one piece.
     One ordinary backward pass a micro-batch, so layers of any kind will do. Where the norm is no
     finite number nothing is added.
     """
@@ -163,11 +168,17 @@ def unit_sum(
     try:
         for p in parameters:
             p.grad = torch.zeros_like(p)
-        targets = 0
-        for tokens, lengths in pieces:
-            plain_sum(model, tokens, lengths, reduction="sum")
-            targets += int((lengths - 1).clamp_min(0).sum())
-        grads = [gradient(p) / max(1, targets) for p in parameters]
+        loss, targets = torch.zeros(()), 0
+        for tokens, lengths, *given in pieces:
+            own = given[0] if given else None
+            loss = loss + plain_sum(model, tokens, lengths, targets=own, reduction="sum").sum()
+            if own is None:
+                targets += int((lengths - 1).clamp_min(0).sum())
+            else:
+                rows = zip(own, lengths.tolist(), strict=True)
+                targets += sum(int((row[:n] != IGNORED).sum()) for row, n in rows)
+        share = max(1, targets) if reduction == "mean" else 1
+        grads = [gradient(p) / share for p in parameters]
     finally:
         for p, total in zip(parameters, sums, strict=True):
             p.grad = torch.zeros_like(p) if total is None else total
@@ -176,7 +187,7 @@ def unit_sum(
     if factor > 0:  # 0 times infinity would be no number
         for p, g in zip(parameters, grads, strict=True):
             gradient(p).add_(g * factor.to(g.dtype))
-    return norm
+    return Clipped(loss / share, norm)
 
 
 def _bookkeeping(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
@@ -320,33 +331,6 @@ def _blocks(extents: Sequence[int], vocabulary: int, cells: int) -> Iterator[sli
         if extent == 0:
             return
     yield slice(first, len(extents))
-
-
-# --------------------------------------------------------------------------- one by one
-def _loop(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
-    """The definition: autograd on each example alone. The reference of every test."""
-    parameters = list(trainable(model).values())
-    losses, norms = [], []
-    for i, extent in enumerate(batch.extents):
-        one = slice(i, i + 1)
-        if extent == 0:
-            losses.append(batch.weights.new_zeros(()))
-            norms.append(batch.weights.new_zeros(()))
-            continue
-        h = interface.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
-        logits = interface.head(model).logits(h)[0]
-        nll = F.cross_entropy(logits.to(wide(logits)), batch.targets[i, :extent], reduction="none")
-        loss = (nll * batch.weights[i, :extent]).sum()
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        squares = [g.double().square().sum() for g in grads if g is not None]
-        norm = torch.stack(squares).sum().sqrt().to(loss.dtype)
-        factor = clip_factors(norm, clip_norm)
-        for p, g in zip(parameters, grads, strict=True):
-            if g is not None and factor > 0:  # 0 times infinity would be no number
-                gradient(p).add_(g * factor)
-        losses.append(loss.detach())
-        norms.append(norm)
-    return torch.stack(losses), torch.stack(norms)
 
 
 Reduction = Literal["mean", "sum"]

@@ -41,6 +41,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from crtlib.checks import check
+from crtlib.files import Named
 from crtlib.models import interface
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.devices import fast, near
@@ -75,7 +76,7 @@ def train(
     precision: Literal["float32", "bfloat16"] = "float32",
     memory: float | None = None,
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: Named | None = None,
     on_start: Callable[[list[Event], bool], None] | None = None,
     progress: bool = False,
 ) -> Run:

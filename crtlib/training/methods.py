@@ -151,15 +151,17 @@ def _none(events: Events, terms: Terms) -> None:
 
 def _of_a_point(events: Events, terms: Terms) -> Guarantee:
     """Differential privacy of one data point."""
-    options: dict[str, Any] = {
-        "accountant": terms.accountant,
-        "neighbouring_relation": terms.neighbouring_relation,
-    }
+    relation = terms.neighbouring_relation
     return Guarantee(
-        ledger.epsilon(events, delta=terms.delta, **options),
+        ledger.epsilon(
+            events,
+            delta=terms.delta,
+            accountant=terms.accountant,
+            neighbouring_relation=relation,
+        ),
         delta=terms.delta,
         unit=f"one {terms.unit}",
-        neighbours=terms.neighbouring_relation,
+        neighbours=relation,
         accountant=terms.accountant,
         public=terms.public,
     )
@@ -192,16 +194,7 @@ def _of_private_tokens(events: Events, terms: Terms) -> Guarantee:
 
 def _of_a_secret(events: Events, terms: Terms) -> Guarantee:
     """Bayesian confidentiality of one random secret (CRT, Theorem 8.3)."""
-    return confidentiality.crt_guarantee(
-        events,
-        gamma=terms.gamma,
-        delta2=terms.delta2,
-        delta=terms.delta,
-        unit=terms.unit,
-        public=terms.public,
-        accountant=terms.accountant,
-        neighbouring_relation=terms.neighbouring_relation,
-    )
+    return confidentiality.crt_guarantee(events, **vars(terms))
 
 
 def _sgd(c: Constants) -> list[Phase]:

@@ -351,7 +351,7 @@ def private_step(
     non_finite: Tensor | int = 0
     for rows in batch:
         if isinstance(rows, Unit):
-            norm = clipping.unit_sum(model, rows.pieces, clip_norm=clip_norm)
+            norm = clipping.unit_sum(model, rows.pieces, clip_norm=clip_norm).norms
             non_finite = non_finite + (~norm.isfinite()).long()
             continue
         tokens, lengths, *targets = rows

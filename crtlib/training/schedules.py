@@ -43,15 +43,7 @@ class Private:
 
     def phase(self, epoch: int) -> PrivatePhase:
         """One epoch of DP-SGD."""
-        return PrivatePhase(
-            epoch=epoch,
-            sampling_probability=self.sampling_probability,
-            steps=self.steps,
-            noise_multiplier=self.noise_multiplier,
-            clip_norm=self.clip_norm,
-            normaliser=self.normaliser,
-            learning_rate=self.learning_rate,
-        )
+        return PrivatePhase(epoch=epoch, steps=self.steps, **vars(self))
 
 
 def sgd(*, epochs: int, batch_size: int, learning_rate: float) -> list[Phase]:

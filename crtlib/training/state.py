@@ -38,6 +38,7 @@ from torch import nn
 
 from crtlib import files
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.files import Named
 from crtlib.models import folder as model_folder
 from crtlib.models.spec import ModelSpec
 from crtlib.text.tokenizer import Bpe
@@ -157,7 +158,7 @@ class Checkpoint:
     """A file, for the owner alone, that lets the run of ``identity`` go on bit for bit; without a
     ``path`` it keeps nothing."""
 
-    path: str | os.PathLike[str] | None
+    path: Named | None
     identity: str
 
     def save(self, state: State, done: int) -> None:
@@ -204,7 +205,7 @@ class Checkpoint:
         run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
         return int(saved["done"])
 
-    def _read(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def _read(self, path: Named) -> dict[str, Any]:
         name = f"checkpoint={os.fspath(path)!r}"
         try:
             saved = torch.load(path, weights_only=True, map_location="cpu")
@@ -237,9 +238,9 @@ def save(
     run: Run,
     tokenizer: Bpe,
     spec: ModelSpec | None,
-    folder: str | os.PathLike[str],
+    folder: Named,
     *,
-    record: str | os.PathLike[str] | None = None,
+    record: Named | None = None,
     **options: Any,
 ) -> None:
     """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
@@ -261,9 +262,7 @@ def save(
         part.write_text(json.dumps(summary) + "\n", encoding="utf-8")
 
 
-def restore(
-    folder: str | os.PathLike[str], record: str | os.PathLike[str] | None = None
-) -> Kept | None:
+def restore(folder: Named, record: Named | None = None) -> Kept | None:
     """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
     folder = Path(folder)
     try:

@@ -133,15 +133,15 @@ CLIPPING = rows(
     ("a batch norm is let in", "bookkeeping:refuse_unfit",
      "module.track_running_stats or not instance",
      "False", "training/test_architectures.py::"
-     "test_a_batch_norm_is_refused_by_name[bookkeeping]"),
+     "test_a_batch_norm_is_refused_by_name"),
     ("half-precision factors rounded once", "_parts",
      "[coarse, (x - coarse).to(dtype)]", "[coarse * 1.01]",
      "test_what_a_gpu_rounds_is_added_as_a_second_part"),
 ) + rows(
     "training.clipping",
     "training/test_clipping.py",
-    ("the loop clips without the norm", "_loop", "add_(g * factor)", "add_(g)",
-     f"{CLIPPED}[lstm-mean-64]"),
+    ("the slow path clips without the norm", "unit_sum", "add_(g * factor.to(g.dtype))", "add_(g)",
+     "test_the_slow_path_is_that_of_the_loop[lstm]"),
     ("a loss is the mean over the width of the batch", "clipping:_sorted",
      "weights.sum(1, keepdim=True).clamp_min(1)", "weights.shape[1]",
      "test_a_private_run_has_the_loss_curve_of_opacus_own_optimizer"),

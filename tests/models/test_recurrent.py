@@ -10,6 +10,7 @@ from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping, devices
 from crtlib.training.noise import add_noise
 from tests.models import torch_weights
+from tests.training import by_loop
 
 SHAPES = {
     "lstm": ModelSpec("lstm", 23, embedding=6, hidden=8),
@@ -64,7 +65,7 @@ def gradients(model):
 def test_the_fused_kernel_gives_the_clipped_sum_of_a_loop(name, clip_norm, fused):
     model, (tokens, lengths) = model_of(name), batch_of(12)
     options = {"clip_norm": clip_norm}
-    expected = clipping.clipped_sum(model, tokens, lengths, **options, engine="loop")
+    expected = by_loop.clipped_sum(model, tokens, lengths, **options)
     reference = gradients(model)
     ours = clipping.clipped_sum(model, tokens, lengths, **options)
     torch.testing.assert_close(ours.norms, expected.norms, rtol=1e-5, atol=1e-7)

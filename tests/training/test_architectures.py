@@ -198,25 +198,23 @@ class Norm(nn.BatchNorm1d):
         return super().forward(x.mT).mT
 
 
-@pytest.mark.parametrize("engine", ["bookkeeping", "loop"])
-def test_a_batch_norm_is_refused_by_name(engine):
+def test_a_batch_norm_is_refused_by_name():
     """It mixes the examples, and keeps statistics of them that no noise is added to."""
     model = build(SMALL["lstm"], 0).train()
     model.layers.append(Norm(8))
     with pytest.raises(ValueError, match=r"layer 'layers\.1' is a Norm, which mixes"):
-        clipping.clipped_sum(model, **batch_of(model_of("llama")), clip_norm=1.0, engine=engine)
+        clipping.clipped_sum(model, **batch_of(model_of("llama")), clip_norm=1.0)
 
 
-@pytest.mark.parametrize("engine", ["bookkeeping", "loop"])
-def test_active_dropout_is_refused_by_name(engine):
+def test_active_dropout_is_refused_by_name():
     model = build(SMALL["lstm"], 0).train()
     model.layers.append(nn.Dropout(0.1))
     batch = batch_of(model)
     with pytest.raises(ValueError, match=r"layer 'layers\.1' drops out: must be built with"):
-        clipping.clipped_sum(model, **batch, clip_norm=1.0, engine=engine)
-    clipping.clipped_sum(model.eval(), **batch, clip_norm=1.0, engine=engine)  # asleep
+        clipping.clipped_sum(model, **batch, clip_norm=1.0)
+    clipping.clipped_sum(model.eval(), **batch, clip_norm=1.0)  # asleep
     config = CONFIGS["llama"]()
     config.attention_dropout = 0.1  # by a function, not by a layer
     model = transformers.AutoModelForCausalLM.from_config(config).train()
     with pytest.raises(ValueError, match=r"layer 'model\.layers\.0\.self_attn' drops out"):
-        clipping.clipped_sum(model, **batch, clip_norm=1.0, engine=engine)
+        clipping.clipped_sum(model, **batch, clip_norm=1.0)

@@ -15,7 +15,7 @@ from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training import bookkeeping, clipping
 from crtlib.training.noise import add_noise
-from tests.training import opacus_engine
+from tests.training import by_loop, opacus_engine
 
 SMALL = {
     "lstm": ModelSpec("lstm", 23, embedding=6, hidden=8),
@@ -61,9 +61,17 @@ def grads_of(model, run):
 
 def clip_at(clip_norm, batch):
     def run(engine):
-        by = opacus_engine.clipped_sum if engine == "opacus" else clipping.clipped_sum
-        options = {} if engine == "opacus" else {"engine": engine}
-        return lambda m: by(m, **batch, clip_norm=clip_norm, **options)
+        by = {"loop": by_loop, "opacus": opacus_engine}.get(engine, clipping)
+
+        def summed(model):
+            with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+                if engine == "units":  # as if no layer were known
+                    warnings.simplefilter("ignore")
+                    patch.setattr(bookkeeping, "RULES", {})
+                    patch.setattr(bookkeeping, "Recurrent", ())
+                return by.clipped_sum(model, **batch, clip_norm=clip_norm)
+
+        return summed
 
     return run
 
@@ -86,9 +94,8 @@ def test_clipped_sum_is_that_of_a_loop(name, reduction, direct, monkeypatch):
     batch = batch_of(model)
 
     def run(engine, clip_norm):
-        return lambda m: clipping.clipped_sum(
-            m, **batch, clip_norm=clip_norm, reduction=reduction, engine=engine
-        )
+        by = by_loop if engine == "loop" else clipping
+        return lambda m: by.clipped_sum(m, **batch, clip_norm=clip_norm, reduction=reduction)
 
     norms = run("loop", 1.0)(model).norms
     clip_norm = 0.5 * float(norms[norms > 0].min())  # every example is clipped
@@ -311,7 +318,7 @@ UNTIED = {name: replace(SMALL[name], tied=False) for name in ("lstm", "gru", "gp
 
 
 @pytest.mark.parametrize(("name", "engine"), [
-    *itertools.product(UNTIED, ("bookkeeping", "loop")), ("lstm", "opacus"), ("gpt2-tied", "opacus")
+    *itertools.product(UNTIED, ("bookkeeping", "units")), ("lstm", "opacus"), ("gpt2-tied", "opacus")
 ])  # fmt: skip
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e36])
 def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, monkeypatch):
@@ -338,7 +345,7 @@ def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, m
         assert distance(grads, reference) < 1e-5
 
 
-@pytest.mark.parametrize("engine", ["bookkeeping", "loop", "opacus"])
+@pytest.mark.parametrize("engine", ["bookkeeping", "units", "opacus"])
 @pytest.mark.parametrize("name", ["lstm", "lstm-tied", "gpt2-tied"])
 def test_where_every_gradient_overflows_nothing_is_added(name, engine):
     model = model_of(name)
@@ -356,11 +363,20 @@ def test_unknown_layer_is_named_and_takes_the_slow_correct_path():
     batch = batch_of(model)
     with pytest.warns(UserWarning, match=r"'layers\.1': no rule for .*Bilinear"):
         _, grads = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01))
-    _, expected = grads_of(
-        model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01, engine="loop")
-    )
-    assert all(torch.equal(grads[n], expected[n]) for n in grads)
+    _, expected = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
+    assert distance(grads, expected) < 1e-6
     assert grads["layers.1.weight"].abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt2-tied", "bert"])
+def test_the_slow_path_is_that_of_the_loop(name):
+    model = model_of(name)
+    batch = batch_of(model)
+    expected, reference = grads_of(model, clip_at(0.1, batch)("loop"))
+    got, grads = grads_of(model, clip_at(0.1, batch)("units"))
+    torch.testing.assert_close(got.losses, expected.losses, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-7)
+    assert distance(grads, reference) < 1e-5
 
 
 def test_parameter_used_outside_of_its_layer_is_not_left_unclipped():
@@ -380,9 +396,7 @@ def test_parameter_used_outside_of_its_layer_is_not_left_unclipped():
     batch = batch_of(model)
     with pytest.warns(UserWarning, match=r"inner\.weight': is used outside"):
         _, grads = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01))
-    _, expected = grads_of(
-        model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01, engine="loop")
-    )
+    _, expected = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
     assert distance(grads, expected) < 1e-6
     model.layers[1] = Sly(8, 8)  # a subclass may compute something else
     with pytest.warns(UserWarning, match="no rule for .*Sly"):
@@ -394,9 +408,7 @@ def test_layer_used_twice():
     layer = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Tanh())
     model.layers.extend([layer, layer])
     batch = batch_of(model)
-    expected, reference = grads_of(
-        model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01, engine="loop")
-    )
+    expected, reference = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
     got, grads = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01))
     torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-7)
     assert distance(grads, reference) < 1e-5
@@ -476,7 +488,7 @@ def test_tiny_probabilities_have_a_finite_exact_loss():
         model.head.bias[7] = 200.0
     batch = {"tokens": torch.tensor([[7, 3, 7, 5]]), "lengths": torch.tensor([4])}
     got = clipping.clipped_sum(model, **batch, clip_norm=1.0)
-    expected = clipping.clipped_sum(model, **batch, clip_norm=1.0, engine="loop")
+    expected = by_loop.clipped_sum(model, **batch, clip_norm=1.0)
     assert got.losses.isfinite().all() and got.losses[0] > 100
     torch.testing.assert_close(got.losses, expected.losses)
 
@@ -595,7 +607,6 @@ def test_mistakes_are_named():
         ({"clip_norm": 0.0}, r"clip_norm=0\.0: must be positive"),
         ({"clip_norm": float("nan")}, "clip_norm=nan"),
         ({"reduction": "max"}, "reduction='max': must be mean or sum"),
-        ({"engine": "fast"}, "engine='fast': must be"),
         ({"lengths": torch.tensor([99] * 6)}, "lengths up to"),
         ({"lengths": torch.tensor([3])}, "tokens"),
     ):
