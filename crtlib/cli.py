@@ -18,6 +18,7 @@ out/a.json: no space left on device; free some, then run the same command again
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import importlib
 import io
@@ -26,7 +27,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +36,9 @@ from typing import Annotated, Any
 
 import click
 
-from crtlib import log, roots
+from crtlib import roots
 from crtlib.checks import AccessError, DamagedError, MachineError
+from crtlib.files import check_regular, disk_faults
 from crtlib.options import Answer, Option, Part, Refused, make, model_of, opt, options_of
 
 DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -121,6 +124,60 @@ def _code(error: BaseException) -> int:
     return DEFECT if ended is None else ended.code
 
 
+# --------------------------------------------------------------------------- the log of a command
+LOG = "crtlib/log/1"
+
+
+@contextlib.contextmanager
+def logged(
+    path: Path | None, command: str, options: Sequence[str], code: Callable[[BaseException], int]
+) -> Iterator[dict[str, Any]]:
+    """Append that a command started, with the names of its ``options``, and how it ended; nothing
+    where ``path`` is None.
+
+    Facts put into the mapping go into the last line; ``code`` is the exit code that an error leads
+    to. Raises ``ValueError`` for a file that is no log of ours, before anything is written.
+    """
+    facts: dict[str, Any] = {"code": 0}
+    if path is None:
+        yield facts
+        return
+    _check_log(path)
+    head = {"schema": LOG, "command": command, "process": os.getpid()}
+    began = time.perf_counter()
+    _append(path, head | {"event": "started", "options": sorted(options)})
+    try:
+        yield facts
+    except BaseException as error:
+        facts |= {"code": code(error), "error": type(error).__name__}
+        raise
+    finally:
+        facts["seconds"] = round(time.perf_counter() - began, 3)
+        _append(path, head | {"event": "ended"} | facts)
+
+
+def _check_log(path: Path) -> None:
+    """That the file is not there yet or a log of ours: lines in a corpus would damage it."""
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise ValueError(f"--log: {path.parent} is no folder")
+        return
+    check_regular(path)
+    with open(path, "rb") as file:
+        first = file.readline(4096)
+    with contextlib.suppress(ValueError):
+        line = json.loads(first) if first else {"schema": LOG}
+        if isinstance(line, dict) and line.get("schema") == LOG:
+            return
+    raise ValueError(f"--log: {path} is not a log of crtlib; name another file")
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    with disk_faults(path), open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"time": now} | line) + "\n")
+
+
 # --------------------------------------------------------------------------- one command
 class Talk(Part):
     """The options that every command has."""
@@ -189,7 +246,7 @@ class Command(click.Command):
         quiet = talk.quiet or not leads
         arguments = self.arguments(given)
         path = talk.log_file if leads else None
-        with log.events(path, self.full, [*given], _code) as note, contextlib.ExitStack() as end:
+        with logged(path, self.full, [*given], _code) as note, contextlib.ExitStack() as end:
             if quiet:
                 end.enter_context(contextlib.redirect_stderr(io.StringIO()))
             answer: Answer = self.function(**arguments)

@@ -78,6 +78,7 @@ class Profile:
         self, events: tuple[Step, ...], accountant: str, relation: str, group: Groups, coarse: bool
     ) -> None:
         self.accountant, self.relation, self._coarse = accountant, relation, coarse
+        self._steps = events
         sizes = (group,) * len(events) if isinstance(group, int) else group
         self._events = tuple((*e, size) for e, size in zip(events, sizes, strict=True))
         self._answers = lru_cache(maxsize=4096)(self._answer)
@@ -188,16 +189,15 @@ class _Borrowed(Profile):
     it. Replacement is a removal and an addition, by the generic bound.
     """
 
-    def __init__(
-        self, events: tuple[Step, ...], accountant: str, relation: str, group: Groups, coarse: bool
-    ) -> None:
-        super().__init__(events, accountant, relation, group, coarse)
-        self._steps = events
-        self._floor = None if coarse else profile(events, "pld", "add_or_remove")
-        build = {"prv": _prv_curve, "autodp": _autodp_curve}[accountant]
-        noisy = bool(events) and self._least_sigma >= LEAST_SIGMA
+    @cached_property
+    def _floor(self) -> Profile | None:
+        return None if self._coarse else profile(self._steps, "pld", "add_or_remove")
+
+    @cached_property
+    def _raw(self) -> Curve | None:
+        build = {"prv": _prv_curve, "autodp": _autodp_curve}[self.accountant]
         with _quiet():
-            self._raw = build(events) if noisy else None
+            return build(self._steps) if self._least_sigma >= LEAST_SIGMA else None
 
     def delta(self, epsilon: float) -> float:
         return invert(self, epsilon)
@@ -205,14 +205,11 @@ class _Borrowed(Profile):
     def _answer(self, delta: float) -> Answer:
         if not self._events:
             return Answer(0.0, self.accountant)
-        one = self._one if self.relation == "add_or_remove" else self._two
-        value = one(delta)
+        alone = self.relation == "add_or_remove"
+        value = self._one(delta) if alone else group_of_two(self._one, delta)
         if value < math.inf or self._floor is None:
             return Answer(value, self.accountant)
         return profile(self._steps, "rdp", self.relation).answer(delta)
-
-    def _two(self, delta: float) -> float:
-        return group_of_two(self._one, delta)
 
     def _one(self, delta: float) -> float:
         try:

@@ -174,20 +174,26 @@ class Statistic(Protocol):
     def __call__(self, members: np.ndarray, nonmembers: np.ndarray, /) -> Values: ...
 
 
+def _together(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """The scores of both sides, (..., n + m), n and m."""
+    scores = np.concatenate([members, nonmembers], axis=-1)
+    n, m = np.shape(members)[-1], np.shape(nonmembers)[-1]
+    if not n or not m or not np.isfinite(scores).all():
+        raise ValueError(
+            f"scores: {n} members and {m} non-members, must be finite and at least one each"
+        )
+    return scores, n, m
+
+
 def roc(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """False and true positive rates of "a score of at most t is a member", a point for each
     distinct score, from (0, 0) to (1, 1); sizes may differ."""
-    scores = np.concatenate([members, nonmembers])
-    if not len(members) or not len(nonmembers) or not np.isfinite(scores).all():
-        raise ValueError(
-            f"scores: {len(members)} members and {len(nonmembers)} non-members, "
-            "must be finite and at least one each"
-        )
+    scores, n, m = _together(members, nonmembers)
     order = np.argsort(scores)
-    member = order < len(members)
+    member = order < n
     last = np.append(np.diff(scores[order]) > 0, True)  # ties are crossed in one step
     true, false = np.cumsum(member)[last], np.cumsum(~member)[last]
-    return np.append(0, false / len(nonmembers)), np.append(0, true / len(members))
+    return np.append(0, false / m), np.append(0, true / n)
 
 
 def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> Values:
@@ -197,40 +203,25 @@ def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> Values:
     apart by a coin: it is the point of the ROC curve where TPR + FPR = 1. As every statistic here,
     it takes sides (n,) and (m,), or many at once, (draws, n) and (draws, m), and gives (draws,).
     """
-    if np.ndim(members) == 2:
-        return _accuracies(np.asarray(members), np.asarray(nonmembers))
-    false, true = roc(members, nonmembers)
-    return float(np.interp(1.0, false + true, true))
-
-
-def _accuracies(members: np.ndarray, nonmembers: np.ndarray) -> np.ndarray:
-    n, m = members.shape[1], nonmembers.shape[1]
-    scores = np.concatenate([members, nonmembers], axis=1)
-    order = np.argsort(scores, axis=1)
-    member, scores = order < n, np.take_along_axis(scores, order, axis=1)
-    true, false = np.cumsum(member, axis=1) / n, np.cumsum(~member, axis=1) / m
-    last = np.ones_like(member)  # of its ties
-    last[:, :-1] = np.diff(scores, axis=1) > 0
-    seen = np.maximum.accumulate(np.where(last, np.arange(n + m), -1), axis=1)
-    after = (last & (true + false >= 1 - 1e-12)).argmax(axis=1)[:, None]
-    before = np.where(after, np.take_along_axis(seen, np.maximum(after - 1, 0), axis=1), -1)
-
-    def at(curve: np.ndarray, index: np.ndarray) -> np.ndarray:  # which begins at (0, 0)
-        values = np.take_along_axis(curve, np.maximum(index, 0), axis=1)
-        return np.where(index < 0, 0.0, values)[:, 0]
-
-    low, high = (at(true + false, index) for index in (before, after))
-    low_true, high_true = (at(true, index) for index in (before, after))
-    return low_true + (1 - low) / (high - low) * (high_true - low_true)
+    scores, n, m = _together(members, nonmembers)
+    order = np.argsort(scores, axis=-1)
+    called = np.cumsum(order < n, axis=-1) / n + np.cumsum(order >= n, axis=-1) / m
+    half = (called >= 1 - 1e-12).argmax(axis=-1)[..., None]
+    threshold = np.take_along_axis(scores, np.take_along_axis(order, half, -1), -1)
+    (low, low_false), (tied, tied_false) = (
+        (x[..., :n].mean(-1), x[..., n:].mean(-1))
+        for x in (scores < threshold, scores == threshold)
+    )
+    right = low + tied * (1 - low - low_false) / (tied + tied_false)
+    return right if np.ndim(right) else float(right)
 
 
 def auc(members: np.ndarray, nonmembers: np.ndarray) -> Values:
     """Probability that a member scores below a non-member, ties counted half."""
-    if np.ndim(members) == 2:
-        n, m = np.shape(members)[1], np.shape(nonmembers)[1]
-        ranks = scipy.stats.rankdata(np.concatenate([members, nonmembers], axis=1), axis=1)
-        return 1 - (ranks[:, :n].sum(axis=1) - n * (n + 1) / 2) / (n * m)
-    return float(np.trapezoid(*roc(members, nonmembers)[::-1]))
+    scores, n, m = _together(members, nonmembers)
+    ranks = scipy.stats.rankdata(scores, axis=-1)[..., :n].sum(-1)
+    below = 1 - (ranks - n * (n + 1) / 2) / (n * m)
+    return below if np.ndim(below) else float(below)
 
 
 def tpr_at(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:

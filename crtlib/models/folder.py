@@ -14,21 +14,26 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
+from tokenizers import Tokenizer, processors
 from torch import nn
 
 from crtlib import files
 from crtlib.files import Named
-from crtlib.models import build, interface, pretrained, released
+from crtlib.models import build, interface, pretrained
 from crtlib.models.spec import ModelSpec
 from crtlib.text import tokenizer as tokenizers
+from crtlib.text.records import MASK
 from crtlib.text.tokenizer import Bpe, backend
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+LONGEST = 256
+"""Tokens that ``generate`` writes at most where nobody says how many."""
 
 
 def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
@@ -75,11 +80,31 @@ def save(
     base: str | None = None,
 ) -> tuple[str, ...]:
     """Write a model of ours, its tokenizer and its shape to ``folder``, each file atomically; the
-    names of the files. Without a ``spec`` it is a folder of ``transformers``
-    (:func:`crtlib.models.released.save`, which reads ``template`` and ``base``)."""
+    names of the files.
+
+    Without a ``spec`` it is a folder that ``transformers`` loads, generates with and serves:
+    config, generation config with the end token, safetensors, and the tokenizer, with ``template``
+    (Jinja) as its chat template. A model with adapters is written merged, and the adapters alone
+    into ``adapter/``, for the model ``base``."""
     folder = Path(folder)
     if spec is None:
-        released.save(model, tokenizer, folder, template=template, base=base)
+        from transformers import GenerationConfig
+
+        _tokenizer(tokenizer, folder, template, interface.context(model))
+        whole: Any = pretrained.merged(model)
+        config = whole.config
+        config.bos_token_id, config.eos_token_id = tokenizer.bos, tokenizer.eos
+        if config.pad_token_id is None:
+            config.pad_token_id = tokenizer.eos
+        config.dtype = "float32"
+        whole.generation_config = GenerationConfig(
+            bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos,
+            pad_token_id=config.pad_token_id, max_new_tokens=LONGEST,
+        )  # fmt: skip
+        with pretrained.quiet():
+            whole.save_pretrained(folder)
+        if whole is not model:
+            _adapter(model, folder / "adapter", base or "")
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
     with files.replacing(folder / "model.safetensors") as part:
         save_model(model, str(part))
@@ -88,10 +113,45 @@ def save(
     return ("model.safetensors", "tokenizer.json", "model.json")
 
 
+def _adapter(model: Any, folder: Path, base: str) -> None:
+    """What ``peft`` loads, without a path of this machine, and without the embeddings."""
+    for config in model.peft_config.values():
+        config.base_model_name_or_path = base
+    with pretrained.quiet():
+        model.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # a form that nobody has filled in
+
+
+def _tokenizer(tokenizer: Bpe, folder: Path, template: str | None, longest: int | None) -> None:
+    """As ``transformers`` reads it: the begin in front of every text, ``<MASK>`` shown as it is."""
+    from transformers import PreTrainedTokenizerFast
+
+    content = json.loads(tokenizer.json)
+    for added in content["added_tokens"]:
+        added["special"] &= added["content"] != MASK
+    backend = Tokenizer.from_str(json.dumps(content))
+    first = tokenizer.bos_token
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{first}:0 $A:0",
+        pair=f"{first}:0 $A:0 $B:1",
+        special_tokens=[(first, tokenizer.bos)],
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token=first, eos_token=tokenizer.eos_token,
+        pad_token=tokenizer.eos_token, clean_up_tokenization_spaces=False,
+        **({} if longest is None else {"model_max_length": longest}),
+    )  # fmt: skip
+    fast.chat_template = template
+    fast.save_pretrained(folder)
+
+
 def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     """The model, tokenizer and shape that :func:`save` wrote to ``folder``."""
     if not (folder / "model.json").is_file():
-        return *released.read(folder), None
+        names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        raw = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        bpe = tokenizers.plain(raw, names["bos_token"], names["eos_token"])
+        return pretrained.load(folder), bpe, None
     spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
     size = (folder / "model.safetensors").stat().st_size
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each

@@ -203,15 +203,10 @@ def with_lora(
     return wrapped
 
 
-def has_adapters(model: nn.Module) -> bool:
-    """Whether ``peft`` has wrapped it."""
-    return core(model) is not model
-
-
 def merged(model: nn.Module) -> nn.Module:
     """A plain model of ``transformers``: the adapters added to a copy of the weights, in float32;
     the model itself where it has none."""
-    if not has_adapters(model):
+    if core(model) is model:
         return model
     wrapped: Any = copy.deepcopy(model)
     whole: nn.Module = wrapped.float().merge_and_unload()

@@ -17,7 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Sink = Callable[[list[tuple[Tensor, Tensor]]], None]
+State = tuple[Tensor, ...]
+"""What a recurrence carries on, each (batch, hidden): its output, and the cell of an LSTM."""
+Pairs = list[tuple[Tensor, Tensor]]
+Sink = Callable[[Pairs], None]
 BACK_SIGMOID, BACK_TANH = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 FUSED = frozenset({"cuda"})
 """Kinds of device whose kernel for a whole recurrence (cuDNN) gives the gradient of its gates."""
@@ -67,7 +70,7 @@ class Recurrent(nn.Module):
         super().__init__()
         self.inputs, self.size = inputs, hidden
         self.sink: Sink | None = None
-        self.initial: tuple[Tensor, ...] | None = None
+        self.initial: State | None = None
         self.saved: Any = None
 
     def weights(self) -> list[nn.Parameter]:
@@ -75,7 +78,7 @@ class Recurrent(nn.Module):
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def carrying(self, state: tuple[Tensor, ...]) -> Iterator[None]:
+    def carrying(self, state: State) -> Iterator[None]:
         """While active, ``forward`` starts from ``state``, each (batch, hidden), instead of zeros.
 
         No gradient flows into it. Rows are those of the forward pass, the longest example
@@ -100,17 +103,17 @@ class Recurrent(nn.Module):
                 return self.run(x, None)[0]
             return _Scan.apply(self, self.sink, x, *self.weights())
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Outputs (batch, time, hidden) from ``state``, each (batch, hidden), and the state after
         the last step, by torch's own kernel."""
         raise NotImplementedError
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
+    def scan(self, x: Tensor, state: State | None) -> tuple[Tensor, Any]:
         """Outputs (batch, time, hidden) from ``state``, and what :meth:`scan_backward` needs: torch
         keeps it to itself, but the gates of all steps at once follow from the outputs."""
         raise NotImplementedError
 
-    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> list[tuple[Tensor, Tensor]]:
+    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> Pairs:
         """The pairs (inputs, gradient of the pre-activations) of each linear map, (batch, time, ·),
         in inference mode, as its many small operators then cost a tenth less."""
         raise NotImplementedError
@@ -123,7 +126,7 @@ class Recurrent(nn.Module):
         """
         raise NotImplementedError
 
-    def _before(self, out: Tensor, state: tuple[Tensor, ...] | None) -> Tensor:
+    def _before(self, out: Tensor, state: State | None) -> Tensor:
         """The output before each step and after the last, (time + 1, batch, hidden)."""
         first = out.new_zeros(len(out), self.size) if state is None else state[0]
         return torch.cat([first[None], out.transpose(0, 1)])
@@ -157,12 +160,12 @@ class Lstm(Recurrent):
         gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
         return out
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         weight, bias = self.weight.roll(-self.size, 0), self.bias.roll(-self.size, 0)
         w_x, w_h = weight.split([self.inputs, self.size], dim=1)
         return _kernel(torch.lstm, x, [w_x, w_h, bias, torch.zeros_like(bias)], state, states=2)
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
+    def scan(self, x: Tensor, state: State | None) -> tuple[Tensor, Any]:
         n = self.size
         w_x, w_h = self.weight.split([self.inputs, n], dim=1)
         out, _ = self.run(x, state)
@@ -186,7 +189,7 @@ class Lstm(Recurrent):
         lengths = lengths.to(out.device, non_blocking=True)
         return out[lengths, rows], cells[lengths, rows]
 
-    def scan_backward(self, x: Tensor, grad: Tensor, saved):
+    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> Pairs:
         gates, cells, tanhs, out = saved
         time, batch, n = tanhs.shape
         w_h = self.weight[:, self.inputs :]
@@ -250,11 +253,11 @@ class Gru(Recurrent):
         gates.register_hook(pairs)
         return out
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         w_x, b_x, w_h, b_h = self.weights()
         return _kernel(torch.gru, x, [w_x, w_h, b_x, b_h], state, states=1)
 
-    def scan(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
+    def scan(self, x: Tensor, state: State | None) -> tuple[Tensor, Any]:
         n = self.size
         out, _ = self.run(x, state)
         before = self._before(out, state)
@@ -264,7 +267,7 @@ class Gru(Recurrent):
         gates[..., 2 * n :].addcmul_(gates[..., :n], to_reset).tanh_()
         return out, (gates, to_reset, before)
 
-    def scan_backward(self, x: Tensor, grad: Tensor, saved):
+    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> Pairs:
         gates, recurrent, out = saved
         n = self.size
         time, batch, _ = gates.shape
@@ -311,10 +314,10 @@ def _kernel(
     run: Callable[..., Any],
     x: Tensor,
     weights: list[Tensor],
-    state: tuple[Tensor, ...] | None,
+    state: State | None,
     *,
     states: int,
-) -> tuple[Tensor, tuple[Tensor, ...]]:
+) -> tuple[Tensor, State]:
     """``torch.lstm`` or ``torch.gru`` of one layer: (batch, time, hidden), and the last state."""
     start = state or [x.new_zeros(len(x), weights[1].shape[1])] * states
     if not x.numel():  # no text, or no step

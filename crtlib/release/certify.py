@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crtlib import files, outputs
-from crtlib.accounting import confidentiality, ledger, odometer, statements, tradeoff
+from crtlib.accounting import confidentiality, ledger, odometer, statements
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
@@ -407,10 +407,10 @@ def profile(own: Promise, kind: str) -> dict[str, Any]:
     bayes = kind == "bayesian_confidentiality"
     rates = {"secret": (own.gamma, own.delta2), "missed": (1.0, 0.0)}
     drawn = {
-        name: tradeoff.tradeoff(
+        name: statements.tradeoff(
             own.events, grid, neighbouring_relation="replace", group=own.groups,
             trace_rate=gamma, public_rate=delta2,
-        ).lower.tolist()
+        ).tolist()
         for name, (gamma, delta2) in rates.items()
         if bayes or name == "missed"
     }  # fmt: skip

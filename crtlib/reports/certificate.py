@@ -165,7 +165,8 @@ def trade_off(value: Certificate, curves: Mapping[str, Sequence[tuple[float, flo
     "was it there?" has at each share of false alarms, for a secret that was found, missed, or
     drawn at random.
 
-    ``curves`` are places of ``secret`` and ``missed``, from :mod:`crtlib.accounting.tradeoff`.
+    ``curves`` are places of ``secret`` and ``missed``, from
+    :func:`crtlib.accounting.statements.tradeoff`.
     """
     title = "Trade-off: false alarms against misses"
     if not holds(value) or not curves:

@@ -73,10 +73,6 @@ class Kept(threading.local):
             self.buffer = torch.empty(self.wanted)
         self.used = self.wanted = 0
 
-    def release(self) -> None:
-        """Give the memory back."""
-        self.buffer, self.used, self.wanted = torch.empty(0), 0, 0
-
     def take(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """An uninitialised tensor of this shape, with the type and the device of ``like``."""
         size = math.prod(shape)

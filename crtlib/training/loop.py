@@ -131,14 +131,18 @@ def train(
         options |= {"precision": precision} if precision != "float32" else {}
         options |= {"processes": crew().size} if crew().size > 1 else {}
         file = Checkpoint(checkpoint, identity(model, phases, parts, flags, options))
-        done = file.restore(state, phases)
+        done = file.restore(state)
         crew().agree(f"{file.identity}{done:08x}")
     if on_start and crew().leads:
         ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
         on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
     at_once, where = tokens_at_once(model, memory), device_of(model)
-    bar = _bar([_steps(p, len(parts[p.part])) for p in phases], done, progress and crew().leads)
+    steps = [_steps(p, len(parts[p.part])) for p in phases]
+    bar = tqdm(
+        total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",
+        disable=None if progress and crew().leads else True,  # on a terminal only
+    )  # fmt: skip
     for k, phase in enumerate(phases[done:], start=done):
         if (event := phase.event()) is not None:
             run.events.append(event)
@@ -213,14 +217,6 @@ def _steps(phase: Phase, points: int) -> int:
         return phase.passes * math.ceil(points / phase.batch_size)
     steps = getattr(phase, "steps", None)
     return int(steps or math.ceil(points / getattr(phase, "batch_size", points)))
-
-
-def _bar(steps: Sequence[int], done: int, progress: bool) -> tqdm[Any]:
-    """A bar over the steps of all phases, on a terminal only."""
-    return tqdm(
-        total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",
-        disable=None if progress else True,
-    )  # fmt: skip
 
 
 def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> None:

@@ -53,6 +53,7 @@ CONTENT = (
     "seconds", "non_finite",
 )  # fmt: skip
 STREAMS: tuple[Stream, ...] = ("public order", "poisson", "noise")
+EVENTS = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
 OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
@@ -73,6 +74,15 @@ class Run:
     updates: Counter[Kind] = field(default_factory=Counter)
     non_finite: int = 0
     processes: int = 1
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint and ``run.json`` say of it, as JSON values."""
+        return {
+            "events": [{"type": type(event).__name__, **asdict(event)} for event in self.events],
+            "history": self.history,
+            "updates": dict(self.updates),
+            "seconds": self.seconds,
+        }
 
 
 @dataclass
@@ -175,16 +185,13 @@ class Checkpoint:
                 g.get_state() if isinstance(g, torch.Generator) else None
                 for g in state.generators.values()
             ],
-            "events": [{"type": type(e).__name__, **asdict(e)} for e in run.events],
-            "history": run.history,
-            "updates": dict(run.updates),
-            "seconds": run.seconds,
             "non_finite": run.non_finite,
+            **run.facts(),
         }
         with files.replacing(Path(self.path), mode=0o600) as part:
             torch.save(content, part)
 
-    def restore(self, state: State, phases: Sequence[Phase]) -> int:
+    def restore(self, state: State) -> int:
         """Load the file into ``state``, if there is one; the number of phases that are over.
 
         Raises ValueError for a damaged file, one that is no checkpoint, or that of another run.
@@ -199,8 +206,7 @@ class Checkpoint:
         for generator, content in zip(state.generators.values(), saved["generators"], strict=True):
             if isinstance(generator, torch.Generator):
                 generator.set_state(content)
-        kinds = {type(e).__name__: type(e) for e in (p.event() for p in phases) if e is not None}
-        run.events = [kinds[e.pop("type")](**e) for e in saved["events"]]
+        run.events = [EVENTS[e.pop("type")](**e) for e in saved["events"]]
         run.history, run.seconds = saved["history"], saved["seconds"]
         run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
         return int(saved["done"])
@@ -220,9 +226,6 @@ class Checkpoint:
                 f"{name}: belongs to another run (phases, data, seed or device differ)"
             )
         return saved
-
-
-EVENTS = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
 
 
 @dataclass(frozen=True)
@@ -252,10 +255,7 @@ def save(
     record.unlink(missing_ok=True)  # of an earlier model: not whole any more
     names = model_folder.save(run.model, tokenizer, spec, folder, **options)
     summary = {
-        "events": [{"type": type(event).__name__, **asdict(event)} for event in run.events],
-        "history": run.history,
-        "updates": dict(run.updates),
-        "seconds": run.seconds,
+        **run.facts(),
         "sha256": {name: _digest(folder / name) for name in names},
     }
     with files.replacing(record, mode=0o600) as part:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from crtlib import outputs
 from crtlib.experiments import crt, data
 from crtlib.experiments.crt import CrtStudy
-from crtlib.models import folder, pretrained, released, scoring
+from crtlib.models import folder, pretrained, scoring
 from crtlib.text import customersim, jsonl, templates
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import adapt
@@ -251,5 +251,5 @@ def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path
 def test_a_model_of_ours_is_read_as_it_was_written(tmp_path):
     source = tiny("gpt-neox", tmp_path / "source")
     bpe = adapt(source)
-    released.save(pretrained.pretrained(source, bpe), bpe, tmp_path / "out")
-    assert released.read(tmp_path / "out")[1] == bpe
+    folder.save(pretrained.pretrained(source, bpe), bpe, None, tmp_path / "out")
+    assert folder.ours(tmp_path / "out")[1] == bpe
