@@ -129,14 +129,12 @@ LOG = "crtlib/log/1"
 
 
 @contextlib.contextmanager
-def logged(
-    path: Path | None, command: str, options: Sequence[str], code: Callable[[BaseException], int]
-) -> Iterator[dict[str, Any]]:
+def logged(path: Path | None, command: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Append that a command started, with the names of its ``options``, and how it ended; nothing
     where ``path`` is None.
 
-    Facts put into the mapping go into the last line; ``code`` is the exit code that an error leads
-    to. Raises ``ValueError`` for a file that is no log of ours, before anything is written.
+    Facts put into the mapping go into the last line. Raises ``ValueError`` for a file that is no
+    log of ours, before anything is written.
     """
     facts: dict[str, Any] = {"code": 0}
     if path is None:
@@ -149,7 +147,7 @@ def logged(
     try:
         yield facts
     except BaseException as error:
-        facts |= {"code": code(error), "error": type(error).__name__}
+        facts |= {"code": _code(error), "error": type(error).__name__}
         raise
     finally:
         facts["seconds"] = round(time.perf_counter() - began, 3)
@@ -246,7 +244,7 @@ class Command(click.Command):
         quiet = talk.quiet or not leads
         arguments = self.arguments(given)
         path = talk.log_file if leads else None
-        with logged(path, self.full, [*given], _code) as note, contextlib.ExitStack() as end:
+        with logged(path, self.full, [*given]) as note, contextlib.ExitStack() as end:
             if quiet:
                 end.enter_context(contextlib.redirect_stderr(io.StringIO()))
             answer: Answer = self.function(**arguments)

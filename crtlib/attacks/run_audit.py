@@ -223,13 +223,10 @@ def one_run_lower_bound(
 # --------------------------------------------------------------------------- one run
 @dataclass(frozen=True, kw_only=True)
 class OneRun:
-    """The ``epsilon`` that one training refutes: of ``examples`` canaries, each in by a coin of its
-    own, the attacker named the coins of ``guesses`` and was ``correct`` so many times."""
+    """The ``epsilon`` that one training refutes: of its canaries, each in by a coin of its own, the
+    attacker named the coins of ``guesses`` and was ``correct`` so many times."""
 
     epsilon: float
-    delta: float
-    confidence: float
-    examples: int
     guesses: int
     correct: int
 
@@ -268,14 +265,5 @@ def one_run(
             delta=delta,
             confidence=1 - (1 - confidence) / len(tries),
         )
-        out.append(
-            OneRun(
-                epsilon=epsilon,
-                delta=delta,
-                confidence=confidence,
-                examples=m,
-                guesses=tried,
-                correct=correct,
-            )
-        )
+        out.append(OneRun(epsilon=epsilon, guesses=tried, correct=correct))
     return max(out, key=lambda one: one.epsilon)

@@ -538,20 +538,14 @@ def _parts(
             "so there is nothing to train on with noise"
         )
     owners = users(d.prepared.private) if study.how.by_user else [*range(len(private))]
-    whole, limit = len(private), _longest(study, model)
+    whole, limit = len(private), interface.context(model)  # tokens that are read at once
+    if not isinstance(model, interface.RecurrentLM) and study.brings_vocabulary:
+        limit = study.context if limit is None else min(limit, study.context)
     if limit is not None:
         public, _ = fitting(public, range(len(public)), limit, study.long)
         private, owners = fitting(private, owners, limit, study.long)
     together = study.how.by_user or len(private) > whole
     return {"public": public, "private": private}, {"private": owners} if together else None
-
-
-def _longest(study: CrtStudy, model: nn.Module) -> int | None:
-    """Tokens that the model is asked to read at once; None: as many as there are."""
-    limit = interface.context(model)
-    if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
-        return limit
-    return study.context if limit is None else min(limit, study.context)
 
 
 def fitting(

@@ -206,7 +206,10 @@ def data(study: Recipe) -> Data:
     secrets = make(study.canaries, seed=study.seed) if study.canaries else ()
     planted = insert(split.train, secrets, copies=study.copies, seed=study.seed)
     tokenizer = adapt(pretrained.place(study.init)) if study.brings_vocabulary else None
-    form = _template(study, tokenizer)
+    if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
+        form = templates.of_model(pretrained.place(study.init), tokenizer)
+    else:
+        form = templates.by_name(study.template, tokenizer)
     points = templates.points(planted, study.unit, form)
     redacting, conservative = policies(study)
     pi = miss(redacting, study.gamma, study.seed, per=study.per)
@@ -238,13 +241,6 @@ def data(study: Recipe) -> Data:
         template=form,
         known=recorded(study.corpus) if screened.is_screened(study.corpus) else None,
     )
-
-
-def _template(study: Recipe, tokenizer: Bpe | None) -> Template:
-    """How turns become text; "chat" as the pre-trained model says."""
-    if study.template == "chat" and tokenizer is not None:
-        return templates.of_model(pretrained.place(study.init), tokenizer)
-    return templates.by_name(study.template, tokenizer)
 
 
 def _prepared(

@@ -66,6 +66,11 @@ PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
 CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
 
+NO_LABELS = (
+    "; void, as delta is 1: no labelled secret tells what the policies miss. Label some turns, or "
+    "use --conservative everything"
+)
+
 Facts = Mapping[str, Any]
 Card = Callable[[Facts], str]
 
@@ -463,7 +468,11 @@ def train(
         ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
     """
     recipe = what if isinstance(what, Recipe) else recipes.make({"corpus": what, **names})
-    device = _device(recipe.device, recipe.workers)
+    if recipe.workers is not None:
+        torch.set_num_threads(recipe.workers)
+    device = device_by_name(recipe.device)
+    if ":" in device and parallel.crew().size > 1:  # each takes the GPU of its own number
+        raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
     inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
     before = outputs.hashed(inputs)
     data.forget()
@@ -522,7 +531,10 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
         void, beside = _void(meter, study.init, record.oracle(study))
-        promise = _promise(guarantee, void + beside)
+        promise = "no guarantee: this method adds no noise"
+        if guarantee is not None:
+            blind = NO_LABELS if guarantee.delta >= 1 else ""
+            promise = f"{guarantee}{blind}{void}{beside}"
         return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
 
     return Job(
@@ -617,17 +629,6 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     return replace(prepared, known=counter.rates(judged=given["judged"]), labels=given)
 
 
-def _device(name: str, workers: int | None) -> str:
-    """The device of this name, and so many threads of the CPU, as it is where None; of several
-    processes each takes the GPU of its own number."""
-    if workers is not None:
-        torch.set_num_threads(workers)
-    device = device_by_name(name)
-    if ":" in device and parallel.crew().size > 1:
-        raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
-    return device
-
-
 def _check(out: Path | None, inputs: list[Any]) -> None:
     """Refuse a place for a model that holds something, or cannot be written: now, not later."""
     if out is None:
@@ -669,19 +670,6 @@ def _void(meter: record.Meter, init: str, oracle: bool = False) -> tuple[str, st
     beside = " and ".join(text for text, number in added.items() if number)
     beside = beside and f"; of this model alone: its certificate adds {beside}"
     return "".join(text for text, applies in said.items() if applies), beside
-
-
-def _promise(guarantee: Guarantee | None, void: str) -> str:
-    """The guarantee in words, with what makes it ``void``."""
-    if guarantee is None:
-        return "no guarantee: this method adds no noise"
-    text = str(guarantee)
-    if guarantee.delta >= 1:
-        text += (
-            "; void, as delta is 1: no labelled secret tells what the policies miss. Label some "
-            "turns, or use --conservative everything"
-        )
-    return text + void
 
 
 def write(

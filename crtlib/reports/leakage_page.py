@@ -316,13 +316,20 @@ def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: i
     """The whole page as text. With ``decode`` every sequence stands in it in clear; without, bins
     and rounded counts, and nothing that belongs to one sequence."""
     facts = summary(report, cover, exact=decode is not None)
+    tokens = facts["tokens"] if isinstance(facts["tokens"], str) else f"{facts['tokens']:,}"
+    about = (
+        f"What the model's top {report.k} guesses complete of {cover.corpus}: "
+        f"{facts['documents']:,} texts (one {cover.unit} each) of {facts['users']:,} users, "
+        f"{tokens} tokens."
+    )
+    about += f" Compared with the public model {cover.public}." if cover.public else ""
     common = {
         "cover": cover,
         "several": SEVERAL.format(cover.report) if cover.report > 1 else "",
         "facts": facts,
         "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
         "revealed": decode is not None,
-        "about": _about(report, cover, facts),
+        "about": about,
         "cards": _cards(report, facts),
     }
     table = groups(report, cover, exact=decode is not None)
@@ -340,16 +347,6 @@ def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: i
         limits=_limits(report, len(table), rows),
         data=as_json(records(table.head(rows))), switches=as_json(switches),
     )  # fmt: skip
-
-
-def _about(report: Leakage, cover: Cover, facts: dict) -> str:
-    tokens = facts["tokens"] if isinstance(facts["tokens"], str) else f"{facts['tokens']:,}"
-    text = (
-        f"What the model's top {report.k} guesses complete of {cover.corpus}: "
-        f"{facts['documents']:,} texts (one {cover.unit} each) of {facts['users']:,} users, "
-        f"{tokens} tokens."
-    )
-    return text + (f" Compared with the public model {cover.public}." if cover.public else "")
 
 
 def _cards(report: Leakage, facts: dict) -> list[Card]:

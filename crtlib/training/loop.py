@@ -267,17 +267,16 @@ def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
     """
     if memory is not None:
         check("memory", memory, memory > 0, "positive")
-    free = _free(device_of(model)) * SHARE if memory is None else memory * 2**30
+    device = device_of(model)
+    if memory is not None:
+        free = memory * 2**30
+    elif device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0] * SHARE
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE
     head = interface.head(model).weight
     widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
     vocabulary = len(head) * (2 if head.requires_grad else 0.5)
     each = 4 * (1.5 * widths + vocabulary)
     most = TOKENS_AT_ONCE if near(head) else TOKENS_AT_ONCE_OF_A_GPU
     return int(max(LEAST, min(most, free / each)))
-
-
-def _free(device: torch.device) -> float:
-    """Bytes."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

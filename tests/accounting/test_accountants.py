@@ -362,4 +362,4 @@ def test_an_accountant_that_is_not_installed_is_named_with_its_extra(
             monkeypatch.setitem(sys.modules, name, None)
     accountants.profile.cache_clear()
     with pytest.raises(ValueError, match=rf"{package}'s, .* pip install 'crtlib\[accountants\]'"):
-        accountants.profile(((0.1, 1.5, 7),), accountant, "add_or_remove")
+        accountants.profile(((0.1, 1.5, 7),), accountant, "add_or_remove")(1e-5)

@@ -304,44 +304,39 @@ def front(card):
     return yaml.safe_load(card.split("---\n")[1])
 
 
-def test_the_model_card_has_its_front_matter_and_the_promises_verbatim():
-    value = made()
-    card = model_card.model_card(
-        value, settings={"epochs": 3, "policy": "a|b\nc"}, perplexity="8 to 16",
-        base="HuggingFaceTB/SmolLM2-135M", adapter=True, command="crtlib train c.jsonl",
-    )  # fmt: skip
+FACTS = {
+    "name": "m", "parameters": 7, "trained_parameters": 5, "base": "HuggingFaceTB/SmolLM2-135M",
+    "kind": "bayesian_confidentiality", "method": {"name": "crt", "label": "CRT"},
+    "corpus": {"name": "c.jsonl", "points": 12}, "settings": {"epochs": 3, "policy": "a|b\nc"},
+    "promise": "(1, 1e-06) ...", "perplexity": "8 to 16", "adapters": True, "recurrent": False,
+}  # fmt: skip
+
+
+def test_the_model_card_has_its_front_matter_and_the_promise_verbatim():
+    card = model_card.of_training(FACTS)
     head = front(card)
     assert head["library_name"] == "transformers" and head["pipeline_tag"] == "text-generation"
-    assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M"
-    assert head["base_model_relation"] == "adapter" and head["license"] == "other"
+    assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M" and head["license"] == "other"
     assert head["tags"] == ["crtlib", "confidential", "crt"]
-    any_one = model_card.model_card(made(*DP), settings={})
+    any_one = model_card.of_training(FACTS | {"kind": "dp"})
     assert front(any_one)["tags"] == ["crtlib", "differential-privacy", "crt"]
     metric = head["model-index"][0]["results"][0]["metrics"][0]
     assert metric == {"type": "perplexity", "value": "8 to 16"}
-    for name in ("O2", "O3", "O4", "O5", "O6", "O14"):
-        for sentence in sentences.sentences(value)[name]:
-            assert sentence in card
-    assert "| policy | a\\|b c |" in card and "crtlib train c.jsonl" in card
-    assert "(certificate.html)" in card and "&" not in card
+    assert "| policy | a\\|b c |" in card and "\n\n(1, 1e-06) ...\n" in card and "adapter/" in card
     for title in ("What it is", "How to use it", "What it was trained on", "Training",
                   "What it may give away", "Limits", "How to repeat it"):  # fmt: skip
         assert f"\n## {title}\n" in card
 
 
-def test_a_card_without_base_or_promise_says_so():
-    card = model_card.model_card(made(*NONE, ("model.base", None)), settings={})
-    assert front(card)["tags"] == ["crtlib", "sgd"]
-    void = model_card.model_card(made(*VOID), settings={})
-    assert front(void)["tags"] == ["crtlib", "crt"]
+def test_a_card_without_base_or_kind_says_so():
+    card = model_card.of_training(FACTS | {"base": None, "kind": None, "perplexity": None})
+    assert front(card)["tags"] == ["crtlib", "crt"]
     assert "base_model" not in front(card) and "model-index" not in front(card)
-    assert "**This model carries no promise.**" in card and "times in 100" not in card
+    own = model_card.of_training(FACTS | {"recurrent": True})
+    assert front(own)["library_name"] == "crtlib" and "`transformers` cannot load" in own
 
 
 def test_a_hostile_name_cannot_leave_the_front_matter():
-    card = model_card.model_card(
-        made(("method", {"name": "x\n---\nevil: yes", "label": "X"})),
-        settings={},
-        perplexity="1 to 2",
-    )
+    hostile = {"name": "x\n---\nevil: yes", "label": "X"}
+    card = model_card.of_training(FACTS | {"method": hostile})
     assert "evil" not in front(card) and front(card)["tags"][2] == "x\n---\nevil: yes"
