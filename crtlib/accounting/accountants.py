@@ -212,9 +212,10 @@ class _Borrowed(Profile):
         return profile(self._steps, "rdp", self.relation).answer(delta)
 
     def _one(self, delta: float) -> float:
+        raw = self._raw  # refuses a package that is not there
         try:
             with _quiet():
-                value = float(self._raw(delta)) if self._raw else math.inf
+                value = float(raw(delta)) if raw else math.inf
         except (ArithmeticError, RuntimeError, ValueError):  # numerics gave up: claim nothing
             return math.inf
         if math.isnan(value):

@@ -43,7 +43,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,10 +55,7 @@ from crtlib.models import folder, interface, scoring
 from crtlib.text import counting
 from crtlib.text.records import Point
 from crtlib.text.templates import own_tokens
-from crtlib.text.tokenizer import Bpe, backend, bos
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from crtlib.text.tokenizer import AnyTokenizer, backend, bos
 
 
 # --------------------------------------------------------------------------- text and scores
@@ -127,9 +124,7 @@ class Scores(NamedTuple):
 NEVER = np.iinfo(np.int64).max
 
 
-def documents(
-    points: Sequence[Point], tokenizer: Bpe | PreTrainedTokenizerBase
-) -> tuple[Document, ...]:
+def documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Document, ...]:
     """The points as documents; those without a token are left out.
 
     Raises ``ValueError`` where a point has no user (what is unique to a person cannot be told).
@@ -191,7 +186,7 @@ class Reading(NamedTuple):
 
 
 def read(
-    model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase, points: Sequence[Point], *,
+    model: nn.Module, tokenizer: AnyTokenizer, points: Sequence[Point], *,
     own_words: bool = False, start: bool = True, device: torch.device | str | None = None,
     scorer: scoring.Scorer | None = None,
 ) -> Reading:  # fmt: skip
@@ -432,7 +427,7 @@ class Leakage:
 
 def check_models(
     model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     *,
     k: int,
     public: nn.Module | None = None,
@@ -448,7 +443,7 @@ def check_models(
 
 def leakage(
     model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     points: Sequence[Point],
     *,
     k: int,
@@ -483,7 +478,7 @@ class Lot(NamedTuple):
 
 def of_lots(
     model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     lots: Iterable[Lot],
     *,
     k: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy
@@ -22,10 +22,7 @@ from crtlib.models.scoring import Scorer
 from crtlib.text import templates
 from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import Template
-from crtlib.text.tokenizer import Bpe
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from crtlib.text.tokenizer import AnyTokenizer
 
 TEXTS, NATS, SHARE, LEVEL = 200, 0.2, 0.6, 1e-3
 """How many texts are read; how much lower a loss must be, in how much of them, at what level."""
@@ -66,7 +63,7 @@ class Fit:
 
 def fit(
     model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     corpus: Corpus,
     *,
     unit: str,
@@ -123,7 +120,7 @@ def _sample(corpus: Corpus, unit: str) -> Corpus:
 
 def _losses(
     model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     points: Sequence[Point],
     device: str | None,
 ) -> np.ndarray:
@@ -142,7 +139,7 @@ def _losses(
 # --------------------------------------------------------------------------- prefixes
 def scan(
     model: nn.Module,
-    tokenizer: Bpe | PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     corpus: Corpus,
     *,
     unit: str,

@@ -14,7 +14,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
@@ -27,16 +27,13 @@ from crtlib.models import build, interface, pretrained
 from crtlib.models.spec import ModelSpec
 from crtlib.text import tokenizer as tokenizers
 from crtlib.text.records import MASK
-from crtlib.text.tokenizer import Bpe, backend
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend
 
 LONGEST = 256
 """Tokens that ``generate`` writes at most where nobody says how many."""
 
 
-def load(folder: str | Path) -> tuple[nn.Module, Bpe | PreTrainedTokenizerBase]:
+def load(folder: str | Path) -> tuple[nn.Module, AnyTokenizer]:
     """Model and tokenizer of a local folder: one that :func:`save` wrote, or a transformers
     causal model with its fast tokenizer, as safetensors.
 
@@ -162,7 +159,7 @@ def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     return model, tokenizers.load(folder / "tokenizer.json"), spec
 
 
-def check_vocabulary(model: nn.Module, tokenizer: Bpe | PreTrainedTokenizerBase) -> None:
+def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
     """Raise ``ValueError`` where the tokenizer cannot be the one that the model was trained with.
 
     A model may have some rows more than the tokenizer has tokens: padding to a multiple of 64.

@@ -64,7 +64,31 @@ class _Scan(torch.autograd.Function):
 
 
 class Recurrent(nn.Module):
-    """What LSTM and GRU share. ``self.sink`` is set by the clipping engine for one step."""
+    """What LSTM and GRU share. ``self.sink`` is set by the clipping engine for one step.
+
+    ``weights()``: (weight, bias) of each linear map, in the order of the pairs of
+    ``scan_backward``.
+
+    ``run(x, state)``: outputs (batch, time, hidden) from ``state``, and the state after the last
+    step, by torch's own kernel.
+
+    ``scan(x, state)``: the outputs, and what ``scan_backward`` needs: torch keeps it to itself, but
+    the gates of all steps at once follow from the outputs.
+
+    ``scan_backward(x, grad, saved)``: the pairs (inputs, gradient of the pre-activations) of each
+    linear map, (batch, time, ·), in inference mode, as its many small operators then cost a tenth
+    less.
+
+    ``fused(x)``: the forward pass in torch's own kernel, whose backward pass gives what ``sink``
+    needs. It is fed the pre-activations through an identity, so the gradient of its input is that
+    of the gates; without a sink it is fed ``x``, and autograd sees the weights.
+    """
+
+    weights: Callable[[], list[nn.Parameter]]
+    run: Callable[[Tensor, State | None], tuple[Tensor, State]]
+    scan: Callable[[Tensor, State | None], tuple[Tensor, Any]]
+    scan_backward: Callable[[Tensor, Tensor, Any], Pairs]
+    fused: Callable[[Tensor], Tensor]
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -72,10 +96,6 @@ class Recurrent(nn.Module):
         self.sink: Sink | None = None
         self.initial: State | None = None
         self.saved: Any = None
-
-    def weights(self) -> list[nn.Parameter]:
-        """(weight, bias) of each linear map, in the order of the pairs of ``scan_backward``."""
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def carrying(self, state: State) -> Iterator[None]:
@@ -102,29 +122,6 @@ class Recurrent(nn.Module):
             if self.initial is None and not torch.is_grad_enabled():
                 return self.run(x, None)[0]
             return _Scan.apply(self, self.sink, x, *self.weights())
-
-    def run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """Outputs (batch, time, hidden) from ``state``, each (batch, hidden), and the state after
-        the last step, by torch's own kernel."""
-        raise NotImplementedError
-
-    def scan(self, x: Tensor, state: State | None) -> tuple[Tensor, Any]:
-        """Outputs (batch, time, hidden) from ``state``, and what :meth:`scan_backward` needs: torch
-        keeps it to itself, but the gates of all steps at once follow from the outputs."""
-        raise NotImplementedError
-
-    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> Pairs:
-        """The pairs (inputs, gradient of the pre-activations) of each linear map, (batch, time, ·),
-        in inference mode, as its many small operators then cost a tenth less."""
-        raise NotImplementedError
-
-    def fused(self, x: Tensor) -> Tensor:
-        """The forward pass in torch's own kernel, whose backward pass gives what ``sink`` needs.
-
-        It is fed the pre-activations through an identity, so the gradient of its input is that of
-        the gates; without a sink it is fed ``x``, and autograd sees the weights.
-        """
-        raise NotImplementedError
 
     def _before(self, out: Tensor, state: State | None) -> Tensor:
         """The output before each step and after the last, (time + 1, batch, hidden)."""

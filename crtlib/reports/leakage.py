@@ -30,7 +30,7 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -57,11 +57,10 @@ from crtlib.text import corpora, shards, templates, units
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.shards import Shards, in_order
 from crtlib.text.templates import CANDIDATES, Template
-from crtlib.text.tokenizer import Bpe, bos, same_tokenizer
+from crtlib.text.tokenizer import AnyTokenizer, bos, same_tokenizer
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedTokenizerBase
 
 FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
@@ -238,7 +237,6 @@ def make(
     return folder / "report.html", summary(report, cover, exact=reveal) | fit
 
 
-Tokenizer: TypeAlias = "Bpe | PreTrainedTokenizerBase"
 Tokens = Sequence[Sequence[int]]
 
 
@@ -263,7 +261,7 @@ class _Reader:
     where all are tried."""
 
     model: nn.Module
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
     unit: str
     used: Template
     k: int
@@ -366,7 +364,11 @@ def _name(folder: str | Path) -> str:
 
 
 def _check_texts(
-    corpus: Corpus, cover: Cover, used: Template, tokenizer: Tokenizer, public: Tokenizer | None
+    corpus: Corpus,
+    cover: Cover,
+    used: Template,
+    tokenizer: AnyTokenizer,
+    public: AnyTokenizer | None,
 ) -> None:
     """Write every text once before the first is scored, which may take hours: a template may refuse
     any of them. The tokenizer of a ``public`` model must read them as the model's own does."""
@@ -386,7 +388,7 @@ def _template(
     folder: Path,
     corpus: Corpus,
     network: nn.Module,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     unit: str,
     device: str,
 ) -> tuple[Template, dict[str, Any]]:

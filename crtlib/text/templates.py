@@ -23,17 +23,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from crtlib.checks import check_choice
 from crtlib.text import canaries, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
-from crtlib.text.tokenizer import Bpe, backend
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend
 
 NAMES = ("speaker", "plain", "chat")
 ASSISTANT = {"sys", "agent", "bot", "assistant"}
@@ -90,7 +87,7 @@ CANDIDATES = {t.name: t for t in (PLAIN, SPEAKER, CHATML, MARKUP, NAMED)}
 SHOWN = {"markup": "<|user|>…", "chatml": "<|im_start|>user…", "named": "User:…"}
 
 
-def by_name(name: str, tokenizer: Bpe | PreTrainedTokenizerBase | None = None) -> Template:
+def by_name(name: str, tokenizer: AnyTokenizer | None = None) -> Template:
     """``speaker``, ``plain``, ``chat`` (the tokenizer's own), or a file of Jinja (``.j2``).
 
     Raises ``ValueError`` for another name, a file that is not there, a tokenizer without one.
@@ -262,9 +259,7 @@ def points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple
     return tuple(cut)
 
 
-def own_tokens(
-    points: Sequence[Point], tokenizer: Bpe | PreTrainedTokenizerBase
-) -> list[np.ndarray]:
+def own_tokens(points: Sequence[Point], tokenizer: AnyTokenizer) -> list[np.ndarray]:
     """Of each text, which tokens are its own words and not its template's."""
     coded = backend(tokenizer).encode_batch([p.text for p in points], add_special_tokens=False)
     masks = []

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -27,6 +27,8 @@ from crtlib.text.records import MASK, Point
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+AnyTokenizer: TypeAlias = "Bpe | PreTrainedTokenizerBase"
+"""One of ours, or a fast one of ``transformers``."""
 
 BOS, EOS = "<BOS>", "<EOS>"
 
@@ -232,9 +234,7 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
     return plain(tokenizer)
 
 
-def same_tokenizer(
-    a: Bpe | PreTrainedTokenizerBase, b: Bpe | PreTrainedTokenizerBase, texts: Sequence[str]
-) -> bool:
+def same_tokenizer(a: AnyTokenizer, b: AnyTokenizer, texts: Sequence[str]) -> bool:
     """Whether both have the same vocabulary and read these texts alike."""
     ours, theirs = backend(a), backend(b)
     if ours.get_vocab() != theirs.get_vocab():
@@ -246,7 +246,7 @@ def same_tokenizer(
     return read[0] == read[1]
 
 
-def backend(tokenizer: Bpe | PreTrainedTokenizerBase) -> Tokenizer:
+def backend(tokenizer: AnyTokenizer) -> Tokenizer:
     """A copy that neither cuts nor pads."""
     text = tokenizer.json if isinstance(tokenizer, Bpe) else tokenizer.backend_tokenizer.to_str()
     copy = Tokenizer.from_str(text)
@@ -255,6 +255,6 @@ def backend(tokenizer: Bpe | PreTrainedTokenizerBase) -> Tokenizer:
     return copy
 
 
-def bos(tokenizer: Bpe | PreTrainedTokenizerBase) -> int | None:
+def bos(tokenizer: AnyTokenizer) -> int | None:
     """The token before every text, if there is one."""
     return tokenizer.bos if isinstance(tokenizer, Bpe) else tokenizer.bos_token_id

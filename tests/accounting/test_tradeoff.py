@@ -10,7 +10,7 @@ from crtlib.accounting.events import SampledGaussian
 AT = np.array([0.0, 1e-3, 0.01, 0.1, 0.3, 0.7, 1.0])
 
 
-def tested(event, at=AT, relation="replace", group=1):
+def by_tests(event, at=AT, relation="replace", group=1):
     """The type II error of tests that exist, in the direction where they are better."""
     law = mixtures.poisson_binomial([event.sampling_probability] * group)
     ways = ("forward", "backward") if relation == "add_or_remove" else ("replace",)
@@ -27,7 +27,7 @@ def test_unsampled_steps_have_the_gaussian_curve(relation, far):
     event = SampledGaussian(1.0, 20.0, 100)
     exact = stats.norm.cdf(stats.norm.isf(AT) - far * 10 / 20)
     found = statements.tradeoff(event, AT, neighbouring_relation=relation)
-    assert (found <= exact + 1e-12).all() and (tested(event, AT, relation) >= exact - 1e-6).all()
+    assert (found <= exact + 1e-12).all() and (by_tests(event, AT, relation) >= exact - 1e-6).all()
     np.testing.assert_allclose(found, exact, atol=2e-4)
 
 
@@ -36,7 +36,7 @@ def test_unsampled_steps_have_the_gaussian_curve(relation, far):
 def test_no_curve_is_above_a_test_that_exists(relation, group):
     event = SampledGaussian(0.02, 1.2, 300)
     found = statements.tradeoff(event, AT, neighbouring_relation=relation, group=group)
-    upper = tested(event, AT, relation, group)
+    upper = by_tests(event, AT, relation, group)
     assert (found <= upper).all() and (upper - found < 5e-3).all()
     assert (found <= 1 - AT + 1e-12).all() and (np.diff(found) <= 0).all()
     # the largest gap to a coin is the total variation distance
@@ -62,7 +62,7 @@ def test_a_secret_that_may_be_redacted_has_a_curve_nearer_to_a_coins():
     clear = statements.tradeoff(event, AT)
     for gamma, delta2 in ((0.3, 0.0), (0.1, 0.05), (0.9, 0.05)):
         mixed = statements.tradeoff(event, AT, trace_rate=gamma, public_rate=delta2)
-        upper = (1 - gamma - delta2) * (1 - AT) + gamma * tested(event)
+        upper = (1 - gamma - delta2) * (1 - AT) + gamma * by_tests(event)
         assert (mixed <= upper + 1e-9).all()
         assert (mixed >= clear - delta2 - 1e-9).all()
     assert mixed[3] < clear[3]
