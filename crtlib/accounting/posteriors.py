@@ -22,26 +22,22 @@ Array = NDArray[np.float64]
 DIVERGENCES = ("kl", "chi2", "tv", "pure")
 
 
-def divergence(prior: ArrayLike, posterior: ArrayLike, *, kind: str = "kl") -> Array:
-    """The largest divergence D(Bern(posterior) || Bern(prior)) that keeps the promise.
+def divergence(prior: ArrayLike, posterior: ArrayLike) -> Array:
+    """The largest KL divergence D(Bern(posterior) || Bern(prior)), nats, that keeps the promise.
 
-    ``kind``: "kl" (nats), "chi2", "tv" or "pure" (epsilon). Arrays broadcast. Raises ValueError
+    Arrays broadcast. Raises ValueError
     unless 0 < prior < posterior < 1.
 
     >>> round(float(divergence(0.001, 0.1)), 12)
     0.366593004807
     """
     p, r = promised(prior, posterior)
-    check_choice("kind", kind, DIVERGENCES)
-    if kind == "kl":
-        return np.asarray(special.rel_entr(r, p) + special.rel_entr(1 - r, 1 - p))
-    if kind == "chi2":
-        return np.asarray((r - p) ** 2 / (p * (1 - p)))
-    return np.asarray(r - p if kind == "tv" else special.logit(r) - special.logit(p))
+    return np.asarray(special.rel_entr(r, p) + special.rel_entr(1 - r, 1 - p))
 
 
 def posterior(divergence: ArrayLike, prior: ArrayLike, *, kind: str = "kl") -> Array:
-    """The best success probability at a divergence: the other way round, at most 1.
+    """The best success probability at a divergence: the other way round, at most 1. ``kind``: "kl"
+    (nats), "chi2", "tv" or "pure" (epsilon).
 
     >>> round(float(posterior(1.0, 0.01)), 10)
     0.3572905727

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ import pandas as pd
 from scipy import sparse
 
 from crtlib.checks import check, check_choice
+from crtlib.files import Named
 from crtlib.screening.lists import SHORTEST, Listed, entry, finder
 from crtlib.screening.policy import Policy
 from crtlib.text.records import Point
@@ -100,7 +100,7 @@ def of_policy(
 
 def of_file(
     batches: Iterable[Sequence[Point]],
-    file: str | os.PathLike[str],
+    file: Named,
     *,
     by: By,
     prior: float,

@@ -17,7 +17,6 @@ import datetime
 import hashlib
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ import pyarrow.parquet as pq
 
 from crtlib import outputs
 from crtlib.checks import MachineError, check_choice
+from crtlib.files import Named
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, unit
 
@@ -194,7 +194,7 @@ def row(d: Dialogue, *, labelled: bool = True) -> dict[str, Any]:
 
 def save(
     dialogues: Iterable[Dialogue],
-    out: str | os.PathLike,
+    out: Named,
     *,
     command: str,
     options: Mapping[str, Any],
@@ -236,16 +236,14 @@ def save(
 FORMS = ("jsonl", "dataset")
 
 
-def check_as(
-    form: str, out: str | os.PathLike, *, inputs: Sequence[Path] = (), force: bool = False
-) -> None:
+def check_as(form: str, out: Named, *, inputs: Sequence[Path] = (), force: bool = False) -> None:
     """Refuse a place where :func:`save_as` may not write, and a form that is none."""
     check_choice("--as", form, FORMS)
     place = outputs.check_file if form == "jsonl" else outputs.check_folder
     place(out, inputs=inputs, force=force)
 
 
-def save_as(form: str, dialogues: Iterable[Dialogue], out: str | os.PathLike, **how: Any) -> None:
+def save_as(form: str, dialogues: Iterable[Dialogue], out: Named, **how: Any) -> None:
     """Write dialogues as one JSONL file, or as a corpus folder (:func:`save`, with ``how``)."""
     if form == "jsonl":
         jsonl.write_jsonl(dialogues, out)
@@ -253,7 +251,7 @@ def save_as(form: str, dialogues: Iterable[Dialogue], out: str | os.PathLike, **
         save(dialogues, out, **how)
 
 
-def facts(folder: str | os.PathLike) -> Facts:
+def facts(folder: Named) -> Facts:
     """What a finished corpus folder holds, as its marker says; ``ValueError`` for another."""
     content = outputs.demand(folder, names=()).get("facts", {})
     try:
@@ -262,7 +260,7 @@ def facts(folder: str | os.PathLike) -> Facts:
         raise ValueError(f"{folder}: is no corpus folder; its {outputs.MARKER} says so") from None
 
 
-def rows(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[dict[str, Any]]:
+def rows(folder: Named, *, split: str | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a corpus folder in order, its hashes checked first; bounded memory.
 
     Of one split, or of all. Raises ``ValueError`` for a folder that is unfinished, damaged or no
@@ -285,7 +283,7 @@ def rows(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[dic
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from None
 
 
-def dialogues(folder: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
+def dialogues(folder: Named, *, split: str | None = None) -> Iterator[Dialogue]:
     """The dialogues of a corpus folder, one after another."""
     return map(jsonl.dialogue, rows(folder, split=split))
 

@@ -47,6 +47,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from crtlib import files, outputs
+from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
 from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
 from crtlib.text.readers import Bad
@@ -456,8 +457,8 @@ class Summary:
 
 
 def ingest(
-    sources: Sequence[str | os.PathLike],
-    out: str | os.PathLike,
+    sources: Sequence[Named],
+    out: Named,
     *,
     yes: bool = False,
     ask: Callable[[str], bool] | None = None,
@@ -506,7 +507,7 @@ def ingest(
     return Summary(*told, **counted, facts=counts)
 
 
-def _plans(sources: Sequence[str | os.PathLike], how: How) -> list[Source]:
+def _plans(sources: Sequence[Named], how: How) -> list[Source]:
     """The sources with their formats and a name each."""
     if not sources:
         raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from crtlib import files
+from crtlib.files import Named
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
 
 
@@ -137,7 +137,7 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl")
 
 
-def read_jsonl(path: str | os.PathLike) -> Corpus:
+def read_jsonl(path: Named) -> Corpus:
     """Read a corpus, plain or gzipped, one dialogue a line:
 
     ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
@@ -149,7 +149,7 @@ def read_jsonl(path: str | os.PathLike) -> Corpus:
     return Corpus(_stem(path), parsed(path, dialogue))
 
 
-def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: str | os.PathLike) -> None:
+def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: Named) -> None:
     """Write what ``read_jsonl`` reads, atomically; gzipped where ``path`` ends in ``.gz``.
 
     The bytes depend on the corpus alone (no time stamp), so equal corpora are equal files.

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from crtlib.files import reading
+from crtlib.files import Named, reading
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.source import Files, register
 
@@ -63,7 +62,7 @@ are of businesses, and stand in for private ones, which corpora that may be publ
 SPEAKERS = {"USER": "USR", "SYSTEM": "SYS", 0: "USR", 1: "SYS"}  # the hub numbers them
 
 
-def files(folder: str | os.PathLike, split: str) -> list[Path]:
+def files(folder: Named, split: str) -> list[Path]:
     """What ``read`` opens: ``split/dialogues_*.json[.gz]``, then ``dialog_acts.json[.gz]`` if any.
 
     Raises ``ValueError`` where the split has no dialogues.
@@ -79,9 +78,7 @@ def files(folder: str | os.PathLike, split: str) -> list[Path]:
     return found + sorted(folder.glob("dialog_acts.json*"))
 
 
-def read(
-    folder: str | os.PathLike, split: str, *, name: str | None = None, limit: int | None = None
-) -> Corpus:
+def read(folder: Named, split: str, *, name: str | None = None, limit: int | None = None) -> Corpus:
     """The first ``limit`` dialogues of a split, plain files or gzipped; see ``parse``.
 
     ``name`` is the corpus', by default the folder's. Raises ``ValueError`` naming the file that is

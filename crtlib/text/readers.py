@@ -39,6 +39,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from crtlib import files
+from crtlib.files import Named
 from crtlib.text import hub
 
 FORMATS = (
@@ -67,7 +68,7 @@ Row = tuple[int, dict[str, Any] | Bad]
 """A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
 
 
-def form(path: str | os.PathLike) -> str:
+def form(path: Named) -> str:
     """The format of a source by its name, or where that is silent by its first bytes.
 
     Raises ``ValueError`` for what is no regular file or folder, and for a form that is none of
@@ -98,7 +99,7 @@ def form(path: str | os.PathLike) -> str:
 
 
 def read(
-    path: str | os.PathLike,
+    path: Named,
     form: str,
     *,
     encoding: str = "auto",

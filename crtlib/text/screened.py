@@ -15,7 +15,6 @@ from __future__ import annotations
 import hmac
 import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 
 from crtlib import outputs
 from crtlib.checks import DamagedError
+from crtlib.files import Named
 from crtlib.text.folder import Sorter
 from crtlib.text.records import Dialogue, Point, Turn
 
@@ -113,13 +113,13 @@ class Parts:
                 table.write_table(pa.Table.from_batches([batch]).cast(schema))
 
 
-def is_screened(folder: str | os.PathLike) -> bool:
+def is_screened(folder: Named) -> bool:
     """Whether ``crtlib screen`` wrote this folder."""
     content = outputs.marker(Path(folder)) if Path(folder).is_dir() else None
     return content is not None and content["command"] == "screen"
 
 
-def rows(folder: str | os.PathLike, part: str) -> Iterator[Mapping[str, str]]:
+def rows(folder: Named, part: str) -> Iterator[Mapping[str, str]]:
     """The points of a part in order; bounded memory."""
     home = Path(folder) / part
     if (home / "train.jsonl").is_file():
@@ -131,7 +131,7 @@ def rows(folder: str | os.PathLike, part: str) -> Iterator[Mapping[str, str]]:
             yield from batch.to_pylist()
 
 
-def dialogues(folder: str | os.PathLike) -> Iterator[Dialogue]:
+def dialogues(folder: Named) -> Iterator[Dialogue]:
     """The points of both parts, public ones first, each as a dialogue of one turn by nobody: its
     text is the point's, whatever the unit. Raises ``ValueError`` for a folder that is damaged, or
     holds other files than those that were decided on."""
@@ -142,7 +142,7 @@ def dialogues(folder: str | os.PathLike) -> Iterator[Dialogue]:
             yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
 
 
-def summary(folder: str | os.PathLike) -> dict[str, Any]:
+def summary(folder: Named) -> dict[str, Any]:
     """What screening said of the folder, with plain hashes: it stands in the private part."""
     name = "private/summary.json"
     known = name in outputs.demand(folder, names=[name])["files"]
@@ -152,7 +152,7 @@ def summary(folder: str | os.PathLike) -> dict[str, Any]:
     return content
 
 
-def decided(folder: str | os.PathLike) -> dict[str, str]:
+def decided(folder: Named) -> dict[str, str]:
     """The SHA-256 of each file that is read of a screened folder, by its name."""
     home = Path(folder)
     paths = [
@@ -162,7 +162,7 @@ def decided(folder: str | os.PathLike) -> dict[str, str]:
     return {str(p.relative_to(home)): outputs.sha256(p) for p in sorted(paths) if p.is_file()}
 
 
-def units(folder: str | os.PathLike) -> Iterator[tuple[str, str]]:
+def units(folder: Named) -> Iterator[tuple[str, str]]:
     """The units of the text that was screened: see :func:`crtlib.text.corpora.units`."""
     for batch in pq.ParquetFile(Path(folder) / "private" / "units.parquet").iter_batches():
         yield from ((row["kind"], row["sha256"]) for row in batch.to_pylist())

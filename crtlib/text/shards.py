@@ -32,7 +32,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ from typing import Any, TypeVar
 
 from crtlib import __version__, roots
 from crtlib.checks import DamagedError
+from crtlib.files import Named
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Shards:
         return self.folder / f"{self.part}{name}.json"
 
 
-def folder(out: str | os.PathLike[str]) -> Path:
+def folder(out: Named) -> Path:
     """Where the shards of an output lie, which may be a URL."""
     place = roots.root(out)
     place = place.absolute() if roots.is_local(place) else place
@@ -81,7 +81,7 @@ def folder(out: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def beside(out: str | os.PathLike[str], recipe: Mapping[str, Any]) -> Iterator[Shards]:
+def beside(out: Named, recipe: Mapping[str, Any]) -> Iterator[Shards]:
     """The shards of the work that ``recipe`` tells from all other (JSON values: options, hashes of
     input and of policies), removed when it is done or refused; at a URL, when its
     output has been sent (:func:`crtlib.roots.written`). One process at a time."""

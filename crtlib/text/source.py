@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from crtlib.files import reading
+from crtlib.files import Named, reading
 from crtlib.text.records import Corpus
 
-Folder = str | os.PathLike | None
+Folder = Named | None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from crtlib import files
+from crtlib.files import Named
 from crtlib.text.records import MASK, Point
 
 if TYPE_CHECKING:
@@ -113,17 +113,17 @@ class Bpe:
         frame = (self.bos, self.eos)
         return self._tokenizer.decode([i for i in ids if i not in frame], skip_special_tokens=False)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: Named) -> None:
         """Write the tokenizer's JSON atomically."""
         files.write_text(path, self.json)
 
 
-def load(path: str | os.PathLike) -> Bpe:
+def load(path: Named) -> Bpe:
     """A tokenizer written by :meth:`Bpe.save`."""
     return Bpe(Path(path).read_text(encoding="utf-8"))
 
 
-def shipped(name_or_folder: str | os.PathLike) -> Tokenizer:
+def shipped(name_or_folder: Named) -> Tokenizer:
     """The tokenizer of a pre-trained model as it is: of a hub id, or of a folder."""
     file = Path(name_or_folder) / "tokenizer.json"
     try:
@@ -134,7 +134,7 @@ def shipped(name_or_folder: str | os.PathLike) -> Tokenizer:
         raise ValueError(f"init={str(name_or_folder)!r}: no tokenizer found ({first})") from None
 
 
-def adapt(name_or_folder: str | os.PathLike) -> Bpe:
+def adapt(name_or_folder: Named) -> Bpe:
     """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``): its own
     begin and end of a text, where it has them, else ours; ``<MASK>`` added; and digits split
     singly, where it does not do so by itself.
@@ -155,7 +155,7 @@ def adapt(name_or_folder: str | os.PathLike) -> Bpe:
     return plain(tokenizer, first, last)
 
 
-def read_json(name_or_folder: str | os.PathLike, file: str) -> dict[str, Any]:
+def read_json(name_or_folder: Named, file: str) -> dict[str, Any]:
     """A file of a pre-trained model; empty where there is none."""
     from transformers.utils import cached_file
 
@@ -163,7 +163,7 @@ def read_json(name_or_folder: str | os.PathLike, file: str) -> dict[str, Any]:
     return json.loads(Path(found).read_text(encoding="utf-8")) if found else {}
 
 
-def _frame(name_or_folder: str | os.PathLike, tokenizer: Tokenizer) -> tuple[str, str]:
+def _frame(name_or_folder: Named, tokenizer: Tokenizer) -> tuple[str, str]:
     """The begin and the end of a text of a pre-trained model: as its files say; one that has an end
     alone begins with that; ours where neither is known."""
 

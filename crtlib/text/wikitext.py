@@ -8,12 +8,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from crtlib.files import reading
+from crtlib.files import Named, reading
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.source import Files, register
 
@@ -22,7 +21,7 @@ _NUMBER = re.compile(r"\d+")
 _HEADING = re.compile(r"= .* =")
 
 
-def files(folder: str | os.PathLike, split: str) -> list[Path]:
+def files(folder: Named, split: str) -> list[Path]:
     """The one file of a split: ``wiki.SPLIT.tokens`` or ``wiki.SPLIT.raw``, plain or ``.gz``."""
     if split not in SPLITS:
         raise ValueError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
@@ -33,7 +32,7 @@ def files(folder: str | os.PathLike, split: str) -> list[Path]:
     raise ValueError(f"split={split!r}: {folder} has no wiki.{split}.tokens or .raw, plain or .gz")
 
 
-def read(folder: str | os.PathLike, split: str) -> Corpus:
+def read(folder: Named, split: str) -> Corpus:
     """A split from its file; ``ValueError`` names one that is missing, damaged or not UTF-8."""
     (path,) = files(folder, split)
     with reading(path) as file:
@@ -76,13 +75,13 @@ SOURCE = register(
 )
 
 
-def _both(folder: str | os.PathLike, split: str) -> list[Path]:
+def _both(folder: Named, split: str) -> list[Path]:
     if split != "train":
         raise ValueError(f"split={split!r}: must be train")
     return [path for part in ("valid", "test") for path in files(folder, part)]
 
 
-def cut(folder: str | os.PathLike, split: str) -> Corpus:
+def cut(folder: Named, split: str) -> Corpus:
     """Validation and test text as one: what there is to train on where the training text is not."""
     parts = [read(folder, path.name.split(".")[1]) for path in _both(folder, split)]
     dialogues = tuple(dialogue for part in parts for dialogue in part.dialogues)
