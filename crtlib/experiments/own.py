@@ -43,7 +43,7 @@ from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import gate
-from crtlib.screening.corpus import fitting, judge
+from crtlib.screening.corpus import fitting, judge, unproved
 from crtlib.screening.rates import Rate, assumed
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Corpus
@@ -612,8 +612,11 @@ def _read(study: CrtStudy) -> Data:
 def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges
     them."""
-    if labels is None:
+    if labels is None and screened.is_screened(study.corpus):
         return prepared
+    if labels is None:
+        named = (study.policy, study.conservative)
+        return replace(prepared, known=unproved(prepared.rates, named))
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if study.labelled:

@@ -174,9 +174,9 @@ def _code(kind: str) -> str:
 
 def of_a_file(part: str) -> bool:
     """Whether a part of a policy is read from a file or folder of somebody's own, or is his code,
-    that does not say what taught it: a tagger does, and what is screened was judged before."""
+    that does not say what taught it, as a tagger does."""
     kind, _, argument = part.partition(":")
-    known = kind in ("tagger", "tagger_conservative", "screened")
+    known = kind in ("tagger", "tagger_conservative")
     own = bool(argument) and Path(_argument(argument)).exists()
     return not known and (own or kind not in _HOME)
 

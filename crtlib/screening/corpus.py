@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -201,6 +201,8 @@ def screen(
         parts.note("units", corpora.units(corpus))
         decided = parts.close()
     found = counter.rates(judged=given["judged"])
+    if judges is None:
+        found = unproved(found, (how.policy, how.conservative))
     shifts = [_together(some) for some in unlike.values()]
     summary = _summary(corpus, how, tally, found, shifts, given)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
@@ -256,6 +258,20 @@ def judge(
     judged = label_import.judging(folder, **hashes, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
+
+
+def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
+    """The rates as counted on labels that nobody drew: where one of the policies with these
+    ``names`` is a file of somebody's own, they may have taught it, and bound nothing."""
+    if not any(of_a_file(part) for name in names for part in name.split("+")):
+        return found
+    every = {"": {n: getattr(found, n) for n in rates.NAMES}, **found.by_kind}
+    loose = {
+        kind: {n: replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
+               for n, r in some.items()}
+        for kind, some in every.items()
+    }  # fmt: skip
+    return replace(found, **loose.pop(""), by_kind=loose)
 
 
 def _size(corpus: str | os.PathLike[str], how: How) -> int:

@@ -874,12 +874,53 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
         judged("again")
     late = labels.late(tmp_path / "more", sealed)
     places = [{(t.id, t.turn) for t in labels.tasks(tmp_path / n)} for n in ("more", "open")]
-    assert len(late) == len(places[0] & places[1]) > 0
+    assert len(late) >= len(places[0] & places[1]) > 0  # a text that stands twice was read twice
     assert judged("more").summary["labels"]["turns"] == 25 - len(late)
     screening.judge(  # what says itself what taught it, or is ours, needs no seal
         path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair(),
         names=("regex:customersim", "cautious"), unit="turn",
     )  # fmt: skip
+
+
+def coded(path, ids="d", labelled=0, people=24):
+    """A code in every message of these people; the first ones are labelled inline."""
+    rows = []
+    for k in range(people):
+        code = "ZQ" + "".join(chr(65 + (k * 7919 + j * j * 31) % 26) for j in range(8))
+        text = f"my code is {code} , please look at it again for me"
+        spans = [{"kind": "id", "start": 11, "end": 21}] if k < labelled else []
+        turn = {"speaker": "USR", "text": text, "secrets": spans}
+        rows.append(json.dumps({"id": f"{ids}{k}", "user": f"u{k}", "turns": [turn]}))
+    path.write_text("\n".join(rows) + "\n")
+    return path, [row.partition("code is ")[2][:10] for row in rows]
+
+
+def test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught(tmp_path, run):
+    """The values of the inline labels were the list: public at most 7 %, in truth 70 %."""
+    text, codes = coded(tmp_path / "c.jsonl", labelled=8)
+    listed = tmp_path / "codes.txt"
+    listed.write_text("\n".join(codes[:8]))
+    policy = f"list:{listed}"
+    trainings.train(text, out=tmp_path / "m", **CRT | {"policy": policy, "conservative": policy})
+    made = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert made["verdict"] == "void" and made["rates"]["public"]["how"] == "unknown"
+    words = ["screen", text, "--policy", policy, "--conservative", policy, "--keep-ids"]
+    assert run(*words, "--out", tmp_path / "s")[0] == 0
+    found = json.loads((tmp_path / "s/private/summary.json").read_text())["rates"]
+    assert [found[n]["upper"] for n in ("trace", "public")] == [1.0, 1.0]
+    assert found["miss"]["of"] == 8  # what was counted is shown, and bounds nothing
+    # A folder that was screened by a file is a file: whatever it was made from may have taught it.
+    assert by_name.of_a_file(f"screened:{tmp_path}/s")
+
+
+def test_a_turn_that_was_read_under_another_id_was_read(tmp_path):
+    """The same draw of a copy with other ids was new, and sealed what the first had taught."""
+    one, _ = coded(tmp_path / "one.jsonl")
+    other, _ = coded(tmp_path / "other.jsonl", ids="ticket-")
+    sealed = [by_name.digest("regex:customersim")]
+    labels.sample(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
+    labels.sample(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
+    assert labels.late(tmp_path / "b", sealed) == {t.task for t in labels.tasks(tmp_path / "b")}
 
 
 def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeypatch):
