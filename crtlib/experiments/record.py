@@ -39,6 +39,7 @@ from crtlib.experiments.data import Data
 from crtlib.models.build import fingerprint
 from crtlib.models.folder import tensors
 from crtlib.release import gate, seal
+from crtlib.screening import by_name
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
@@ -73,19 +74,9 @@ def _sha(value: Any) -> str:
 
 
 def policy_hash(name: str) -> str:
-    """SHA-256 of what a policy is: its name, this version, and the files that it reads."""
-    parts = []
-    for part in name.split("+"):
-        argument = re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], part)
-        path = Path(argument.partition(":")[2] or "/nowhere")
-        parts.append([part.partition(":")[0], _content(path) or part])
-    return _sha([crtlib.__version__, parts])
-
-
-def _content(path: Path) -> str | None:
-    if path.is_dir():
-        return fingerprint(path)
-    return outputs.sha256(path) if path.is_file() else None
+    """SHA-256 of what a policy is: this version, its name, the files that it reads, and its code,
+    where that is another package's."""
+    return _sha([crtlib.__version__, by_name.digest(name)])
 
 
 # --------------------------------------------------------------------------- the odometer

@@ -260,7 +260,8 @@ def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:
          "A policy read the labels themselves, which the rest of the text does not have."),
         (not known, "Nothing is known of the secrets that were learned without noise: label some."),
         (plan is not None and not plan.keeps, "Some secrets are above what the plan promised."),
-        (plan is not None and spent is not None and spent.runs > 0,
+        (plan is not None and spent is not None
+         and any(x.events is not None or x.method == "lp_weighted" for x in spent.entries),
          "What earlier models on this text spent was counted for messages, not for each secret."),
         (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
         (plan is None and known and own.delta + own.delta2 >= 1,

@@ -182,8 +182,8 @@ def _confidence(c: Certificate) -> str:
     text = f"Both hold together with {share.normalize():f} % confidence for this text."
     others = c["labels"]["judged"] - 1
     if others > 0:
-        text += f" The labels had judged {_plural(others, 'other policy', 'other policies')}; "
-        text += "the bounds allow for it."
+        text += f" {_plural(others, 'other judgement', 'other judgements')} of policies by labels "
+        text += "came before; the bounds allow for it."
     return text
 
 

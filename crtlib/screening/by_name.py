@@ -166,10 +166,13 @@ def digest(name: str) -> str:
 
 
 def _code(kind: str) -> str:
-    """SHA-256 of the file that makes policies of another package."""
+    """SHA-256 of all files of the package that makes policies, or of the one file that does."""
     maker = _maker(kind)
-    file = maker and inspect.getsourcefile(inspect.unwrap(maker.make))
-    return source.digest([Path(file)]) if file and Path(file).is_file() else ""
+    source_file = maker and inspect.getsourcefile(inspect.unwrap(maker.make))
+    file = Path(source_file or "nowhere")
+    whole = (file.parent / "__init__.py").is_file()
+    files = sorted(file.parent.rglob("*")) if whole else [file]
+    return source.digest([p for p in files if p.is_file() and "__pycache__" not in p.parts])
 
 
 def of_a_file(part: str) -> bool:

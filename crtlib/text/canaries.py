@@ -20,8 +20,10 @@ from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 SPEAKER = "USR"
 CARRIER = "My ID is: "
 DIGITS = 6
-USER = "canary-"
-"""How the users of planted dialogues begin: nothing is counted on them but the attack."""
+NAME = "canary-"
+USER = f" {NAME}"
+"""How the users of planted dialogues begin: nothing is counted on them but the attack. No user of a
+corpus does, as readers strip names (:func:`crtlib.text.records.unit`)."""
 SPACE = 10**DIGITS
 """Size of the randomness space R of Definition 9."""
 
@@ -45,7 +47,7 @@ def insert(corpus: Corpus, secrets: Sequence[str], *, copies: int = 20, seed: in
         raise ValueError(f"copies={copies}: must be at least 0")
     rng = np.random.default_rng([seed, 1])
     planted = [
-        Dialogue(f"{USER}{k}-{c}", f"{USER}{k}", (_turn(secret),))
+        Dialogue(f"{NAME}{k}-{c}", f"{USER}{k}", (_turn(secret),))
         for k, secret in enumerate(secrets)
         for c in range(copies)
     ]

@@ -424,8 +424,8 @@ def points(
 
 def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies, each
-    named by a hash, on a corpus; how many different pairs they have judged so far, this one
-    included, as have their copies and others that share a turn with them."""
+    named by a hash, on a corpus; how many pairs they have judged so far, this one included, as have
+    others that share a turn with them, and all sets of this corpus: who draws many may choose."""
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -433,13 +433,16 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    mine = labels.about(folder)["labels"]
-    with labels.known(folder) as base:
-        rows = [(mine, *pair) for pair in {*pairs, (pi, pi_c)}]
-        base.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?, ?)", rows)
+    told = labels.about(folder)
+    mine = told["labels"]
+    with labels.known(told, labels.tasks(folder)) as base:
+        rows = [(mine, *pair, corpus) for pair in {*pairs, (pi, pi_c)}]
+        base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", rows)
         shared = "SELECT a.labels FROM drawn a JOIN drawn b USING (task) WHERE b.labels = ?"
-        every = f"SELECT DISTINCT pi, pi_c FROM uses WHERE labels IN ({shared})"
-        return len(base.execute(every, (mine,)).fetchall())
+        every = (
+            f"SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ? OR labels IN ({shared})"
+        )
+        return len(base.execute(every, (corpus, mine)).fetchall())
 
 
 def table(summary: Imported) -> str:

@@ -179,8 +179,8 @@ def sample(
         (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         (part / "uses.jsonl").touch()
         names = [write(form, part, tasks, flags, about) for form in forms]
-    with known(out):
-        pass
+        with known(about, tasks):  # before anybody can read them
+            pass
     counts = (len(whose), len(judge), len(taught), secrets, rate)
     every = tuple(name for some in names for name in some)
     return Sample(os.fspath(out), digest, by, seed, tuple(kinds), *counts, every)
@@ -243,15 +243,16 @@ def _hash(tasks: Sequence[Task]) -> str:
 TABLES = """
 CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
 CREATE TABLE IF NOT EXISTS sealed (policy TEXT PRIMARY KEY, n INT);
-CREATE TABLE IF NOT EXISTS uses (labels TEXT, pi TEXT, pi_c TEXT, UNIQUE (labels, pi, pi_c));
+CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
+ UNIQUE (labels, pi, pi_c, corpus));
 """
 
 
 @contextlib.contextmanager
-def known(folder: str | os.PathLike) -> Iterator[sqlite3.Connection]:
-    """The registry of labels, in which those in ``folder`` are entered once: first the policies
-    that it seals, then its turns, by their content."""
-    told, path = about(folder), files.home() / "labels.sqlite"
+def known(told: dict[str, Any], drawn: Sequence[Task]) -> Iterator[sqlite3.Connection]:
+    """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
+    :func:`about` says are sealed, then the turns, by their content."""
+    path = files.home() / "labels.sqlite"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with contextlib.closing(sqlite3.connect(path, timeout=120)) as base, base:
@@ -261,7 +262,7 @@ def known(folder: str | os.PathLike) -> Iterator[sqlite3.Connection]:
             (n,) = base.execute("SELECT count(*) FROM drawn").fetchone()  # grows with each set
             seals = ((policy, n) for policy in told.get("sealed", ()))
             base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
-            turns = ((_turn(t), told["labels"], n + 1) for t in tasks(folder))
+            turns = ((_turn(t), told["labels"], n + 1) for t in drawn)
             base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
         yield base
 
@@ -274,11 +275,12 @@ def _turn(t: Task) -> str:
 def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
     """The tasks that somebody may have read before all of these ``policies``, each a hash, were
     sealed: their turns were in a set of labels before, by whatever seed or in whatever folder."""
-    with known(folder) as base:
+    drawn = tasks(folder)
+    with known(about(folder), drawn) as base:
         sealed = dict(base.execute("SELECT policy, n FROM sealed"))
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
-    return {t.task for t in tasks(folder) if first[_turn(t)] <= last}
+    return {t.task for t in drawn if first[_turn(t)] <= last}
 
 
 def tasks(labels: str | os.PathLike) -> list[Task]:

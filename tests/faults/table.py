@@ -593,11 +593,30 @@ UNITS = rows(
     "text.label_import",
     "release/test_false_certificates.py",
     ("a copy of labels has judged nothing", "judging",
-     "return len(base.execute(every, (mine,)).fetchall())", "return len(rows)",
+     "return len(base.execute(every, (corpus, mine)).fetchall())", "return len(rows)",
      "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
+    ("other sets of labels of a text do not count", "judging", "WHERE corpus = ? OR",
+     "WHERE corpus = ? AND", "test_every_set_of_labels_of_a_text_counts"),
+) + rows(
+    "text.labels",
+    "release/test_false_certificates.py",
+    ("a turn under another id was not read", "_turn", "unit(t.text)", "unit(t.id + t.text)",
+     "test_a_turn_that_was_read_under_another_id_was_read"),
+) + rows(
+    "experiments.own",
+    "release/test_false_certificates.py",
+    ("what leaves follows from the exact n", "sized", "gate.rounded(exact)", "max(1, exact)",
+     "test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared"),
+) + rows(
+    "release.certify",
+    "release/test_false_certificates.py",
+    ("an earlier plan is none", "reasons", 'x.method == "lp_weighted"', "False",
+     "test_two_plans_on_one_text_do_not_hold_and_are_known"),
 ) + rows(
     "screening.corpus",
     "release/test_false_certificates.py",
+    ("inline labels judge what they taught", "unproved", "upper=1.0", "upper=r.upper",
+     "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
     ("every setting of the dial is one policy", "judge", 'f" {dial}" if dial else ""', '""',
      "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
 ) + rows(
@@ -605,6 +624,11 @@ UNITS = rows(
     "release/test_false_certificates.py",
     ("every version of a package is one policy", "digest", '"" if kind in _HOME else _code(kind)',
      '""', "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
+    ("a package is the file that makes its policy", "_code", 'file.parent.rglob("*")', "[file]",
+     "test_a_policy_of_a_package_is_all_of_its_files"),
+    ("a screened folder was judged", "of_a_file", '"tagger_conservative")',
+     '"tagger_conservative", "screened")',
+     "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
 ) + rows(
     "text.units",
     "release/test_false_certificates.py",

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from crtlib import outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.experiments import own
+from crtlib.experiments import own, record
 from crtlib.release import certify, seal, verify
 from crtlib.reports import model_card
-from crtlib.screening import by_name
+from crtlib.screening import by_name, policies, rates
 from crtlib.screening import corpus as screening
 from crtlib.screening.policy import Policy
 from crtlib.text import (
@@ -921,6 +921,82 @@ def test_a_turn_that_was_read_under_another_id_was_read(tmp_path):
     labels.sample(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
     labels.sample(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
     assert labels.late(tmp_path / "b", sealed) == {t.task for t in labels.tasks(tmp_path / "b")}
+
+
+def test_every_set_of_labels_of_a_text_counts(tmp_path):
+    """The kindest of many small sets: only the pairs that one set had judged were counted."""
+    text, _ = coded(tmp_path / "c.jsonl", people=60)
+    judged = []
+    for k in range(3):
+        labels.sample(text, home := tmp_path / str(k), turns=3, forms=["jsonl"])
+        told = labels.about(home)["corpus"]
+        judged.append(label_import.judging(home, pi="p", pi_c="c", corpus=told))
+    assert judged == [1, 2, 3]
+
+
+def test_a_draw_that_is_not_entered_is_not_written(tmp_path, monkeypatch, run):
+    """The registry failed after the folder was in its place: people read what nobody knew of."""
+    text, _ = coded(tmp_path / "c.jsonl")
+    (tmp_path / "full").touch()
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "full" / "x"))
+    code, _, error = run("label", "sample", text, "--turns", 8, "--out", tmp_path / "labels")
+    assert code == 2 and "Traceback" not in error and not (tmp_path / "labels").exists()
+
+
+def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
+    """The list beside its code changed after it was sealed; the hash of the code did not."""
+    (tmp_path / "house").mkdir()
+    code = tmp_path / "house" / "__init__.py"
+    code.write_text("def make(_):\n    pass\n")
+    names = {}
+    exec(compile(code.read_text(), str(code), "exec"), names)
+    monkeypatch.setitem(by_name.MAKERS, "house", by_name.Maker("house", "", names["make"]))
+    hashes = []
+    for known in ("", "ZQ"):
+        (tmp_path / "house" / "known.txt").write_text(known)
+        hashes.append((by_name.digest("house"), record.policy_hash("house")))
+    assert len({*hashes[0], *hashes[1]}) == 4
+
+
+def test_no_name_of_a_person_makes_him_a_canary(tmp_path):
+    """Who was called "canary-1" was counted nowhere; in raw text the name ended a training."""
+    text, _ = coded(tmp_path / "c.jsonl", labelled=24)
+    text.write_text(text.read_text().replace('"user": "u', '"user": " canary-'))
+    people = corpora.read(text)
+    known = rates.rates(units.points(people, "turn"), policies.none, policies.none)
+    assert known.public.of == 24 and known.public.count == 24
+
+
+def test_a_text_that_was_cut_in_another_way_counts_by_messages(tmp_path, run):
+    """Twelve messages of a person were twelve people in the first text; the second one's person
+    was composed with one of them. Short messages did not show that it is one text."""
+    rows = [f"p{k // 6},t{k // 6},order {k} is late and red" for k in range(14 * 6)]
+    (tmp_path / "c.csv").write_text("customer,ticket,body\n" + "\n".join(rows) + "\n")
+    flat = ["--text", "body", "--no-users", "--thread", "body"]
+    talks = ["--text", "body", "--user", "customer", "--thread", "ticket"]
+    for name, words in (("flat", flat), ("talks", talks)):
+        assert run("ingest", tmp_path / "c.csv", *words, "--yes", "--out", tmp_path / name)[0] == 0
+    for name, method, unit in (("flat", "dpsgd", "dialogue"), ("talks", "user_dpsgd", "user")):
+        how = TINY | {"method": method, "unit": unit}
+        trainings.train(tmp_path / name, out=tmp_path / f"m-{name}", **how)
+    made = certify.read(tmp_path / "m-talks")
+    both = certify.promise(made.own, made.spent, delta=1e-4)
+    assert made.spent.runs == 1 and both.groups == (1, 6)
+
+
+def test_two_plans_on_one_text_do_not_hold_and_are_known(tmp_path, run):
+    """The second certificate said that no earlier run is known, and held as if it were alone."""
+    text = corpus(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10, "--scale", 5]
+    assert run("protect", text, *words, "--out", tmp_path / "plan")[0] == 0
+    plan = ["train", text, "--plan", tmp_path / "plan", "--epochs", 1, "--width", 4]
+    for name in ("one", "two"):
+        assert run(*plan, "--out", tmp_path / name)[0] == 0
+    made = [certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "two")]
+    assert [c["verdict"] for c in made] == ["holds", "void"]
+    assert "No earlier run" in (tmp_path / "one.html").read_text()
+    said = (tmp_path / "two.html").read_text()
+    assert "No earlier run" not in said and "not for each secret" in said
 
 
 def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeypatch):

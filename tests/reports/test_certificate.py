@@ -206,7 +206,10 @@ def test_words_that_depend_on_the_case():
     certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
     assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
     assert "passed over, but learned with noise** (at most" in said()["O3"][0]
-    assert "had judged 2 other policies" in said(("labels.judged", 3))["O7"][0]
+    assert (
+        "2 other judgements of policies by labels came before"
+        in said(("labels.judged", 3))["O7"][0]
+    )
     assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
     # A void certificate has no promise, so it must not say what its promise covers.
