@@ -12,7 +12,7 @@ LOCKED   = grep -E '\# (.* )?$(1)( |$$)' lock.txt > .venv/$(1).txt && $(PIP) --r
 .DEFAULT_GOAL := help
 # Without bytecode on disk, each of some hundred processes compiles the library and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help install book published reference publish lab page slides pdf teaching test nightly faults mutants lint house lock release clean kills fuzz neighbours modes
+.PHONY: help install book published reference publish lab page slides instructor pdf teaching test nightly faults mutants lint house lock release clean kills fuzz neighbours modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -82,6 +82,9 @@ page: .venv/.book ## make one chapter a page, recorded or with other parameters:
 
 slides: .venv/.book ## make the slides of the ten hours: _build/slides/index.html
 	@$(BIN)/python book/slides.py
+
+instructor: .venv/.book ## notes, answers, and with KEY=class.key an exam for each student: _build/instructor/index.html
+	@$(BIN)/python book/instructor.py $(if $(KEY),--key $(KEY))
 
 pdf: .venv/.book ## make the book a PDF (with Chromium) and an EPUB: _build/print
 	@$(BIN)/python book/bind.py

@@ -2,8 +2,8 @@
 
 A deck is one HTML file that fetches nothing. Arrow keys, space, Page Up and Page Down, Home and End
 move, ``n`` shows the notes, and printing gives a slide a page. What becomes a slide: the
-objectives; of each section its question, boxes, common mistakes, figures and demonstration; the
-exercises of the hour, and five questions of the bank with their answers behind them.
+five questions on what came before, with their answers behind them; the objectives; of each section
+its question, boxes, common mistakes, figures and demonstration; the exercises of the hour.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ QUESTION = re.compile(r"(?m)^\*\*Question\.\*\* (.*)$")
 HEADING = re.compile(r"(?m)^## (.*)$")
 SKIP = ("What you will learn", "What you will do", "Before you start", "Exercise", "Proof")
 STYLE = """
-body{background:#1d2733;overflow:hidden;font-size:22px}
-section{display:none;position:fixed;inset:0;background:#fff;padding:3.2vh 5vw 6vh;overflow:auto}
-section.on{display:block}h2{margin:.2em 0 .6em;color:var(--accent);font-size:1.7em}
-section img,section svg{max-height:72vh;display:block;margin:auto}
-section pre{font-size:.62em}.title{padding-top:24vh}.title h2{font-size:2.4em}
+body{background:#1d2733;overflow:hidden;font-size:max(22px,min(2.3vw,4.1vh))}
+section{display:none;position:fixed;inset:0;background:#fff;padding:3.2vh 6vw 6vh;overflow:auto}
+section.on{display:flex;flex-direction:column}section>div{margin:auto 0;width:100%}
+h2{margin:.1em 0 .4em;color:var(--accent);font-size:1.35em}.title>div{margin:0}
+section.few{font-size:1.25em}section figure.live{font-size:.8em}
+section img,section svg{max-height:74vh;width:100%;display:block;margin:auto}
+section pre{font-size:.62em}.title{padding-top:30vh}.title h2{font-size:2em}
 footer{position:fixed;right:1.5vw;bottom:1.2vh;color:var(--faint);font-size:.6em;z-index:2}
 aside{display:none}body.notes section.on aside{display:block;margin-top:1em;padding:.6em 1em;
 background:#fff6dc;font-size:.8em}table{font-size:.62em}
@@ -57,8 +59,11 @@ addEventListener("click",e=>{if(!e.target.closest("a,summary,input,button,figure
 def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
     """One slide."""
     aside = f"<aside>{render.markdown(notes)}</aside>" if notes else ""
+    if not kind and len(re.sub(r"<svg.*?</svg>|<[^>]*>", "", body, flags=re.S).split()) < 45:
+        kind = "few"
     css = f' class="{kind}"' if kind else ""
-    return f"<section{css}><h2>{html.escape(title)}</h2>{body}{aside}</section>"
+    head = render.parser().renderInline(html.escape(title, quote=False))
+    return f"<section{css}><h2>{head}</h2><div>{body}</div>{aside}</section>"
 
 
 def _boxes(text: str, section: str) -> list[str]:
@@ -115,8 +120,11 @@ def deck(number: int, hour: dict[str, Any]) -> str:
     goals = "".join(f"<li>{html.escape(x)}</li>" for x in hour["objectives"])
     first = [
         slide(hour["title"], f"<p>Hour {number}</p>", notes, "title on"),
+        *(slide("What came before", f"<p>{html.escape(question)}</p><details><summary>Answer"
+                f"</summary><p>{html.escape(answer)}</p></details>")
+          for _, question, answer in teaching.quiz(number)),
         slide("After this hour you can", f"<ul>{goals}</ul>", notes),
-    ]
+    ]  # fmt: skip
     body = [x for name in hour["read"] for x in of_chapter(name, hour.get("sections"))]
     last = _closing(hour)
     room = MOST - len(first) - len(last)
@@ -129,7 +137,7 @@ def deck(number: int, hour: dict[str, Any]) -> str:
 
 
 def _closing(hour: dict[str, Any]) -> list[str]:
-    """What is shown live, the exercises, likely mistakes, and five questions with answers."""
+    """What is shown live, the exercises, likely mistakes."""
     known = plain.titles(teaching.chapters())
     live = "".join(f"<li>{html.escape(x['show'])} ({x['notebook']})</li>" for x in hour["live"])
     out = [slide("Shown live", f"<ul>{live}</ul>")]
@@ -139,11 +147,6 @@ def _closing(hour: dict[str, Any]) -> list[str]:
     rows = "".join(f"<li>{html.escape(wrong)}</li>" for wrong, _ in hour["wrong"])
     do = "\n".join(f"- {wrong} {what}" for wrong, what in hour["wrong"])
     out.append(slide("What is wrong here?", f"<ul>{rows}</ul>", do))
-    bank = teaching.data("teaching/questions.yml")
-    picked = [row for name in hour["read"] for row in bank.get(name, [])[::2]][:5]
-    for _, question, answer in picked:
-        fold = f"<details><summary>Answer</summary><p>{html.escape(answer)}</p></details>"
-        out.append(slide("Question", f"<p>{html.escape(question)}</p>{fold}"))
     return out
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ import plain
 BOOK = Path(__file__).resolve().parent
 
 LEVELS = {"recall": "in the text", "apply": "to compute", "judge": "to judge"}
-MINUTES = (("recall quiz", 5), ("talk", 20), ("shown live", 10), ("exercise in pairs", 15))
-MINUTES += (("wrong answers", 8), ("homework", 2))
+PACE, CELL, EXERCISE, WRONG, TASK = 100, 2, 7, 2, 5
+"""Words told in a minute, and the minutes of a cell, of an exercise in pairs, of a wrong answer and
+of a task of a lab."""
+ALONE = {"lab_attack": 120, "lab_defence": 180}
+"""Minutes of the labs, as their pages say."""
 
 
 def data(name: str) -> Any:
@@ -74,46 +78,116 @@ def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
     return f"{live}, and {t['before']:g} s before it"
 
 
-def plan() -> str:
-    """The ten hours, with minutes, demonstrations, exercises, expected mistakes and homework."""
-    times = json.loads((BOOK / "teaching" / "times.json").read_text("utf-8"))
-    out = [
-        "# Ten hours",
-        "",
-        "A lecture plan. Each hour has the same minutes: "
-        + ", ".join(f"{what} {n}" for what, n in MINUTES)
-        + ". The quiz takes five questions of the [bank](questions.md), the talk the slides that "
-        "`make slides` writes, and *shown live* the cells that are named. Their times are processor"
-        " seconds of one thread at the `quick` profile, measured by `python book/live.py`; run the "
-        "cells before them in the break. What to say and what to wait for is in the "
-        "[notes](notes.md).",
-        "",
-        "| hour | title | chapters | shown live |",
-        "|---|---|---|---|",
-    ]
-    hours = data("teaching/plan.yml")
-    for k, hour in enumerate(hours, 1):
-        live = "; ".join(seconds(x, times) for x in hour["live"])
-        read = ", ".join(link(n) for n in hour["read"] + hour.get("also", []))
-        out.append(f"| {k} | {hour['title']} | {read} | {live} |")
-    for k, hour in enumerate(hours, 1):
-        out += ["", f"## Hour {k}: {hour['title']}", "", "**After this hour a student can:**", ""]
-        out += [f"- {x}" for x in hour["objectives"]]
-        out += ["", "| minutes | what |", "|---|---|"]
+NOT_TOLD = ("", "Five questions", "Exercises", "Summary", "The published runs")
+FOLDED = re.compile(r"(?ms)^(`{3,})\{(?:prf:proof|solution|exercise)\}.*?^\1$")
+
+
+def size(names: Sequence[str], sections: Sequence[str] | None = None) -> tuple[int, int]:
+    """Words outside proofs and solutions, and cells that are seen, of what chapters tell: of all
+    sections but the closing ones, or of those that are named."""
+    words, seen = 0, 0
+    for name in names:
+        head = ""
+        for cell in cells(name):
+            tags = {*cell["metadata"].get("tags", [])}
+            pieces = [f"## {head}\n", "".join(cell["source"])]
+            if cell["cell_type"] == "code":
+                seen += _told(head, sections) and not tags & {"hide-input", "remove-cell"}
+                continue
+            _, *parts = re.split(r"(?m)^## (.*)$", "".join(pieces))
+            for head, text in zip(parts[::2], parts[1::2], strict=True):
+                words += _told(head, sections) * len(FOLDED.sub("", text).split())
+    return words, seen
+
+
+def _told(head: str, sections: Sequence[str] | None) -> bool:
+    return head not in NOT_TOLD if sections is None else head in sections
+
+
+def quiz(number: int) -> list[list[str]]:
+    """Five questions for the beginning of an hour, on the last hour before it that has any."""
+    bank = data("teaching/questions.yml")
+    for hour in data("teaching/plan.yml")[number - 2 :: -1] if number > 1 else []:
+        if rows := [row for name in hour["read"] for row in bank.get(name, [])[::2]]:
+            return rows[:: max(1, len(rows) // 5)][:5]
+    return []
+
+
+def hours(plan: Sequence[dict[str, Any]]) -> list[str]:
+    """What is done in each hour, with minutes that follow from what is named."""
+    times, out = json.loads((BOOK / "teaching" / "times.json").read_text(encoding="utf-8")), []
+    for k, hour in enumerate(plan, 1):
+        out += ["", f"### Hour {k}: {hour['title']}", ""]
+        if goals := hour.get("objectives"):
+            out += ["**After this hour a student can:**", "", *(f"- {x}" for x in goals), ""]
+        (words, _), live = size(hour["read"], hour.get("sections")), hour.get("live", [])
+        told = ", ".join(hour.get("sections", [])) or "every section"
+        of = ", ".join(map(link, hour["read"]))
+        shown = "; ".join(f"{x['show']} ({seconds(x, times)})" for x in live)
+        wrong = hour.get("wrong", [])
         asked, home = (
             ", ".join(f"{{ref}}`{name}`" for name in hour[kind]) for kind in ("class", "home")
         )
-        what = (
-            f"five questions on {', '.join(map(link, hour['read']))}",
-            f"slides of hour {k}",
-            "; ".join(f"{x['show']} ({seconds(x, times)})" for x in hour["live"]),
-            asked or "tasks of the lab",
-            "; ".join(wrong for wrong, _ in hour["wrong"]),
-            home or "finish the lab",
-        )
-        out += [f"| {n} | **{name}**: {x} |" for (name, n), x in zip(MINUTES, what, strict=True)]
-    shorter = (BOOK / "teaching" / "shorter.txt").read_text("utf-8")
-    return "\n".join([*out, "", shorter])
+        tasks = hour.get("tasks", 0)
+        rows = [
+            (5, "quiz", "five questions on what came before" if k > 1 else
+             "none: open the first page, and let them type"),
+            (round(words / PACE), "talk", f"{words:,} words of {of}: {told}"),
+            (CELL * len(live), "shown live", shown),
+            (EXERCISE * len(hour["class"]), "in pairs", asked),
+            (TASK * tasks, "at the lab", f"{tasks} tasks begun"),
+            (WRONG * len(wrong), "wrong answers", "; ".join(x for x, _ in wrong)),
+            (2, "homework", home or "finish the lab"),
+        ]  # fmt: skip
+        out += ["| minutes | what |", "|---|---|"]
+        out += [f"| {n} | **{name}**: {x} |" for n, name, x in rows if n and x]
+        out.append(f"| **{sum(n for n, _, x in rows if x)}** | what is left is for questions |")
+    return out
+
+
+def alone() -> list[str]:
+    """Every chapter with the time that it takes somebody who works through it."""
+    taught = {n for hour in data("teaching/plan.yml") for n in hour["read"]}
+    out, total = ["| chapter | words | cells | exercises | minutes |", "|---|---|---|---|---|"], 0
+    for name in chapters():
+        words, seen = size([name])
+        count = sum("".join(c["source"]).count("{exercise}") for c in cells(name))
+        minutes = ALONE.get(name) or round(words / PACE + CELL * seen + 10 * count)
+        total += minutes
+        more = "" if name in taught else " (further reading)"
+        out.append(f"| {link(name)}{more} | {words:,} | {seen} | {count} | {minutes} |")
+    return [*out, f"| **all** | | | | **{total}**: {total / 60:.0f} hours |"]
+
+
+def plan() -> str:
+    """Ten hours, three, and thirty, with minutes that follow from what they name."""
+    return "\n".join([
+        "# Three, ten or thirty hours",
+        "",
+        f"The minutes are computed: {PACE} words of the named sections are told in a minute, a "
+        f"demonstration takes {CELL} minutes, an exercise in pairs {EXERCISE}, a wrong answer "
+        f"{WRONG}, a task of a lab {TASK}. What an hour has left is for questions. The quiz asks "
+        "about the hour before, from the [bank](questions.md). `make slides` writes the slides. "
+        "Seconds are of one thread at the `quick` profile (`python book/live.py`); run the cells "
+        "before a demonstration in the break. `make instructor` writes what students do not "
+        "see: what to say and what to wait for, the answers, the labs' model solutions, and an "
+        "exam for each student.",
+        "",
+        "## Ten hours",
+        *hours(data("teaching/plan.yml")),
+        "",
+        "## Three hours",
+        *hours(data("teaching/short.yml")),
+        "",
+        "## Thirty hours",
+        "",
+        f"Every chapter, read and run: {PACE} words a minute, {CELL} minutes a cell, ten an "
+        "exercise.",
+        "",
+        *alone(),
+        "",
+        (BOOK / "teaching" / "marks.txt").read_text(encoding="utf-8"),
+    ])  # fmt: skip
 
 
 def notes() -> str:
@@ -136,14 +210,14 @@ def notes() -> str:
 def questions(*, answers: bool) -> str:
     """The question bank, or its answers."""
     head = (
-        ["# Answers", "", "To the [questions](questions.md), with the same numbers."]
+        ["# Answers", "", "To the questions of the book, with the same numbers."]
         if answers
         else [
             "# Questions",
             "",
             "For a quiz or an exam; every answer follows from its chapter. *In the text* asks for "
             "what stands there, *to compute* for a small calculation, *to judge* for what follows "
-            "and what does not. The [answers](answers.md) are on a page of their own.",
+            "and what does not. The answers are in the instructor's edition (`make instructor`).",
         ]
     )
     bank = data("teaching/questions.yml")
@@ -177,9 +251,7 @@ def pages() -> dict[Path, str]:
     return {
         BOOK / "glossary.md": glossary(),
         folder / "plan.md": plan(),
-        folder / "notes.md": notes(),
         folder / "questions.md": questions(answers=False),
-        folder / "answers.md": questions(answers=True),
         folder / "summaries.md": summaries(),
     }
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -20,9 +21,12 @@ render = importlib.import_module("render")
 slides = importlib.import_module("slides")
 bind = importlib.import_module("bind")
 lab = importlib.import_module("lab")
+live = importlib.import_module("live")
+instructor = importlib.import_module("instructor")
 
 TERMS = teaching.data("glossary.yml")
 PLAN = teaching.data("teaching/plan.yml")
+SHORT = teaching.data("teaching/short.yml")
 BANK = teaching.data("teaching/questions.yml")
 CHAPTERS = teaching.chapters()
 LABS = {"lab_attack", "lab_defence"}
@@ -85,7 +89,7 @@ def test_every_chapter_has_ten_questions_with_answers():
 
 def test_the_plan_names_cells_exercises_and_sections_that_exist():
     known = plain.titles(CHAPTERS)
-    for hour in PLAN:
+    for hour in PLAN + SHORT:
         assert {*hour["read"], *hour.get("also", [])} <= set(CHAPTERS)
         assert {*hour["class"], *hour["home"]} <= set(known)
         for shown in hour["live"]:
@@ -94,13 +98,73 @@ def test_the_plan_names_cells_exercises_and_sections_that_exist():
         text = "\n".join(prose(name) for name in hour["read"])
         heads = re.findall(r"(?m)^## (.*)$", text)
         assert set(hour.get("sections", [])) <= set(heads)
-    assert len(PLAN) == 10 and sum(n for _, n in teaching.MINUTES) == 60
+    assert len(PLAN) == 10 and len(SHORT) == 3
+
+
+def test_an_hour_has_sixty_minutes_and_the_book_has_the_order_of_the_hours():
+    totals = re.findall(r"(?m)^\| \*\*(\d+)\*\* \|", teaching.plan())
+    assert len(totals) == 13 and all(30 <= int(n) <= 60 for n in totals)
+    read = [CHAPTERS.index(name) for hour in PLAN for name in hour["read"]]
+    assert read == sorted(read)
+
+
+def test_a_quiz_asks_about_what_came_before():
+    assert teaching.quiz(1) == []
+    for number in range(2, 11):
+        asked = {question for _, question, _ in teaching.quiz(number)}
+        before = {n for hour in PLAN[: number - 1] for n in hour["read"]}
+        assert len(asked) == 5
+        assert asked <= {q for name in before for _, q, _ in BANK.get(name, [])}
+
+
+# --------------------------------------------------------------------------- the instructor's
+def test_public_pages_hold_no_answer_of_graded_work():
+    """Sphinx makes a page of every .md below book, whether or not the contents name it."""
+    pages = [*(ROOT / "book").glob("*.md"), *(ROOT / "book" / "teaching").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    every = [a for rows in BANK.values() for _, _, a in rows if len(a) > 60]
+    assert len(every) > 60 and [a for a in every if a in text] == []
+    assert 'pub_passes": 9' not in prose("lab_defence")
+
+
+def test_each_student_has_an_exam_that_follows_from_the_key():
+    ann, again = (instructor.exam(b"k" * 32, "ann") for _ in range(2))
+    bob, other = instructor.exam(b"k" * 32, "bob"), instructor.exam(b"l" * 32, "ann")
+    assert ann == again and ann != bob and ann != other
+    assert len(ann) == 10 and all(math.isfinite(answer) for _, answer in ann)
+    key = {"secret": (b"k" * 32).hex(), "students": {"ann": {}, "bob": {}}}
+    pages = instructor.pages(key)
+    assert {"exam-ann", "exam-bob", "answers", "notes", "solutions"} < set(pages)
+    assert all(f"{answer:.4g}" in pages["exam solutions"] for _, answer in ann)
+    assert "{" not in pages["exam-ann"] and "solutions" not in pages["exam-ann"]
+
+
+@pytest.mark.parametrize(
+    ("question", "numbers", "by_hand"),
+    [
+        ("coin", {"p": 0.75}, math.log(3)),
+        ("laplace", {"epsilon": 0.5, "t": 4}, math.exp(-2)),
+        ("shame", {"n": 5000, "delta": 0.002}, 10),
+        ("empty", {"n": 2, "q": 0.1}, 0.81),
+        ("labels", {"missed": 0, "labelled": 200}, 1 - 0.05 ** (1 / 200)),
+        ("amplified", {"epsilon": 1, "gamma": 0.1}, math.log(1 + 0.1 * (math.e - 1))),
+        ("exposure", {"rank": 2**4}, math.log2(10**6) - 4),
+        ("luck", {"canaries": 1, "bits": 3}, 1 / 8),
+        ("copies", {"copies": 2, "gamma": 0.1}, 0.19),
+        ("guess", {"epsilon": 1, "candidates": 10}, math.e / (9 + math.e)),
+    ],
+)
+def test_the_exam_is_solved_as_by_hand(question, numbers, by_hand):
+    assert instructor.SOLVE[question](**numbers) == pytest.approx(by_hand, rel=1e-6)
+    assert set(teaching.data("teaching/exam.yml")[question]["numbers"]) == set(numbers)
 
 
 def test_everything_shown_live_was_measured():
     times = json.loads((ROOT / "book" / "teaching" / "times.json").read_text())
     shown = {f"{x['notebook']}:{x['first']}:{x['last']}" for h in PLAN for x in h["live"]}
     assert set(times) == shown
+    stale = [k for k, found in times.items() if found["code"] != live.digest(*k.split(":")[::2])]
+    assert stale == [], "run: python book/live.py"
 
 
 # --------------------------------------------------------------------------- plain notebooks
