@@ -44,7 +44,7 @@ _HOME = {  # imported when it is asked for: some need torch, or packages that ma
     **dict.fromkeys(("oracle", "none", "everything"), ("policies", "")),
     "regex": ("lists", ":CORPUS or :FILE.toml"),
     "list": ("lists", ":FILE"),
-    "cautious": ("cautious", "[:WORDS]"),
+    "cautious": ("lists", "[:WORDS]"),
     "screened": ("corpus", ":FOLDER"),
     **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
     **dict.fromkeys(("ner", "ner_conservative", "flair", "flair_conservative"),

@@ -31,9 +31,8 @@ from crtlib.checks import check_choice
 from crtlib.screening import by_name, policies, rates
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening.by_name import digest, of_a_file, plain
-from crtlib.screening.policy import Labels, Policy, register
+from crtlib.screening.policy import Labels, Policy, Shift, register, shift
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
-from crtlib.screening.teaching import Shift, shift
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 from crtlib.text.shards import Shards, in_order

@@ -286,7 +286,9 @@ def presidio(
 
 # --------------------------------------------------------------------------- by name
 register("ner", ":MODEL", learned=True)(transformers_ner)
-register("ner_conservative", ":MODEL", learned=True)(partial(transformers_ner, plain=CAUTIOUS))
+register("ner_conservative", ":MODEL", learned=True)(
+    lambda model: transformers_ner(model, plain=CAUTIOUS)
+)
 
 
 @register("flair", ":MODEL", learned=True)

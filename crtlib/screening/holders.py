@@ -25,8 +25,9 @@ from scipy import sparse
 
 from crtlib.checks import check, check_choice
 from crtlib.files import Named
+from crtlib.screening import lists
 from crtlib.screening.lists import SHORTEST, Listed, entry, finder
-from crtlib.screening.policy import Policy
+from crtlib.screening.policy import Policy, spoken
 from crtlib.text.records import Point
 
 By = Literal["value", "user"]
@@ -89,7 +90,7 @@ def of_policy(
     }
     numbers: dict[str, int] = {}
     for k, p in enumerate(p for points in batches() for p in points):
-        texts = [p.text[a:b] for a, b in p.spoken] or [p.text]
+        texts = [p.text[a:b] for a, b in spoken(p)]
         held = flagged[k].union(*map(find, texts))
         for name in sorted(set().union(*(names[number] for number in held))):
             whole.pairs.append((numbers.setdefault(name, len(numbers)), k))
@@ -125,7 +126,7 @@ def of_file(
     whole = Holders(secrets=list(numbers))
     for points in batches:
         for p in points:
-            texts = [p.text[a:b] for a, b in p.spoken] or [p.text]
+            texts = [p.text[a:b] for a, b in spoken(p)]
             held = {numbers[names[row - 2]] for text in texts for row in find(text)}
             whole.pairs += [(k, len(whole.examples)) for k in sorted(held)]
             whole.examples.append(p.id)
@@ -156,15 +157,12 @@ def _check(by: str, prior: float, posterior: float) -> None:
 
 
 def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
+    if not path.exists():
+        raise ValueError(f"{path}: no such file")
     try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path).fillna("").astype(str)
-        else:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
-        raise ValueError(f"{path}: cannot be read ({type(error).__name__})") from None
+        table = lists.table(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(COLUMNS):
         words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)

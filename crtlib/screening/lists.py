@@ -1,4 +1,4 @@
-r"""Policies of one's own: values from a list, expressions from a file.
+r"""Policies of one's own: values from a list, expressions from a file, words that are plain.
 
 >>> import tempfile, pathlib
 >>> from crtlib.text.records import Point
@@ -7,28 +7,40 @@ r"""Policies of one's own: values from a list, expressions from a file.
 >>> text = "It is jose  o'neill, card 4111-1111 1111.1111 03/27"
 >>> [text[s.start : s.end] for s in listed(str(file))([Point("0", "u", text)])[0]]
 ["jose  o'neill", '4111-1111 1111.1111']
+
+Where a learned policy is silent its text trains without noise, so silence has to be earned:
+between it and "everything" stands one that flags whatever plain words are not.
+
+>>> text = "Please call Ada at 555 1234 about the zyzzyva."
+>>> [text[s.start : s.end] for s in cautious()([Point("0", "u", text)])[0]]
+['Ada', '555 1234', 'zyzzyva']
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from importlib import import_module
+from importlib import import_module, resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import regex
 
+from crtlib.checks import check
 from crtlib.screening import policies
 from crtlib.screening.policy import Policy, TooSlow, register
-from crtlib.screening.spans import merged
-from crtlib.text.records import Point, Secret
+from crtlib.screening.redact import merged
+from crtlib.text.records import MASK, Point, Secret
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHORTEST = 3
 """Characters of the shortest value to look for."""
@@ -103,50 +115,55 @@ class Listed:
     number: int
 
 
+def table(path: Path) -> pd.DataFrame:
+    """A CSV or Parquet file as texts. Raises ``ValueError``, which quotes nothing of it."""
+    import pandas as pd
+
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path).fillna("").astype(str)
+        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
+        raise ValueError(f"cannot be read ({type(error).__name__})") from None
+
+
 def read_values(file: str) -> list[Listed]:
     """The rows of a ``.txt`` (one value a line) or of a ``.csv`` or ``.parquet`` with ``secret``.
 
     Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
     three letters. Raises ``ValueError`` without quoting a value.
     """
-    path = Path(file)
+    path, where = Path(file), f"policy='list:{file}'"
     if not path.is_file():
-        raise ValueError(f"policy='list:{file}': no such file")
+        raise ValueError(f"{where}: no such file")
     if path.suffix not in (".txt", ".csv", ".parquet"):
-        raise ValueError(f"policy='list:{file}': must be a .txt, .csv or .parquet file")
+        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
+    first = 1 + (path.suffix == ".csv")  # the header is row 1
+    kinds: Iterable[str] = itertools.repeat("")
+    parts = kinds
     try:
-        table = _table(path)
-    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
-        raise ValueError(
-            f"policy='list:{file}': cannot be read ({type(error).__name__}); .csv and .parquet "
-            "need a column secret"
-        ) from None
+        if path.suffix == ".txt":
+            values = path.read_text(encoding="utf-8-sig").splitlines()
+        else:
+            cells = table(path)
+            values = cells["secret"].tolist()
+            kinds, parts = (cells.get(name, kinds) for name in ("kind", "parts"))
+    except (ValueError, KeyError, OSError) as error:
+        why = (
+            str(error)
+            if str(error).startswith("cannot")
+            else f"cannot be read ({type(error).__name__})"
+        )
+        raise ValueError(f"{where}: {why}; .csv and .parquet need a column secret") from None
     rows = []
-    for number, value, kind, parts in table:
+    for number, (value, kind, part) in enumerate(zip(values, kinds, parts, strict=False), first):
         if not value.strip():
             continue
         rows.append(Listed(value, kind or "listed", number))
-        if parts.strip().lower() in ("yes", "true", "1"):
+        if part.strip().lower() in ("yes", "true", "1"):
             words = re.findall(r"[^\W\d_]{3,}", value)
             rows += [Listed(word, kind or "listed", number) for word in words]
     return rows
-
-
-def _table(path: Path) -> list[tuple[int, str, str, str]]:
-    """Row number, value, kind and parts of each row."""
-    if path.suffix == ".txt":
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        return [(number, line, "", "") for number, line in enumerate(lines, 1)]
-    import pandas as pd
-
-    table = (
-        pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        if path.suffix == ".csv"
-        else pd.read_parquet(path).fillna("").astype(str)
-    )
-    first = 2 if path.suffix == ".csv" else 1  # the header is row 1
-    columns = [table["secret"], *(table.get(c, [""] * len(table)) for c in ("kind", "parts"))]
-    return [(first + i, *row) for i, row in enumerate(zip(*columns, strict=True))]
 
 
 def _automata(file: str, rows: Sequence[Listed]) -> tuple[Any, Any]:
@@ -332,3 +349,96 @@ def expressions(file: str) -> Policy:
 @register("regex", ":CORPUS or :FILE.toml")
 def _regex(argument: str) -> Policy:
     return expressions(argument) if argument.endswith(".toml") else policies.regex(argument)
+
+
+# --------------------------------------------------------------------------- whatever is not plain
+RANKS = 5_000
+"""A word is rare beyond this rank of the list."""
+
+_SIGNS = re.compile(
+    rf"(?P<mask>{re.escape(MASK)})"
+    r"|(?P<address>(?:https?://|www\.)[^\s<>]+"  # a URL, an e-mail address, a @name, a domain
+    r"|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}|@\w+"
+    r"|\w[\w-]{0,62}(?:\.\w[\w-]{0,62}){0,8}\.(?:com|org|net|edu|gov|io|info|co|uk|de|eu|us)\b)"
+    r"|(?P<word>\w+(?:['’]\w+|(?<=\d)[.,:/-]\d\w*)*)"
+    r"|(?P<stop>[.!?:\n])"
+)
+_ENDINGS = {"s", "t", "d", "m", "ll", "re", "ve", "em", "n"}  # what stands after an apostrophe
+
+
+@lru_cache(maxsize=4)
+def common_words(file: str = "") -> frozenset[str]:
+    """The first 5,000 words of ``file``, one a line, or of the list that comes with the library.
+
+    Lines that begin with ``#`` are comments. ``words.txt`` is the ranking of wordfreq without the
+    words that WikiText-2 writes with a capital: text of nobody whom a corpus is about. Raises
+    ``ValueError`` where there is no file, or no word in it.
+    """
+    try:
+        path = Path(file) if file else resources.files("crtlib.screening") / "words.txt"
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
+    listed = [line.strip().lower().replace("’", "'") for line in lines]
+    words = [w for w in listed if w and not w.startswith("#")]
+    check(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")
+    return frozenset(words[:RANKS])
+
+
+def _kind(token: str, starts: bool, common: frozenset[str]) -> str:
+    """Of what kind a word is that may not be plain; "" where it is plain."""
+    if not token.isalpha() and any(c.isdecimal() for c in token):
+        return "number"
+    lower = token.lower().replace("’", "'")
+    stem = lower.split("'")
+    if stem[0] == "i":  # I, I'm
+        return ""
+    if not starts and token != lower and any(c.isupper() for c in token):
+        return "capital"
+    if lower in common or (stem[0] in common and all(e in _ENDINGS for e in stem[1:])):
+        return ""
+    return "rare"
+
+
+def _bold(text: str, common: frozenset[str]) -> Iterator[Secret]:
+    """Flagged tokens; those with nothing but spaces between them are one span."""
+    starts = True
+    kind, start, end = "", 0, 0
+    for m in _SIGNS.finditer(text):
+        group = m.lastgroup or ""
+        new = {"address": "address", "word": ""}.get(group, "")
+        if group == "word":
+            new = _kind(m[0], starts, common)
+        starts = group == "stop"
+        if not new:
+            continue
+        if kind and not text[end : m.start()].strip(" "):
+            end = m.end()
+            continue
+        if kind:
+            yield Secret(kind, start, end)
+        kind, start, end = new, m.start(), m.end()
+    if kind:
+        yield Secret(kind, start, end)
+
+
+def _flag_bold(common: frozenset[str], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    for p in points:
+        yield tuple(_bold(p.text, common))
+
+
+@register("cautious", "[:WORDS]")
+def cautious(words: str = "") -> Policy:
+    """Flags each token with a digit, each with a capital that does not start a sentence, each
+    e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
+
+    A sentence starts with the turn, and after ``.``, ``!``, ``?``, ``:`` or a line break; "I" is
+    no capital. It reads one turn and nothing else, so masking one secret changes no label
+    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
+    """
+    name = f"cautious:{words}" if words else "cautious"
+    label = "digits, capitals, rare words"
+    flag = partial(_flag_bold, common_words(words))
+    return Policy(name, flag, label, own_words=True, batched=True)

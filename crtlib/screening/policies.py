@@ -22,7 +22,7 @@ from typing import Literal
 
 from crtlib.checks import check, check_choice
 from crtlib.screening.policy import Flag, Labels, Policy, checked, register
-from crtlib.screening.spans import merged
+from crtlib.screening.redact import merged
 from crtlib.text.records import Point, Secret
 
 # Each piece starts with a sign or a capital: an optional start would take exponential time. What

@@ -10,12 +10,22 @@ Traceback (most recent call last):
 crtlib.screening.policy.Miscounted: policy='mute': 0 labels for 1 points
 >>> words("my ID: 12")
 [(0, 2), (3, 5), (5, 6), (7, 9)]
+
+What taught a policy it must not be judged on, and its numbers are for text like that:
+
+>>> known = teaching([Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),))])
+>>> print(shift([Point("1", "bob", "I am Kurt 345"), Point("2", "bob", "so be it")], known))
+71.4 % of the words and 0.0 % of their shapes are new to it
+>>> known.judged_by(Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),)))
+True
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 
@@ -23,14 +33,45 @@ import numpy as np
 import numpy.typing as npt
 
 from crtlib.checks import MachineError
-from crtlib.screening.spans import around
-from crtlib.screening.teaching import Teaching
+from crtlib.screening.redact import around, overlaps
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
 Labels = list[tuple[Secret, ...]]
 """The flagged spans of each point, sorted and disjoint."""
 
 Flag = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """Digests of the turns with a secret that taught a policy, of its words and of their shapes.
+
+    Digests name nobody, but who has them can try names and texts: they are private.
+    """
+
+    turns: frozenset[str]
+    words: frozenset[int]
+    shapes: frozenset[int]
+
+    def judged_by(self, point: Point) -> bool:
+        """Whether this labelled point would judge what it taught."""
+        return any(digest in self.turns for digest in _digests(point))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How unlike a text is to what taught a policy: the share of its ``of`` words that did not
+    stand there, and of those whose shape did not. Near 0 for text of the same kind."""
+
+    words: float
+    shapes: float
+    of: int
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.words:.1f} % of the words and {100 * self.shapes:.1f} % of their shapes "
+            "are new to it"
+        )
 
 
 class TooSlow(ValueError):
@@ -119,7 +160,7 @@ def _turns(points: Sequence[Point]) -> list[tuple[int, int, Point]]:
             ),
         )
         for k, p in enumerate(points)
-        for a, b in p.spoken or ((0, len(p.text)),)
+        for a, b in spoken(p)
     ]
 
 
@@ -195,6 +236,59 @@ def register(name: str, takes: str = "", *, learned: bool = False) -> Callable[[
         return make
 
     return add
+
+
+# --------------------------------------------------------------------------- what taught it
+def teaching(points: Sequence[Point]) -> Teaching:
+    """What is kept of the points that teach a policy."""
+    tokens = [t for p in points for t in _tokens(p)]
+    return Teaching(
+        turns=frozenset(d for p in points for d in _digests(p)),
+        words=frozenset(map(_word, tokens)),
+        shapes=frozenset(map(_shape, tokens)),
+    )
+
+
+def shift(points: Sequence[Point], known: Teaching) -> Shift:
+    """How unlike ``points`` are to what taught; by occurrences of words in the turns' own text."""
+    words = shapes = n = 0
+    for p in points:
+        for token in _tokens(p):
+            n += 1
+            words += _word(token) not in known.words
+            shapes += _shape(token) not in known.shapes
+    return Shift(words / max(n, 1), shapes / max(n, 1), n)
+
+
+def spoken(point: Point) -> tuple[tuple[int, int], ...]:
+    """Where the turns' own words stand in a point."""
+    return point.spoken or ((0, len(point.text)),)
+
+
+def _digests(point: Point) -> Iterator[str]:
+    """Of each turn of the point that holds a labelled secret; the same for each unit."""
+    turns = [Secret("turn", a, b) for a, b in spoken(point) if a < b]
+    for turn in dict.fromkeys(turn for turn, _ in overlaps(turns, point.secrets)):
+        said = f"{point.user}\x1f{point.text[turn.start : turn.end]}"
+        yield hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+_TOKEN = re.compile(r"\w+")
+
+
+def _tokens(point: Point) -> Iterable[str]:
+    for a, b in spoken(point):
+        yield from _TOKEN.findall(point.text, a, b)
+
+
+def _word(token: str) -> int:
+    return zlib.crc32(re.sub(r"\d", "0", token.lower()).encode("utf-8", "replace"))
+
+
+def _shape(token: str) -> int:
+    """Capitals A, other letters a, digits 9, a run of one class once: "McKay12" is AaAa9."""
+    classes = ("9" if c.isdigit() else "A" if c.isupper() else "a" for c in token)
+    return zlib.crc32(re.sub(r"(.)\1+", r"\1", "".join(classes)).encode())
 
 
 # --------------------------------------------------------------------------- words

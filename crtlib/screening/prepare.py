@@ -20,8 +20,7 @@ from typing import Literal
 from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening.policy import Labels, check_labels
-from crtlib.screening.redact import redact
-from crtlib.screening.spans import uncovered
+from crtlib.screening.redact import redact, uncovered
 from crtlib.text.records import MASK, Point, Secret
 
 Dedup = Literal["all", "flagged", "none"]

@@ -38,8 +38,7 @@ from typing import Any, Literal
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.policy import Flag, Labels, Policy, checked
-from crtlib.screening.redact import redact
-from crtlib.screening.spans import overlaps
+from crtlib.screening.redact import overlaps, redact
 from crtlib.text.canaries import USER
 from crtlib.text.records import MASK, Point, Secret
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening.redact import redact
-from crtlib.screening.spans import overlaps, uncovered
+from crtlib.screening.redact import overlaps, redact, uncovered
 from crtlib.text.records import Point, Secret
 
 

@@ -39,8 +39,16 @@ from tqdm import tqdm
 from crtlib import files
 from crtlib.checks import check
 from crtlib.draws import drawing
-from crtlib.screening.policy import Floats, Labels, Policy, register, runs, words
-from crtlib.screening.teaching import Teaching, teaching
+from crtlib.screening.policy import (
+    Floats,
+    Labels,
+    Policy,
+    Teaching,
+    register,
+    runs,
+    teaching,
+    words,
+)
 from crtlib.text.records import Point
 
 WIDTH = 64  # of features and of the hidden state

@@ -28,8 +28,7 @@ from crtlib import outputs
 from crtlib.checks import check
 from crtlib.screening import rates, recall, tagger
 from crtlib.screening.by_name import spread
-from crtlib.screening.policy import Labels, Policy
-from crtlib.screening.teaching import Shift, shift
+from crtlib.screening.policy import Labels, Policy, Shift, shift
 from crtlib.text import corpora, label_import, units
 from crtlib.text import labels as labels_module
 from crtlib.text.records import Corpus, Point

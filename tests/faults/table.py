@@ -374,7 +374,7 @@ SCREENING = rows(
     ("an overlap leaves the end of a secret in clear", "clear", "at = max(at, s.end)",
      "at = s.end", "screening/test_redact.py::test_a_span_inside_of_another_uncovers_nothing"),
 ) + rows(
-    "screening.spans",
+    "screening.redact",
     "screening/test_spans.py",
     ("half a secret counts as caught", "uncovered", "if at < s.end:", "if at == s.start:",
      "test_uncovered_are_those_with_a_character_in_clear"),

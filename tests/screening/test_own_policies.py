@@ -10,7 +10,7 @@ from importlib import metadata
 import pandas as pd
 import pytest
 
-from crtlib.screening import by_name, cautious, lists, policies, policy
+from crtlib.screening import by_name, lists, policies, policy
 from crtlib.screening.policy import Policy
 from crtlib.screening.redact import redact
 from crtlib.text import units
@@ -196,13 +196,13 @@ def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, me
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_flagged(text, expected):
-    assert flagged(cautious.cautious(), text) == expected
+    assert flagged(lists.cautious(), text) == expected
 
 
 def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
     turn = Turn("USR", "call Ada at 555 1234 or mail bob@example.com", (Secret("name", 5, 8),))
     (point,) = units.points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
-    policy = cautious.cautious()
+    policy = lists.cautious()
     masked = redact(point, point.secrets)
     assert flagged(policy, masked.text, spoken=masked.spoken) == ["555 1234", "bob@example.com"]
 
@@ -217,7 +217,7 @@ def test_words_of_ones_own(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             by_name.policy_by_name(name)
-    assert len(cautious.common_words()) == 5_000
+    assert len(lists.common_words()) == 5_000
 
 
 # --------------------------------------------------------------------------- unions and names
@@ -320,7 +320,7 @@ def test_a_policy_goes_to_another_process_and_stays_what_it_is(listed):
     point = Point("0", "u", "USR: I am Ada Lovelace 7", (Secret("name", 10, 22),), ((5, 24),))
     for one in (
         policies.regex(), policies.oracle, policies.none, policies.everything,
-        policies.miss(policies.regex(), 0.5, 0), cautious.cautious(), listed("Ada"),
+        policies.miss(policies.regex(), 0.5, 0), lists.cautious(), listed("Ada"),
         policies.union(policies.regex(), policies.everything),
     ):  # fmt: skip
         for again in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):

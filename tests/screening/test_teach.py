@@ -5,7 +5,7 @@ import json
 import pytest
 
 from crtlib.screening import rates, tagger, teach
-from crtlib.screening.teaching import shift, teaching
+from crtlib.screening.policy import shift, teaching
 from crtlib.text import customersim, jsonl, units
 from crtlib.text.records import Point
 
