@@ -124,9 +124,9 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
 
     if engine.startswith("opacus"):
         return opacus_stepper(spec, engine, ids, targets, noise, mixed)
-    ordinary = engine.startswith("natural")
-    model = Recurrent(spec, nn.LSTM) if ordinary and spec.recurrent else build(spec, seed=0)
-    model.to(device).train(ordinary)
+    torchs = engine.startswith("natural") and spec.recurrent
+    model = Recurrent(spec, nn.LSTM) if torchs else build(spec, seed=0)
+    model.to(device).train()
     sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
     def natural() -> None:

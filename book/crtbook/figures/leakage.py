@@ -131,11 +131,10 @@ def means(
     """
     rows = {}
     for group, part in table.groupby(list(by), sort=False):
-        values = part.groupby("metric").value
         seeds = part.seed.nunique()
         rows[group] = {
-            title: _text(values.get_group(m) if m in values.groups else [], seeds, std)
-            for m, title in names.items()
+            title: _text(part.value[part.metric == metric], seeds, std)
+            for metric, title in names.items()
         }
     shown = pd.DataFrame(rows).T
     shown.index.names = list(by)
@@ -218,12 +217,10 @@ def sequences(
     some = report.unique().iloc[:rows]
     pairs = zip(some.perplexities, some.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
+    firsts = zip(some.contexts, some.tokens, strict=True)
     return pd.DataFrame(
         {
-            "sequence": [
-                _whole(report, decode, row[0], len(w))
-                for row, w in zip(some.contexts, some.tokens, strict=True)
-            ],
+            "sequence": [_whole(report, decode, row[0], len(w)) for row, w in firsts],
             "total # in D": some.total_in_d.to_numpy(),
             "user # in D": some.users_in_d.to_numpy(),
             "context length": [min(n for _, n in row) for row in some.contexts],
@@ -283,17 +280,18 @@ PAPER_EPSILON = (4.68, 6.2, 26.4)
 def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
     """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
     :func:`snapshot` by epsilon, at most three."""
-    starts = dict.fromkeys(name for models in found.values() for name, _ in models)
     counts = {
-        (start, epsilon): _counted([shown for (name, _), shown in models.items() if name == start])
-        for start in starts
-        for epsilon, models in found.items()
+        start: [
+            _counted([shown for (name, _), shown in models.items() if name == start])
+            for models in found.values()
+        ]
+        for start in dict.fromkeys(name for models in found.values() for name, _ in models)
     }
     rows = {}
     for what, paper in PAPER.items():
         rows[what, "paper, RanIni"] = paper[-len(found) :]
-        for start in starts:
-            rows[what, f"ours, {start}"] = [counts[start, epsilon][what] for epsilon in found]
+        for start, each in counts.items():
+            rows[what, f"ours, {start}"] = [one[what] for one in each]
     three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(PAPER_EPSILON, 3)]
     columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
     index = pd.MultiIndex.from_tuples(rows)

@@ -144,21 +144,18 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
     """
     shades = plt.get_cmap("viridis")(np.linspace(0.1, 0.75, summary.hidden.nunique()))
     with panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
-        for shade, (size, rows) in zip(shades, summary.groupby("hidden"), strict=True):
-            rows = rows.sort_values("noise_multiplier")
+        ends = summary.sort_values("noise_multiplier").groupby("hidden")
+        for shade, (size, rows) in zip(shades, ends, strict=True):
+            full: Style = {"markerfacecolor": shade, "linestyle": "-"}
+            hollow: Style = {"markerfacecolor": CARD, "linestyle": ":"}
             for ax, name, fill in (
-                (above, "loss", shade), (below, "memorised", shade), (below, "generalised", CARD)
+                (above, "loss", {"label": f"width {size}"} | full), (below, "memorised", full),
+                (below, "generalised", hollow),
             ):  # fmt: skip
-                bars: Style = {
-                    "yerr": rows[f"{name}_std"].fillna(0),
-                    "capsize": 2.5,
-                    "elinewidth": 1.2,
-                }
                 ax.errorbar(
-                    rows.noise_multiplier, rows[f"{name}_mean"], color=shade, marker="o",
-                    markerfacecolor=fill, markeredgecolor=shade,
-                    linestyle="-" if fill is shade else ":",
-                    label=f"width {size}" if ax is above else None, **bars,
+                    rows.noise_multiplier, rows[f"{name}_mean"], rows[f"{name}_std"].fillna(0),
+                    color=shade, marker="o", markeredgecolor=shade, capsize=2.5, elinewidth=1.2,
+                    **fill,
                 )  # fmt: skip
         above.set_ylabel("validation loss (nats)")
         below.set(ylabel="share of the probes", xlabel="noise multiplier σ")
@@ -177,9 +174,8 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
 
 
 def _extracted(summary: pd.DataFrame) -> str:
-    ends = summary.sort_values("noise_multiplier").groupby("hidden")
     said = []
-    for size, rows in ends:
+    for size, rows in summary.sort_values("noise_multiplier").groupby("hidden"):
         first, last = rows.iloc[0], rows.iloc[-1]
         said.append(
             f"width {size}: {first.memorised_mean:.0%} at σ = {first.noise_multiplier:g}, "

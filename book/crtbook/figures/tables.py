@@ -61,17 +61,15 @@ def by_gamma(
 ) -> pd.DataFrame:
     """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
     whose text is the same at every gamma says it once."""
-    names = list(rows)
-    order = list(method_looks(table))
+    names, order = list(rows), list(method_looks(table))
     told = table.assign(order=table.method.map(order.index))
     told = named(told.sort_values([n for n in names if n != "method"] + ["order"], kind="stable"))
     wide = told.pivot_table(index=names, columns="gamma", values=value, aggfunc="first", sort=False)
     wide = wide.reindex(columns=sorted(wide.columns)).fillna("–").astype(str)
-    for row in wide.index:
-        texts = [text for text in wide.loc[row] if text != "–"]
-        if len(texts) > 1 and len(set(texts)) == 1:
-            again = [k for k, text in enumerate(wide.loc[row]) if text != "–"][1:]
-            wide.loc[row, wide.columns[again]] = SAME
+    for row, texts in wide.iterrows():
+        some = texts[texts != "–"]
+        if some.nunique() == 1:
+            wide.loc[row, some.index[1:]] = SAME
     wide.columns = pd.Index([f"γ = {gamma:g}" for gamma in wide.columns])
     return wide
 
@@ -95,9 +93,9 @@ def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
     """
 
     def told(cell: pd.DataFrame) -> str:
-        ends = sorted({f"{x:.3f}" for x in (cell["mean"].min(), cell["mean"].max())})
-        out = {side: int((cell.verdict == side).sum()) for side in ("above", "below")}
-        words = [f"{side} at {n} of {len(cell)}" for side, n in out.items() if n]
+        ends = sorted({f"{x:.3f}" for x in cell["mean"].agg(["min", "max"])})
+        out = ((side, int((cell.verdict == side).sum())) for side in ("above", "below"))
+        words = [f"{side} at {n} of {len(cell)}" for side, n in out if n]
         return f"{', '.join(words) or 'inside'}: {' to '.join(ends)}"
 
     rows = summary[summary.metric.isin(metrics) & summary["mean"].notna()]
