@@ -194,8 +194,9 @@ def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
     found = [statistics.leak(claim.attack, p.value.to_numpy(), p.spread.to_numpy()) for p in base]
     works = len(base) * min(found, default=1.0) <= statistics.ALPHA
+    idle = bool(base) and all(statistics.at_chance(claim.attack, p.value.tolist()) for p in base)
     figure = cell[cell.metric == metric].groupby(["method", "gamma"]).ngroups
-    return statistics.calm(claim.attack, rows, works, figure=figure, seeds=claim.seeds)
+    return statistics.calm(claim.attack, rows, works, idle=idle, figure=figure, seeds=claim.seeds)
 
 
 def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:

@@ -169,6 +169,12 @@ def leak(kind: str, values: np.ndarray, spread: np.ndarray) -> float:
     return float(special.ndtr(-(values.mean() - 0.5) / error)) if error else 1.0
 
 
+def at_chance(kind: str, values: Sequence[float]) -> bool:
+    """Whether a mean over seeds is shown to be within the margin of chance."""
+    line = chance(kind) + MARGIN[kind]
+    return len(values) >= SEEDS and above([-x for x in values], -line) <= ALPHA
+
+
 def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
     """The claim that an attack finds something at each point. ``points``: gamma, seed, value and
     spread, as :func:`leak` has them. It differs where a point is at chance, within the margin."""
@@ -195,11 +201,13 @@ def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
 
 
 def calm(
-    kind: str, points: pd.DataFrame, works: bool, *, figure: int = 1, seeds: int = SEEDS
-) -> Evidence:
+    kind: str, points: pd.DataFrame, works: bool, *, idle: bool = False, figure: int = 1,
+    seeds: int = SEEDS,
+) -> Evidence:  # fmt: skip
     """The claim that an attack which ``works`` elsewhere finds nothing: equivalence with chance, of
     each seed's mean over all points. It differs where a point is above chance, of the ``figure``'s
-    number of points."""
+    number of points. An attack that is ``idle``, at chance without protection too, compares
+    nothing."""
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     line = chance(kind) + MARGIN[kind]
     each = [p for _, p in points.groupby("gamma") if len(p) >= seeds]
@@ -207,7 +215,9 @@ def calm(
     p_false = min([1.0, *(max(figure, len(found)) * p for p in found)])
     p_true = above((-wide.mean(axis=1)).tolist(), -line) if works else 1.0
     short = points.gamma.nunique() - len(each)
-    whys = [] if works else ["the attack finds nothing on non-private training either"]
+    why = "is at chance on non-private training, too"
+    why = why if idle else "finds nothing on non-private training either"
+    whys = [] if works else [f"the attack {why}"]
     if p_false <= ALPHA:
         whys.append(f"above chance (p = {p_false:.1g})")
     if short:
@@ -219,6 +229,7 @@ def calm(
         p_true=p_true,
         p_false=p_false,
         seeds=max(len(wide), seeds if p_false <= ALPHA else 0),
+        comparable=works or not idle or p_false <= ALPHA,
     )
     return _described(told, kind, points, "max")
 

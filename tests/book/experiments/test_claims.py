@@ -176,6 +176,18 @@ def test_nothing_leaks_is_equivalence_with_chance(values, works, verdict):
     assert statistics.verdict(e) == verdict
 
 
+def test_an_attack_that_is_at_chance_without_protection_compares_nothing():
+    still, wild = [0.5, 0.501, 0.499], [0.4, 0.5, 0.6]
+    assert statistics.at_chance("accuracy", still)
+    assert not statistics.at_chance("accuracy", wild)  # it cannot be told
+    assert not statistics.at_chance("accuracy", still[:2])
+    seen = [
+        statistics.verdict(statistics.calm("accuracy", points(values, 0.002), False, idle=True))
+        for values in (still, [0.6, 0.61, 0.6])
+    ]
+    assert seen == [statistics.INCOMPARABLE, "differs"]
+
+
 def test_a_leak_at_every_point_needs_every_point():
     leaky, calm = points([0.7, 0.71, 0.7], 0.01, [0.5]), points([0.5, 0.501, 0.5], 0.01, [0.1])
     few = points([0.7], 0.01, [0.3])
