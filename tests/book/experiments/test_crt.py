@@ -233,7 +233,7 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     e = replace(TINY, method="crt", gamma=0.0, dialogues=12, canaries=0)
     read = []
     for corpus in (base, other):
-        monkeypatch.setattr(data, "_splits", lambda _, c=corpus: replace(split, train=c))
+        monkeypatch.setattr(data, "splits", lambda *_, c=corpus: replace(split, train=c))
         d = data.data(e)
         read.append((d.prepared.public, [p.text for p in d.prepared.private], d.tokenizer.json))
     assert read[0] == read[1]  # gamma = 0: the policy finds the secret, nothing differs
