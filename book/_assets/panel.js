@@ -139,7 +139,7 @@ const panel = (() => {
   const noise = ({epsilon, delta, q, steps, relation}) => {
     let low = 0.3, high = 0.6;
     const above = sigma => profile({q, sigma, steps, relation}, 1 << 12)(delta) > epsilon;
-    while (above(high) && high < 1e3) [low, high] = [high, 2 * high];
+    while (above(high) && high < 1e6) [low, high] = [high, 2 * high];
     while (high / low > 1.001) { const middle = Math.sqrt(low * high); if (above(middle)) low = middle; else high = middle; }
     return high;
   };

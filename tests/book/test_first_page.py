@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from crtbook.figures.diagrams import diagram
-from crtlib.accounting import confidentiality
+from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.spec import ModelSpec
@@ -138,14 +138,23 @@ def test_the_panel_is_never_below_the_library_and_little_above_it():
 
 
 @needs_node
-def test_the_panels_noise_keeps_what_it_is_asked_for():
-    asked = {"epsilon": 3, "delta": 8e-5, "q": 0.1, "steps": 120, "relation": "add_or_remove"}
-    sigma, epsilon = in_the_page(
+@pytest.mark.parametrize("relation", ["add_or_remove", "replace"])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "q", "steps"),
+    [(3, 8e-5, 0.1, 120), (0.1, 1e-8, 0.5, 10_000), (0.1, 1e-8, 0.001, 10), (10, 1e-2, 0.5, 10)],
+)
+def test_the_panels_noise_keeps_what_it_is_asked_for(epsilon, delta, q, steps, relation):
+    """In the middle and in the corners of what its sliders reach."""
+    asked = {"epsilon": epsilon, "delta": delta, "q": q, "steps": steps, "relation": relation}
+    sigma, shown = in_the_page(
         (ASSETS / "panel.js").read_text(encoding="utf-8"),
         f"[{json.dumps(asked)}].flatMap(a => {{ const sigma = panel.noise(a); return"
         " [sigma, panel.profile({...a, sigma})(a.delta)]; })",
     )
-    assert 2.95 < epsilon <= 3 and sigma > 1
+    truth = ledger.epsilon(
+        SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
+    )
+    assert truth <= shown <= epsilon and truth > 0.97 * epsilon
 
 
 def test_the_panels_recorded_runs_follow_from_their_table():
