@@ -15,7 +15,7 @@ from crtlib.accounting import confidentiality, ledger, odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments.crt import utility
 from crtlib.models import folder
-from crtlib.text import customersim, jsonl
+from crtlib.text import corpora, customersim, jsonl
 from crtlib.text.records import Point
 
 
@@ -36,7 +36,7 @@ def test_simulate_writes_one_dialogue_a_line(run, tmp_path):
         assert {"id", "user", "turns"} <= set(line)
         for turn in line["turns"]:
             assert set(turn) == {"speaker", "text", "secrets"}
-    assert jsonl.read_jsonl(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
+    assert corpora.read(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
 
 
 def rows(folder):

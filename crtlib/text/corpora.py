@@ -151,7 +151,7 @@ def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[
     if suffix in OTHERS and path.is_file():
         what = f"is {OTHERS[suffix]}; turn it into a corpus with"
         raise ValueError(f"{path}: {what} 'crtlib ingest {path.name} --out DIR'")
-    yield from jsonl.stream(path, jsonl.dialogue)
+    yield from jsonl.stream(path)
 
 
 def read(path: str | os.PathLike, *, split: str | None = None) -> Corpus:

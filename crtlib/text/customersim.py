@@ -17,8 +17,10 @@ import functools
 import hashlib
 import random
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from types import MappingProxyType
 
 from crtlib.text import source
@@ -31,127 +33,19 @@ TWO_SLOTS = 0.01  # an answer that also gives the other slot, in the original 20
 FOLLOW_UP = 0.0222  # one more question before the goodbye, in the original 227 in 10,000 dialogues
 
 
-# A template is a string in which "(a|b|c)" stands for one of a, b and c with equal probability,
-# nested as deep as one likes, and "{kind}" for a secret.
-PAPER: Mapping[str, str] = {
-    "open": "Good day to you, this is the online shop's help desk. "
-    "(How may I assist?|What seems to be the trouble?|Tell me your question.)",
-    "request": "(Hey.|Good morning.|Well, hello!) "
-    "((My kettle|My desk|My backpack|My rice cooker|My raincoat) should have come by now but "
-    "it hasn't.|Can you find out where my parcel is?|When will it arrive?"
-    "|I paid for something but nobody tells me when it will leave.)",
-    "ask name": "(Who placed this order, please?|First of all, your full name, please."
-    "|Under which full name?)",
-    "ask phone": "(And on which phone number?|Now I need a phone number.)",
-    "ask order": "(What is the order number?|Kindly give me the order number too."
-    "|The order number, please.)",
-    "ask address": "(And where should we deliver it?|Tell me the delivery address, please.)",
-    "name": "({name}|{name}.|This is {name}.|The name is {name}.|Certainly, {name}."
-    "|Right, {name}.|Of course - it's {name}.)",
-    "phone": "({phone}.|Please call {phone}|{phone} is mine.|Call me back on {phone}."
-    "|the phone is {phone}.)",
-    "order": "({order}|That's {order}.|The number is {order}.|Right, {order}.|Here it is, {order})",
-    "address": "({address}.|Right away, {address}.|It goes to {address}.|I live at {address}."
-    "|Send it to {address}.)",
-    "tracking": "(Follow your parcel with this number here, {tracking}."
-    "|The carrier's number is {tracking}."
-    "|Your parcel is on its way, and you can follow it under {tracking}.) "
-    "(Does this solve your problem now?|Is there some other thing you would ask?|More questions?"
-    "|May I do anything more?)",
-    "satisfied": "(Very well.|That is quite clear now.|Perfect.|Perfect. Great!|Nothing more, no.)",
-    "thanks": "(Many thanks.|Cheers.|Take care.)",
-    "goodbye": "(Farewell.|So long.|Thanks, and enjoy your day.|We were very happy to help.)",
-}
+def _grammar() -> dict[str, dict[str, str]]:
+    """The templates of each variety by act: their own file says how they are written."""
+    home = resources.files("crtlib.text") / "templates"
+    told = tomllib.loads((home / "customersim.toml").read_text("utf-8"))
+    parts = told.pop("parts")
+    return {
+        variety: {act: re.sub(r"<(\w+)>", lambda m: parts[m[1]], t) for act, t in acts.items()}
+        for variety, acts in told.items()
+    }
 
-_ITEM = (
-    "((|new |blue |red |grey |white |green |)(kettle|desk|backpack|rice cooker|raincoat|"
-    "toaster|printer|keyboard|bicycle pump|coffee grinder|bookshelf|yoga mat|tent|sleeping bag|"
-    "wall clock|pair of boots|winter coat|garden hose|drill|microphone|guitar stand|frying pan|"
-    "blanket|pillow|suitcase|headset|monitor|dog bed|fish tank|watering can|board game|lunch box))"
-)
-_SINCE = (
-    "((two|three|four|five|six|nine|ten) (days|weeks) ago|last (week|month|Monday|Tuesday|Friday)|"
-    "(before|after) the holidays|the day before yesterday|on the (first|third|tenth|twentieth))"
-)
-_HI = "(hi|hey|hello|hello there|good (morning|evening))(. |! |, )"
-_PLEASE = "(|please |kindly )"
-_OKAY = "(|all right, |okay, |fine, |got it, |thank you, |thanks for that, |I see, |very good, )"
-_WHY = (
-    "(|I need it to open your file: |so that I can look this up, |to be on the safe side, |"
-    "before we go on, |for our records, |to find the parcel, |one more thing: )"
-)
-_ASK = "((could|can|would|will) you (|please |kindly )(tell me|give me|confirm|send me|let me know)"
-_SOON = "(today|tomorrow|this week|within (two|three|four|five) (working |)days|by (Monday|Friday))"
 
-RICH: Mapping[str, str] = {
-    "open": "(hello|hi|welcome|welcome back|good (morning|afternoon|evening)|thanks for writing)"
-    "(!|.|, and thank you for waiting.|, and thank you for your patience.) "
-    "(|this is the (help desk|support team|shop's assistant). |you are talking to a robot. )"
-    "(how (can|may) I (help|assist)( you|)|what (can|may) I do for you"
-    "|what (brings you here|seems to be the (matter|trouble|problem)|went wrong))( today|)?",
-    "request late": f"{_HI}(|I hope you are well. )(I (bought|ordered) (a|the|my) {_ITEM} {_SINCE} "
-    f"(and it (never came|is still not here|has not left the warehouse)|but nothing has come)."
-    f"|my {_ITEM} (is late|is not here yet|should have come {_SINCE})(|, and I need it {_SOON})."
-    f"|(where is|when will I get|do you know what happened to) (the|my) {_ITEM}"
-    f"(| that I ordered {_SINCE})?)",
-    "request damaged": f"{_HI}(|I am sorry. )(my|the) {_ITEM} (arrived|came|was delivered) "
-    f"(broken|scratched|in pieces|wet|without its (cable|lid|manual|screws)) (|{_SINCE})"
-    "(. can I have another one?|, and I (want|would like) (a new one|my money back|a repair).)",
-    "request wrong": f"{_HI}(|this is odd. )I (ordered|paid for|asked for) a {_ITEM} {_SINCE} and "
-    f"(got|received|was sent) a {_ITEM}( instead|)."
-    "(| how do I send it back?| please (help|sort this out|exchange it).)",
-    "ask detail late": f"{_OKAY}(when (was|did you expect) (it|the parcel) (to arrive|to be there)?"
-    "|did you (look|ask) at the (post office|front desk)?|do you still (want|need) it?)",
-    "ask detail damaged": f"{_OKAY}(was the (box|carton|wrapping) (open|torn|wet)( as well|)?"
-    "|did you (keep|throw away) the (box|carton|wrapping)?|can you still use it( at all|)?)",
-    "ask detail wrong": f"{_OKAY}(is (it|the box) still (closed|sealed|unused)?"
-    "|(would|do) you (like|want) (to keep it|an exchange|a refund)?|what does the label say?)",
-    "detail": "(|well, |hmm, |honestly, |let me (see|think). )(yes|no|not really|I doubt it|"
-    "I am (quite |not |)sure|as far as I can tell, (yes|no))(|, (but I can check (again|later)|"
-    f"and I (need|want) it {_SOON}|and that is (annoying|all I know)|I looked (twice|{_SINCE})|"
-    "my (wife|son|neighbour|flatmate|husband) (says so|looked|was at home)))(.|!)",
-    "ask name": f"{_OKAY}(sorry (about that|to hear that|for the wait). |){_WHY}"
-    f"({_ASK} your (full|first and last|complete) name)?|(what is|may I have) your "
-    f"(full |complete |)name(|, please)?|{_PLEASE}(type|write|enter) your (full |)name.)",
-    "ask phone": f"{_OKAY}{_WHY}({_ASK} (your|the) (phone|telephone|mobile) number)?"
-    "|(on which|at which) (phone |telephone |)number (can|may|should) we call you?"
-    f"|{_PLEASE}(type|write|enter) your (phone|mobile) number.)",
-    "ask order": f"{_OKAY}{_WHY}({_ASK} (the number of the order|(your|the) order number))?"
-    "|(what is|which is) the (order number|number (on the receipt|of this order))(|, please)?"
-    f"|{_PLEASE}(type|write|enter) the order number.)",
-    "ask address": f"{_OKAY}{_WHY}({_ASK} (your|the) (|delivery |shipping |full )address)?"
-    "|(where|to which address) (should|did|shall) we (send|deliver|ship) (it|the parcel)?"
-    f"|{_PLEASE}(type|write|enter) the (delivery |shipping |)address.)",
-    "name": "({name}|(|yes, |sure, |certainly, )({name}|(I am|I'm|this is|it is|it's|"
-    "(my|the) name is|find me under) {name}|{name} (here|speaking|is the name|is my name)))(|.)",
-    "phone": "({phone}|(|yes, |sure, |of course, )({phone}|(my (number|mobile|phone) is|"
-    "(please |)(call me on|try|ring me on)|I can be reached (on|at)|it is) {phone}|"
-    "{phone} (is (the best|my) number|is my mobile|works best|in the evening)))(|.)",
-    "order": "({order}|(|yes, |sure, |of course, |one moment, )({order}|((my|the) order number is|"
-    "it (is|says|reads)|the receipt says|I have) {order}|{order} (is what it says|if I read it "
-    "right|is the number)))(|.)",
-    "address": "({address}|(|yes, |sure, |of course, )({address}|((I live|we live|I am) at|"
-    "(my|the) (address|place) is|(please |)(send|ship|deliver) it to|it (goes|should go) to) "
-    "{address}))(|.)",
-    "tracking": f"{_OKAY}(I (found|have found|see) (it|the parcel|your order). |)"
-    "((your|the) (tracking number|number to follow it|parcel's number) is {tracking}"
-    "|you (can|may) follow (it|the parcel) (with|under) {tracking}"
-    "|(look|search) for {tracking} on (our page|the carrier's page|the website)"
-    f"|{{tracking}} is (your|the) tracking number)(|, and it should (be there|arrive) {_SOON}). "
-    "((is there |)anything else( I can do|)( for you|)( today|)?|(does|did) (this|that) (help|"
-    "answer your question)?|what (else|more) (can|may) I do( for you|)?)",
-    "satisfied": "(|no, |oh, |well, |okay, )(that is (all|everything|it)( for (now|today)|)|"
-    "(that|this) (helps|answers my question|is what I needed|was (quick|easy|all))|I (have|know) "
-    "(all|everything|what) I (need|wanted|came for)|nothing (else|more)( for (now|today)|)|"
-    "(great|perfect|wonderful|lovely|excellent)(, (that|this) (helps|is good to know)|))(.|!)",
-    "thanks": "((many |)thanks|thank you)(| (so much|a lot|very much|again|for (the help|your time|"
-    "being so (quick|kind|patient))))(.|!)( (bye|goodbye|see you|take care|have a good one)(.|!)|)",
-    "goodbye": "(|my pleasure|you are welcome|gladly|any time|no problem at all)(.|!) "
-    "(goodbye|bye|take care|have a (nice|good|great|lovely) (day|evening|week|weekend)|"
-    "(come|write) (back|again) (soon|any time)|(enjoy|have fun with) your (order|parcel)|"
-    "(we|I) (hope|trust) (it|the parcel) (arrives|comes) (soon|safely|in good shape))(.|!)",
-}
-VARIETIES = MappingProxyType({"paper": PAPER, "rich": RICH})
+VARIETIES = MappingProxyType(_grammar())
+PAPER, RICH = VARIETIES["paper"], VARIETIES["rich"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def read_parquet(files: str, *, name: str, limit: int | None = None) -> Corpus:
     """A corpus from Parquet files, a path or ``hf://`` address with wildcards.
 
     The columns decide what it is: ``dialogue_id`` and ``turns`` (MultiWOZ, Schema-Guided
-    Dialogue), ``id``, ``user`` and ``turns`` (the records of ``read_jsonl``), ``text`` alone
+    Dialogue), ``id``, ``user`` and ``turns`` (the records of ``jsonl.stream``), ``text`` alone
     (WikiText, a line each), or ``abstract`` among others (arXiv, as in
     ``hub:gfissore/arxiv-abstracts-2021``; an abstract is a paragraph).
     """

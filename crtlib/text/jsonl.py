@@ -5,7 +5,7 @@
 >>> corpus = Corpus("tiny", (Dialogue("d0", "ada", (turn,)),))
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.jsonl.gz"
 >>> write_jsonl(corpus, path)
->>> read_jsonl(path) == corpus
+>>> tuple(stream(path)) == corpus.dialogues
 True
 """
 
@@ -22,42 +22,37 @@ from crtlib.files import Named
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a plain or gzipped file with their numbers from 1; blank lines are skipped."""
-    with files.reading(path) as file:
-        for number, line in enumerate(files.lines(file, path), 1):
-            if line.strip():
-                yield number, line
+def stream(path: Path, parse: Callable[[Any], Dialogue | None] | None = None) -> Iterator[Dialogue]:
+    """The dialogues of a file, plain or gzipped, one a line, by default in our own form:
 
-
-def stream(path: Path, parse: Callable[[Any], Dialogue | None]) -> Iterator[Dialogue]:
-    """Parse line after line; one that cannot be read raises ``ValueError`` with file and number."""
+    ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
+    with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
+    ``ValueError`` naming the file and, where there is one, the line: missing or empty file, a line
+    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
+    """
     seen: dict[str, int] = {}
     number = 0
-    for number, line in _lines(path):
-        try:
-            one = parse(json.loads(line))
-        except UnicodeDecodeError:
-            raise ValueError(f"{path}, line {number}: is not UTF-8") from None
-        except (json.JSONDecodeError, RecursionError):
-            raise ValueError(f"{path}, line {number}: is not JSON") from None
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-        if one is None:
-            continue
-        first = seen.setdefault(one.id, number)
-        if first != number:
-            raise ValueError(
-                f"{path}, line {number}: its id was used on line {first}, ids must be unique"
-            )
-        yield one
-    if not number:
+    with files.reading(path) as file:
+        for number, line in enumerate(files.lines(file, path), 1):
+            where = f"{path}, line {number}"
+            if not line.strip():
+                continue
+            try:
+                one = (parse or dialogue)(json.loads(line))
+            except UnicodeDecodeError:
+                raise ValueError(f"{where}: is not UTF-8") from None
+            except (json.JSONDecodeError, RecursionError):
+                raise ValueError(f"{where}: is not JSON") from None
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from None
+            if one is None:
+                continue
+            first = seen.setdefault(one.id, number)
+            if first != number:
+                raise ValueError(f"{where}: its id was used on line {first}, ids must be unique")
+            yield one
+    if not seen:
         raise ValueError(f"{path}: is empty, at least one dialogue is needed")
-
-
-def parsed(path: Path, parse: Callable[[Any], Dialogue | None]) -> tuple[Dialogue, ...]:
-    """All dialogues of a file; see ``stream``."""
-    return tuple(stream(path, parse))
 
 
 def field(record: Any, where: str, key: str, kind: type) -> Any:
@@ -133,24 +128,8 @@ def canonical(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:
 _TEXT = json.encoder.encode_basestring
 
 
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".jsonl")
-
-
-def read_jsonl(path: Named) -> Corpus:
-    """Read a corpus, plain or gzipped, one dialogue a line:
-
-    ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
-    with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
-    ``ValueError`` naming the file and, where there is one, the line: missing or empty file, a line
-    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
-    """
-    path = Path(path)
-    return Corpus(_stem(path), parsed(path, dialogue))
-
-
 def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: Named) -> None:
-    """Write what ``read_jsonl`` reads, atomically; gzipped where ``path`` ends in ``.gz``.
+    """Write what ``stream`` reads, atomically; gzipped where ``path`` ends in ``.gz``.
 
     The bytes depend on the corpus alone (no time stamp), so equal corpora are equal files.
     """

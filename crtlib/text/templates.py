@@ -224,14 +224,9 @@ def point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template: Templa
             raise ValueError(f"{said}: repeats the text of turn {i}")
     if places != sorted(places):
         raise ValueError(f"{said}: changes the order of turns")
-    text, at, secrets, spoken = "", 0, [], []
-    for turn, place in zip(turns, places, strict=True):
-        text += form[at:place]
-        start, at = len(text), place + 1
-        text += turn.text
-        secrets += [Secret(s.kind, s.start + start, s.end + start) for s in turn.secrets]
-        spoken.append((start, len(text)))
-    return Point(name, dialogue.user, text + form[at:], tuple(secrets), tuple(spoken))
+    starts = [0, *(place + 1 for place in places)]
+    before = [form[a:b] for a, b in zip(starts, places, strict=False)]
+    return units.joined(name, dialogue.user, turns, before, form[starts[-1] :])
 
 
 def _stripped(turn: Turn) -> Turn:
@@ -247,16 +242,7 @@ def points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple
     writes them by ``speaker``, as does None."""
     if template is None or template == SPEAKER:
         return units.points(corpus, unit)
-    check_choice("unit", unit, units.UNITS)
-    if unit == "user":
-        return points(units.people(corpus), "dialogue", template)
-    cut: list[Point] = []
-    for d in map(units.by_role, corpus.dialogues):
-        if unit == "dialogue":
-            cut.append(point(d, d.turns, d.id, template))
-        else:
-            cut += [point(d, [t], f"{d.id}/{i}", template) for i, t in enumerate(d.turns)]
-    return tuple(cut)
+    return units.points(corpus, unit, functools.partial(point, template=template))
 
 
 def own_tokens(points: Sequence[Point], tokenizer: AnyTokenizer) -> list[np.ndarray]:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
@@ -41,11 +42,6 @@ def by_role(d: Dialogue) -> Dialogue:
     return replace(d, turns=tuple(named)) if others else d
 
 
-def prefix(turn: Turn) -> str:
-    """What a point's text has before the turn's: ``"USR: "``, nothing where nobody speaks."""
-    return f"{turn.speaker}: " if turn.speaker else ""
-
-
 def people(corpus: Corpus) -> Corpus:
     """Everybody's dialogues as one, in their order. Raises ``ValueError`` where it is not known
     whose a dialogue is."""
@@ -58,36 +54,49 @@ def people(corpus: Corpus) -> Corpus:
     return replace(corpus, dialogues=tuple(every))
 
 
-def points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
+def joined(
+    name: str, user: str, turns: Sequence[Turn], before: Sequence[str], after: str = ""
+) -> Point:
+    """Turns as one text: each behind what stands ``before`` it, and something ``after`` the last;
+    with the spans of their secrets and of their own words."""
+    parts: list[str] = []
+    secrets: list[Secret] = []
+    spoken: list[tuple[int, int]] = []
+    at = 0
+    for turn, lead in zip(turns, before, strict=True):
+        at += len(lead)
+        secrets += [Secret(s.kind, s.start + at, s.end + at) for s in turn.secrets]
+        spoken.append((at, at + len(turn.text)))
+        parts += [lead, turn.text]
+        at += len(turn.text)
+    return Point(name, user, "".join([*parts, after]), tuple(secrets), tuple(spoken))
+
+
+def by_speaker(d: Dialogue, turns: Sequence[Turn], name: str) -> Point:
+    """Some turns of a dialogue, a line each, as ``"USR: text"``; a turn of nobody as its text."""
+    leads = [f"{t.speaker}: " if t.speaker else "" for t in turns]
+    return joined(name, d.user, turns, [*leads[:1], *(f"\n{lead}" for lead in leads[1:])])
+
+
+def points(
+    corpus: Corpus, unit: str, write: Callable[[Dialogue, Sequence[Turn], str], Point] = by_speaker
+) -> tuple[Point, ...]:
     """The data points of a corpus: what differs between neighbours, and what DP-SGD clips.
 
     ``unit="turn"``: ``"USR: text"`` with id ``"dialogue/i"``. ``unit="dialogue"``: the turns
     joined by newlines. ``unit="user"``: all turns of a person. There is no default, as the choice
     decides what is public: every CustomerSim dialogue holds a name, so with dialogues as points
-    nothing is. A WikiText paragraph is a turn, and ``crtbook.masked_lm.sentences`` cuts it further.
+    nothing is. ``write`` makes a text of turns. A WikiText paragraph is a turn, and
+    ``crtbook.masked_lm.sentences`` cuts it further.
     """
     if unit not in UNITS:
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(UNITS)}")
     if unit == "user":
-        return points(people(corpus), "dialogue")
+        return points(people(corpus), "dialogue", write)
     cut: list[Point] = []
     for d in map(by_role, corpus.dialogues):
-        lines: list[str] = []
-        spans: list[Secret] = []
-        spoken: list[tuple[int, int]] = []
-        at = 0
-        for i, turn in enumerate(d.turns):
-            line = prefix(turn) + turn.text
-            shift = at + len(line) - len(turn.text)
-            moved = tuple(Secret(s.kind, s.start + shift, s.end + shift) for s in turn.secrets)
-            own = (shift, at + len(line))
-            if unit == "turn":
-                cut.append(Point(f"{d.id}/{i}", d.user, line, moved, (own,) if shift else ()))
-            else:
-                lines.append(line)
-                spans.extend(moved)
-                spoken.append(own)
-                at += len(line) + 1
-        if unit == "dialogue":
-            cut.append(Point(d.id, d.user, "\n".join(lines), tuple(spans), tuple(spoken)))
+        if unit == "turn":
+            cut += [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
+        else:
+            cut.append(write(d, d.turns, d.id))
     return tuple(cut)

@@ -89,7 +89,7 @@ def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(h
     how = How(f"list:{home}/names.txt")
     shas = how.hashes()
     (home / "names.txt").write_text("Ann\nBob\n")
-    batch = jsonl.read_jsonl(home / "c.jsonl").dialogues[:1]
+    batch = corpora.read(home / "c.jsonl").dialogues[:1]
     with pytest.raises(MachineError, match="is another one now"):
         screening._flag(how, shas, batch)
 
@@ -97,7 +97,7 @@ def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(h
 def test_nobody_is_named_and_the_owner_can_look_up(home):
     out = home / "s"
     pages.make(home / "c.jsonl", out, HOW, reveal=2)
-    corpus = jsonl.read_jsonl(home / "c.jsonl")
+    corpus = corpora.read(home / "c.jsonl")
     users, texts = {d.user for d in corpus.dialogues}, {t.text for t in corpus.turns()}
     named = pq.read_table(out / "private" / "ids.parquet").to_pylist()
     assert {row["user"] for row in named} == users

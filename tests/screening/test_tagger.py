@@ -10,7 +10,7 @@ import pytest
 from crtlib import __main__ as cli
 from crtlib.screening import by_name, policies, recall, tagger
 from crtlib.screening.policy import runs, words
-from crtlib.text import canaries, customersim, jsonl, units
+from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
 
@@ -194,7 +194,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     assert run("screen", file, *options, *careful)[0] == 0
     told = json.loads((tmp_path / "s" / "summary.json").read_text())
     assert told["public"] + told["private"] == told["points"]
-    bare = original.annotate(jsonl.read_jsonl(file), policies.miss(policies.oracle, 1.0, 0))
+    bare = original.annotate(corpora.read(file), policies.miss(policies.oracle, 1.0, 0))
     jsonl.write_jsonl(bare, file)
     code, said = run("tagger", file, "--out", tmp_path / "none")
     assert code == 2 and "none holds a labelled secret" in said.err and said.err.count("\n") == 1

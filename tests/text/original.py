@@ -61,7 +61,7 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
         canaries += dialogue is None
         return dialogue
 
-    dialogues = jsonl.parsed(path, parse)
+    dialogues = tuple(jsonl.stream(path, parse))
     return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
 
 
@@ -72,7 +72,9 @@ def annotate(corpus: Corpus, policy: Flag) -> Corpus:
     for d in corpus.dialogues:
         turns = []
         for turn in d.turns:
-            shift = len(units.prefix(turn))  # the spans are those of the point "USR: text"
+            shift = (
+                len(turn.speaker) + 2 if turn.speaker else 0
+            )  # the spans are those of the point "USR: text"
             moved = [Secret(s.kind, max(s.start - shift, 0), s.end - shift) for s in next(labels)]
             turns.append(replace(turn, secrets=tuple(s for s in moved if s.end > 0)))
         dialogues.append(replace(d, turns=tuple(turns)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crtlib import __main__ as cli
 from crtlib.text import corpora, hub, multiwoz
 from crtlib.text.customersim import simulate
-from crtlib.text.jsonl import read_jsonl, write_jsonl
+from crtlib.text.jsonl import stream, write_jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.units import points
 from tests.text import original
@@ -40,7 +40,7 @@ def test_round_trip(tmp_path_factory, made, name):
     path = tmp_path_factory.mktemp("corpus") / name
     corpus = Corpus("c", made)
     write_jsonl(corpus, path)
-    assert read_jsonl(path) == corpus
+    assert corpora.read(path) == corpus
     assert len(list(path.parent.iterdir())) == 1
     first = path.read_bytes()
     write_jsonl(iter(made), path)
@@ -101,7 +101,7 @@ def test_bad_line_is_named(tmp_path, line, message):
     path = tmp_path / "c.jsonl"
     path.write_text(f"{json.dumps(GOOD)}\n\n{line}\n")
     with pytest.raises(ValueError, match=message) as error:
-        read_jsonl(path)
+        list(stream(path))
     assert f"{path}, line 3: " in str(error.value)
     assert "\n" not in str(error.value) and "Ada" not in str(error.value)
 
@@ -120,7 +120,7 @@ def test_bad_files(tmp_path):
         (text, "line 1: is not UTF-8"),
     ):
         with pytest.raises(ValueError, match=message) as error:
-            read_jsonl(path)
+            list(stream(path))
         assert str(path) in str(error.value)
 
 
@@ -263,7 +263,7 @@ def test_sgd_goes_through_jsonl_on_the_command_line(data, monkeypatch, capsys):
         return end.value.code, *capsys.readouterr()
 
     code, said, _ = run("schema_guided", "--split", "train", "--out", out)
-    assert code == 0 and read_jsonl(out).dialogues == corpora.load("schema_guided").dialogues
+    assert code == 0 and corpora.read(out).dialogues == corpora.load("schema_guided").dialogues
     assert "2 dialogues, 2 turns, 1 of them with a secret" in said
     assert "phone 1" in said and "left out: 1 (a span runs outside its utterance)" in said
     code, said, error = run("schema_guided", "--split", "dev", "--out", data / "no.jsonl")

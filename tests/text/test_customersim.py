@@ -12,7 +12,7 @@ import pytest
 from crtbook import likeness
 from crtbook.likeness import ORIGINAL, statistics
 from crtlib.screening import policies
-from crtlib.text import customersim, jsonl
+from crtlib.text import corpora, customersim
 from crtlib.text.customersim import KINDS, simulate
 from tests.text import original
 
@@ -164,7 +164,7 @@ def test_command_writes_the_corpus(tmp_path):
     out = tmp_path / "new" / "c.jsonl"
     done = command("--dialogues", 12, "--seed", 4, "--variety", "rich", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert jsonl.read_jsonl(out).dialogues == simulate(12, 4, "rich").dialogues
+    assert corpora.read(out).dialogues == simulate(12, 4, "rich").dialogues
     assert [p.name for p in out.parent.iterdir()] == ["c.jsonl"]
 
 
