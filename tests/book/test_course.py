@@ -22,6 +22,7 @@ slides = importlib.import_module("slides")
 bind = importlib.import_module("bind")
 lab = importlib.import_module("lab")
 live = importlib.import_module("live")
+board = importlib.import_module("board")
 instructor = importlib.import_module("instructor")
 
 TERMS = teaching.data("glossary.yml")
@@ -137,6 +138,27 @@ def test_each_student_has_an_exam_that_follows_from_the_key():
     assert {"exam-ann", "exam-bob", "answers", "notes", "solutions"} < set(pages)
     assert all(f"{answer:.4g}" in pages["exam solutions"] for _, answer in ann)
     assert "{" not in pages["exam-ann"] and "solutions" not in pages["exam-ann"]
+
+
+def test_the_board_adds_up_the_rounds_and_shows_no_more_than_points(tmp_path):
+    head = "name,plan,total,same_as,hints\n"
+    first, second = tmp_path / "round-1.csv", tmp_path / "round-2.csv"
+    first.write_text(head + "ann,1,40.5,,a secret hint\n<b>bob,1,60,,\n")
+    second.write_text(head + "ann,1,30,,\ncy,1,5,,\n")
+    page = board.board([first, second])
+    rows = [
+        [cell.get_text() for cell in row.find_all("td")]
+        for row in bs4.BeautifulSoup(page, "html.parser").select("tbody tr")
+    ]
+    assert rows == [
+        ["ann", "1", "70.5", "40.5", "30"],
+        ["<b>bob", "2", "60", "60", "0"],
+        ["cy", "3", "5", "0", "5"],
+    ]
+    assert "hint" not in page and REMOTE.findall(page) == []
+    second.write_text("name,marks\nann,3\n")
+    with pytest.raises(ValueError, match="is no table of crtbook grade"):
+        board.board([first, second])
 
 
 @pytest.mark.parametrize(
