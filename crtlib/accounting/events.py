@@ -15,6 +15,12 @@ import numpy as np
 from crtlib.checks import check, check_whole
 
 
+def _check(noise_multiplier: float, steps: int) -> None:
+    allowed = 0 <= noise_multiplier < math.inf
+    check("noise_multiplier", noise_multiplier, allowed, "finite and at least 0")
+    check_whole("steps", steps, 0)
+
+
 @dataclass(frozen=True)
 class SampledGaussian:
     """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
@@ -29,10 +35,9 @@ class SampledGaussian:
     steps: int
 
     def __post_init__(self) -> None:
-        q, sigma, steps = self.sampling_probability, self.noise_multiplier, self.steps
+        q = self.sampling_probability
         check("sampling_probability", q, 0 <= q <= 1, "in [0, 1]")
-        check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
-        check_whole("steps", steps, 0)
+        _check(self.noise_multiplier, self.steps)
 
 
 Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
@@ -51,6 +56,4 @@ class WeightedGaussian:
         p = np.asarray(self.sampling_probabilities, dtype=float)
         for end in (p.min(initial=1), p.max(initial=0)):
             check("sampling_probabilities", float(end), 0 <= end <= 1, "in [0, 1]")
-        sigma, steps = self.noise_multiplier, self.steps
-        check("noise_multiplier", sigma, 0 <= sigma < math.inf, "finite and at least 0")
-        check_whole("steps", steps, 0)
+        _check(self.noise_multiplier, self.steps)

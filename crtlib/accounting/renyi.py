@@ -43,7 +43,11 @@ class Curve:
 
     def delta(self, epsilon: float) -> float:
         """The least delta at ``epsilon``, by the same theorem."""
-        return to_delta(self.orders, self.values, epsilon)
+        orders, values = self.orders, self.values
+        exponents = (orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders)
+        finite = exponents[np.isfinite(values)]
+        least = float(finite.min(initial=math.inf))
+        return min(1.0, math.exp(min(0.0, least)) * (1 + 1e-9))
 
 
 def to_epsilon(orders: Array, values: Array, delta: float) -> float:
@@ -51,13 +55,6 @@ def to_epsilon(orders: Array, values: Array, delta: float) -> float:
     shares = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     found = np.where(np.isfinite(values), values, np.inf) + shares
     return max(0.0, float(found.min()) * (1 + 1e-12))
-
-
-def to_delta(orders: Array, values: Array, epsilon: float) -> float:
-    """The least delta at ``epsilon``; at most 1."""
-    exponents = (orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders)
-    finite = exponents[np.isfinite(values)]
-    return min(1.0, math.exp(min(0.0, float(finite.min()))) * (1 + 1e-9)) if len(finite) else 1.0
 
 
 def divergences(pair: Pair, orders: Sequence[float]) -> Array:

@@ -33,7 +33,7 @@ LONGEST = 256
 """Tokens that ``generate`` writes at most where nobody says how many."""
 
 
-def load(folder: str | Path) -> tuple[nn.Module, AnyTokenizer]:
+def load(folder: Named) -> tuple[nn.Module, AnyTokenizer]:
     """Model and tokenizer of a local folder: one that :func:`save` wrote, or a transformers
     causal model with its fast tokenizer, as safetensors.
 
@@ -100,23 +100,18 @@ def save(
         )  # fmt: skip
         with pretrained.quiet():
             whole.save_pretrained(folder)
-        if whole is not model:
-            _adapter(model, folder / "adapter", base or "")
+            if whole is not model:  # what peft loads, without a path of this machine
+                adapter: Any = model
+                for config in adapter.peft_config.values():
+                    config.base_model_name_or_path = base or ""
+                adapter.save_pretrained(folder / "adapter", save_embedding_layers=False)
+                (folder / "adapter" / "README.md").unlink(missing_ok=True)  # nobody has filled it
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
     with files.replacing(folder / "model.safetensors") as part:
         save_model(model, str(part))
     tokenizer.save(folder / "tokenizer.json")
     files.write_text(folder / "model.json", json.dumps(asdict(spec), indent=1) + "\n")
     return ("model.safetensors", "tokenizer.json", "model.json")
-
-
-def _adapter(model: Any, folder: Path, base: str) -> None:
-    """What ``peft`` loads, without a path of this machine, and without the embeddings."""
-    for config in model.peft_config.values():
-        config.base_model_name_or_path = base
-    with pretrained.quiet():
-        model.save_pretrained(folder, save_embedding_layers=False)
-    (folder / "README.md").unlink(missing_ok=True)  # a form that nobody has filled in
 
 
 def _tokenizer(tokenizer: Bpe, folder: Path, template: str | None, longest: int | None) -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from crtlib.draws import drawing
+from crtlib.files import Named
 from crtlib.models import smollm2
 from crtlib.models.interface import core, head, hidden
 from crtlib.text.tokenizer import Bpe, shipped
@@ -31,20 +32,20 @@ MOST = 10_000
 """Layers, or experts of a layer, that a configuration may ask for."""
 
 
-def place(name: str | Path) -> str:
+def place(name: Named) -> str:
     """Where a model lies: "smollm2" in the cache (:mod:`crtlib.models.smollm2`), all others where
     their name says, a folder or a hub id."""
     return str(smollm2.folder()) if str(name) == smollm2.NAME else str(name)
 
 
-def base(name: str | Path) -> str:
+def base(name: Named) -> str:
     """What a model card calls it: a hub id, or the last part of a folder's path."""
     if str(name) == smollm2.NAME:
         return smollm2.HUB
     return Path(name).name if Path(name).is_dir() else str(name)
 
 
-def config_of(name: str | Path, *, masked: bool = False) -> Any:
+def config_of(name: Named, *, masked: bool = False) -> Any:
     """The configuration of a causal model, or of a ``masked`` one (BERT), without dropout: its
     randomness would be no stream of the run (:func:`crtlib.training.bookkeeping.refuse_unfit`).
 
@@ -105,7 +106,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load(name_or_folder: str | Path, *, masked: bool = False) -> nn.Module:
+def load(name_or_folder: Named, *, masked: bool = False) -> nn.Module:
     """A causal (or ``masked``) model of the hub, or of a local folder, in float32; safetensors
     files only.
 
@@ -135,7 +136,7 @@ def load(name_or_folder: str | Path, *, masked: bool = False) -> nn.Module:
     return model
 
 
-def pretrained(name_or_folder: str | Path, tokenizer: Bpe) -> nn.Module:
+def pretrained(name_or_folder: Named, tokenizer: Bpe) -> nn.Module:
     """A pre-trained model with room for the tokens that ``tokenizer`` added to its own
     (:func:`crtlib.text.tokenizer.adapt`); their embeddings start at the mean of the others.
 

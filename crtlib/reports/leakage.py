@@ -39,6 +39,7 @@ from crtlib.accounting import odometer
 from crtlib.attacks import leakage, reading
 from crtlib.attacks.leakage import Leakage, Lot
 from crtlib.checks import MachineError
+from crtlib.files import Named
 from crtlib.models import scoring
 from crtlib.models.folder import load, tensors
 from crtlib.reports import leakage_page
@@ -93,7 +94,7 @@ class _Dialogues(Sequence[Dialogue]):
         return list(self)[index]
 
 
-def read_corpus(path: str | Path) -> Corpus:
+def read_corpus(path: Named) -> Corpus:
     """A corpus that is read anew each time, as memory may not hold it; where users are missing the
     error says what to do about it."""
     try:
@@ -106,7 +107,7 @@ def read_corpus(path: str | Path) -> Corpus:
 
 def write(
     report: Leakage,
-    folder: str | Path,
+    folder: Named,
     cover: Cover,
     *,
     decode: Decode | None = None,
@@ -140,12 +141,12 @@ def write(
 
 
 def make(
-    model: str | Path,
-    corpus: str | Path,
-    folder: str | Path,
+    model: Named,
+    corpus: Named,
+    folder: Named,
     *,
     top_k: int = 3,
-    public: str | Path | None = None,
+    public: Named | None = None,
     unit: str | None = None,
     reveal: bool = False,
     lengths_only: bool = False,
@@ -296,7 +297,7 @@ class _Reader:
 
 
 def _scorer(
-    folder: str | Path,
+    folder: Named,
     network: nn.Module,
     executor: Executor | None,
     kept: Shards,
@@ -348,7 +349,7 @@ def _one_of(**given: bool) -> None:
         raise ValueError(f"{', '.join(given)}: contradict each other, give one of the two")
 
 
-def _read_by(numbers: str, corpus: str | Path, text: str) -> set[str]:
+def _read_by(numbers: str, corpus: Named, text: str) -> set[str]:
     """The hashes of all corpora that the model with these ``numbers`` is known to have read."""
     beside = odometer.find(corpus, text)
     lines = odometer.read(beside) if beside.is_dir() else []
@@ -359,7 +360,7 @@ def _registry() -> odometer.Registry:
     return odometer.Registry(odometer.home())
 
 
-def _name(folder: str | Path) -> str:
+def _name(folder: Named) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 

@@ -132,12 +132,9 @@ def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[St
         if secure and name != "public order":
             made[name] = SECURE
         else:
-            made[name] = torch.Generator(where).manual_seed(_seed(seed, k))
+            number = np.random.SeedSequence([seed, 7, k]).generate_state(1, np.uint64)[0]
+            made[name] = torch.Generator(where).manual_seed(int(number >> 1))
     return made
-
-
-def _seed(seed: int, stream: int) -> int:
-    return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def identity(
