@@ -186,13 +186,17 @@ def opened(
     ours = {"corpus": sha, **base, "about": corpora.sizes(corpus), **facts}
     meter = Meter(home, ours, secret=secret, protects=protects)
     try:
-        odometer.reserve(home, sha)
-        files.check_writable(home)
+        if home.is_dir():
+            odometer.reserve(home, sha)
+        files.check_writable(
+            next(p for p in (home.absolute(), *home.absolute().parents) if p.is_dir())
+        )
         meter.registry.register(sha, corpora.units(corpus))
     except OSError as error:
         where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
-    odometer.check_corpus(home, odometer.read(home), sha)
+    if home.is_dir():  # else it is made with its first line: what is refused before leaves none
+        odometer.check_corpus(home, odometer.read(home), sha)
     return meter
 
 
@@ -352,8 +356,9 @@ def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
             every.append(redacted if clean else raw if how.reads_raw else passed)
     if study.conservative == "everything" and not study.brings_vocabulary:
         every.append(gate.Constant("a vocabulary of single bytes"))
-    elif not study.brings_vocabulary:
-        every.append(gate.Screened("vocabulary", screening))
+    elif not study.brings_vocabulary:  # what reads raw text has no rate of what screening let pass
+        let = gate.Raw("The vocabulary was learned from what the policies let pass, unmeasured")
+        every.append(let if how.reads_raw else gate.Screened("vocabulary", screening))
     return every + meter.origin(study.init)
 
 

@@ -399,12 +399,18 @@ def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = folder.facts(path) if path.is_dir() else None
-    simulated = customersim.is_simulated(next(corpora.dialogues(path)))
+    named = alone = simulated = True
+    made: tuple[str, ...] = ()
+    for d in corpora.dialogues(path):
+        named, alone = named and bool(d.user), alone and d.user == d.id
+        made += (f"{d.id.partition('-')[0]}-",) if customersim.is_simulated(d) else ()
+        simulated = simulated and d.id.startswith(made)
+    users_are = "unknown" if not named else "thread" if alone else "column"
     return {
         "turns": sum(tally.turns),
         "users": len(tally.users),
         "longest": tally.longest,
-        "users_are": facts.users_are if facts else "unknown",
+        "users_are": facts.users_are if facts else users_are,
         "from": facts and facts.first,
         "to": facts and facts.last,
         "simulated": simulated,

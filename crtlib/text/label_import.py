@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import fcntl
+import hashlib
 import json
 import os
 from collections import Counter
@@ -426,6 +427,9 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies, each
     named by a hash, on a corpus; how many pairs they have judged so far, this one included, as have
     others that share a turn with them, and all sets of this corpus: who draws many may choose."""
+    told = labels.about(folder)
+    said = [row for row in _rows(Path(folder)) if row["annotator"] == told.get("first")]
+    pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -433,7 +437,6 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    told = labels.about(folder)
     mine = told["labels"]
     with labels.known(told, labels.tasks(folder)) as base:
         rows = [(mine, *pair, corpus) for pair in {*pairs, (pi, pi_c)}]

@@ -21,7 +21,7 @@ from crtlib import outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.experiments import own, record
-from crtlib.release import certify, seal, verify
+from crtlib.release import certify, gate, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name, policies, rates
 from crtlib.screening import corpus as screening
@@ -932,6 +932,57 @@ def test_every_set_of_labels_of_a_text_counts(tmp_path):
         told = labels.about(home)["corpus"]
         judged.append(label_import.judging(home, pi="p", pi_c="c", corpus=told))
     assert judged == [1, 2, 3]
+
+
+def test_another_reading_is_another_judgement(tmp_path):
+    """Of two readers the kinder one was shown, and nothing said that the other had judged."""
+    text, _ = coded(tmp_path / "c.jsonl")
+    labels.sample(text, home := tmp_path / "labels", turns=6, forms=["jsonl"])
+    judged = []
+    for annotator, spans in (("ann", [{"kind": "id", "start": 11, "end": 21}]), ("bob", [])):
+        read = [{"task": t.task, "done": True, "secrets": spans} for t in labels.tasks(home)]
+        page = {"schema": "crtlib/labels/1", "labels": labels.about(home)["labels"]}
+        (tmp_path / "read.json").write_text(
+            json.dumps(page | {"annotator": annotator, "tasks": read})
+        )
+        label_import.take(text, tmp_path / "read.json", home, annotator=annotator)
+        judged += [label_import.judging(home, pi="p", pi_c="c", corpus="c") for _ in range(2)]
+    assert judged == [1, 1, 2, 2]
+
+
+def test_what_screening_says_of_a_text_it_says_of_all_of_it(tmp_path, run):
+    """The first conversation decided whether the text is simulated; people were not known."""
+    text, _ = coded(tmp_path / "c.jsonl")
+    jsonl.write_jsonl(customersim.simulate(2, 7).dialogues, tmp_path / "made.jsonl")
+    text.write_text((tmp_path / "made.jsonl").read_text() + text.read_text())
+    seen = []
+    for name in ("c", "made"):
+        words = ["screen", tmp_path / f"{name}.jsonl", "--policy", "regex:customersim"]
+        assert run(*words, "--out", tmp_path / name)[0] == 0
+        seen.append(json.loads((tmp_path / name / "private/summary.json").read_text())["about"])
+    assert [s["simulated"] for s in seen] == [False, True]
+    assert [s["users_are"] for s in seen] == ["column", "column"]
+
+
+def test_a_training_that_is_refused_leaves_no_odometer(tmp_path):
+    """One whose checkpoint was of another text left a second, empty one."""
+    text = corpus(tmp_path / "c.jsonl")
+    with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own.crt, "measure", lambda *_: 1 / 0)
+        trainings.train(text, out=tmp_path / "m", **CRT)
+    corpus(text, seed=9)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        trainings.train(text, out=tmp_path / "m", **CRT)
+    assert len([*tmp_path.glob("*.odometer")]) == 1
+
+
+@pytest.mark.parametrize("method", ["jft", "selective"])
+def test_a_vocabulary_of_what_policies_let_pass_has_no_rate_of_zero(tmp_path, method):
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT | {"method": method})
+    sources = gate.read(tmp_path / "m").sources
+    assert not any(s.kind == "screened" and not s.screening.public for s in sources)
+    assert any(s.kind == "raw" and "vocabulary" in s.of for s in sources)
 
 
 def test_a_draw_that_is_not_entered_is_not_written(tmp_path, monkeypatch, run):

@@ -10,6 +10,7 @@ from crtlib import outputs
 from crtlib.checks import DamagedError, MachineError
 from crtlib.reports import screening as pages
 from crtlib.screening import corpus as screening
+from crtlib.screening import policies, rates
 from crtlib.screening.by_name import policy_by_name
 from crtlib.screening.corpus import How, fitting
 from crtlib.text import (
@@ -194,13 +195,16 @@ def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_
     assert all("order 5" in p.text for p, private in zip(points, spoken, strict=True) if private)
 
 
-def test_canaries_that_were_planted_do_not_judge(home):
+def test_canaries_that_stand_in_a_file_judge_as_people_do(home):
+    """A name in a file decides nothing: those that a training plants are counted nowhere."""
     planted = canaries.insert(
         customersim.simulate(40, 0), canaries.make(5, seed=1), copies=20, seed=1
     )
     jsonl.write_jsonl(planted, home / "planted.jsonl")
     outcome = screening.screen(home / "planted.jsonl", home, HOW, key=None)
-    assert outcome.rates.trace.of == 40
+    assert outcome.rates.trace.of == 45
+    points = units.points(planted, "turn")
+    assert rates.rates(points, policies.none, policies.none).trace.of == 40
 
 
 def test_the_simulators_text_is_known_and_other_text_is_not(home):
