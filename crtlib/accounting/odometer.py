@@ -34,6 +34,7 @@ import math
 import os
 import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -67,7 +68,7 @@ JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) n
   ON n.text = o.text AND n.kind = a.kind
 JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) m
   ON m.text = t.text AND m.kind = a.kind
-WHERE o.corpus = ? GROUP BY t.corpus, a.kind
+WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind ORDER BY a.kind = 'named'
 """
 ALIKE = 16
 """So many short messages, and half of those of one text, make two texts the same: strangers share
@@ -390,16 +391,20 @@ class Registry:
                 os.fsync(file.fileno())
         return path.read_bytes()
 
-    def related(self, corpus: str) -> dict[str, set[str]]:
+    def related(self, corpus: str) -> dict[str, Counter[str]]:
         """The hashes of all corpora with a conversation, a person or messages of this one, and its
-        own; of each the kinds of units that they share."""
-        shared: dict[str, set[str]] = {}
+        own; of each how many units of a kind they share."""
+        shared: dict[str, Counter[str]] = {corpus: Counter()}
         if self.path.is_file():
             with _connection(self.path) as base:
                 for text, kind, both, fewer in base.execute(RELATED, (corpus,)):
-                    if kind != "short" or both >= max(ALIKE, fewer / 2):
-                        shared.setdefault(text, set()).add(kind)
-        return {**shared, corpus: set(UNITS)}
+                    if (
+                        text in shared
+                        if kind == "named"
+                        else (kind != "short" or both >= max(ALIKE, fewer / 2))
+                    ):
+                        shared.setdefault(text, Counter())[kind] = both
+        return shared
 
     def reported(self, corpus: str, model: str, report: str, *, enter: bool = False) -> int:
         """How many other reports of a model there are on this text, or on one with some of the
@@ -423,16 +428,16 @@ class Registry:
 class History:
     """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
     with the same conversations, people or messages; ``others`` are the registry's lines of any
-    text, for what a model started from; ``shared`` has the kinds of units that a text shares with
-    this one."""
+    text, for what a model started from; ``cut`` has the texts whose conversations, or people, may
+    be others than those of this one."""
 
     entries: tuple[Entry, ...]
     others: tuple[Entry, ...] = ()
-    shared: Mapping[str, set[str]] = field(default_factory=dict)
+    cut: Mapping[str, set[str]] = field(default_factory=dict)
 
     def spent(self, run: str | None = None) -> Spent:
         """What was spent by all runs, or by those that started before ``run`` did."""
-        return replace(spent(self.entries, run=run, others=self.others), shared=self.shared)
+        return replace(spent(self.entries, run=run, others=self.others), cut=self.cut)
 
 
 def history(
@@ -450,7 +455,16 @@ def history(
     added = [e for e in every if e.run in before and not known[e.run]]
     ahead = {r for r in before if 0 < known[r] < sum(e.run == r for e in every)}
     later = [e for e in every if e.run in ahead]  # a process was killed between the two ledgers
-    return History((*added, *own, *later), tuple(every), related)
+    other = {text for text in related if related[text]}  # than this one
+    cut = {"dialogue": other, "user": {text for text in other if not _same_people(related[text])}}
+    return History((*added, *own, *later), tuple(every), cut)
+
+
+def _same_people(shared: Counter[str]) -> bool:
+    """Whether two texts that share so many units of a kind name their people, and give each the
+    conversations and messages that the other gives him; strangers may say the same few words."""
+    alike = shared["dialogue"] == shared["owned"] and shared["message"] == shared["said"]
+    return bool(shared["named"]) and alike and bool(shared["dialogue"] or not shared["short"])
 
 
 # --------------------------------------------------------------------------- what was spent
@@ -458,14 +472,14 @@ def history(
 class Spent:
     """What earlier runs have spent: the last line of each, without those that were struck.
     ``bare``: the weights that this run started from had learned the text without protection;
-    ``heirs`` are runs of which that is true. ``struck``: this run was. ``shared``: the kinds of
-    units that their texts share with this one; a text that is not there is this one."""
+    ``heirs`` are runs of which that is true. ``struck``: this run was. ``cut``: the texts
+    whose conversations, or people, may be others than those of this one."""
 
     entries: tuple[Entry, ...]
     bare: bool = False
     heirs: frozenset[str] = frozenset()
     struck: bool = False
-    shared: Mapping[str, set[str]] = field(default_factory=dict)
+    cut: Mapping[str, set[str]] = field(default_factory=dict)
 
     @property
     def private(self) -> tuple[Entry, ...]:
@@ -490,16 +504,16 @@ class Spent:
     def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
         """Of each of ``events``: how many of its data points change with one ``unit``, which
         ``holds`` so many of a smaller unit at the most, if the run does not say how many it held
-        in its own text. Where that text has the same messages and none of the same ``unit``, it was
-        cut in another way: each message of one ``unit`` may be in a point of its own there. Raises
-        ``ValueError`` where neither says how many."""
+        in its own text. Another text may have been cut in another way, and each message of one
+        ``unit`` be in a point of its own there, unless units are people whom both texts name and
+        both give the same conversations and messages. Raises ``ValueError`` where neither says how
+        many."""
         sizes = []
         for e in self.private:
-            kinds = self.shared.get(e.corpus, {unit})
             smaller = UNITS.index(e.unit) < UNITS.index(unit)
             size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if smaller else 1
-            if unit not in kinds and kinds & {"message", "short"}:
-                turns = holds.get("turn") if unit != "turn" else 1
+            if unit != "turn" and e.corpus in self.cut.get(unit, ()):
+                turns = holds.get("turn")
                 size = size and turns and max(size, turns)
             if size is None:
                 raise ValueError(f"holds: must say how many {e.unit}s one {unit} holds")

@@ -37,7 +37,7 @@ from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
 from crtlib.files import Named
-from crtlib.intervals import at_most
+from crtlib.intervals import at_most, upwards
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -218,12 +218,13 @@ class Planned:
             return f"void: {broken} secrets are above their promise"
         label: Any = (self.secrets.posterior / self.secrets.promised).idxmax()
         worst = self.secrets.loc[label]
+        prior = (-upwards(-worst.prior, 4)).normalize()
         what = {"value": "a protected value", "user": "the protected values of a user"}
         return (
-            f"{what[self.summary['by']]}, which is guessed with a chance of {worst.prior:.4g} "
+            f"{what[self.summary['by']]}, which is guessed with a chance of {prior:f} "
             f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
-            f"with it (promised: {worst.promised:.4g}); this is the one nearest to its promise of "
-            f"{len(self.secrets):,}, and all are kept; unit: all points that hold it; "
+            f"with it (promised: {at_most(worst.promised)}); this is the one nearest to its "
+            f"promise of {len(self.secrets):,}, and all are kept; unit: all points that hold it; "
             f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
             f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
             f"treated as public: {plans.KNOWN}{self.void}"

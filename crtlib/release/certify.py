@@ -263,6 +263,11 @@ def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:
         (plan is not None and spent is not None
          and any(x.events is not None or x.method == "lp_weighted" for x in spent.entries),
          "What earlier models on this text spent was counted for messages, not for each secret."),
+        (plan is not None and record["searched"]["trials"] > 1,
+         "Several trainings were compared, and what a plan promises is of one."),
+        (plan is None and own.relation == "add_or_remove",
+         "Who is held out follows from how many people there are, so that one point more changes "
+         "others: train with --neighbouring replace."),
         (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
         (plan is None and known and own.delta + own.delta2 >= 1,
          "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),

@@ -157,7 +157,7 @@ def _o6(c: Certificate) -> list[str]:
     for row in c["value_guess"]:
         prior, most = row["prior"], row["at_most"]
         if _kind(c) == "secret_protection":
-            before, after = upwards(prior).normalize(), upwards(most).normalize()
+            before, after = (-upwards(-prior)).normalize(), upwards(most).normalize()
             out.append(f"A protected value that has a chance of {before:f} without the model is "
                        f"guessed with a chance of at most {after:f}, if it stands nowhere in the "
                        "text but where our search found it.")  # fmt: skip

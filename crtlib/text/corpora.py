@@ -175,12 +175,13 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """The units by which a registry knows a text again, the kind and SHA-256 of each: all its
     conversations; where they are no simulation's also its people, where they have names, and its
     messages, which stay when the text is cut in another way: long ones that only one conversation
-    has, and short ones. Those of a screened folder are of the text that was screened."""
+    has, and short ones; whose they are; and that all its people are named, if they are. Those of a
+    screened folder are of the text that was screened."""
     if screened.is_screened(corpus):
         yield from screened.units(corpus)
         return
     made: tuple[str, ...] = ()
-    said, short = Counter[str](), set[str]()
+    said, short, named = dict[str, tuple[int, str]](), set[str](), True
 
     def sha(text: str) -> str:
         return hashlib.sha256(text.encode()).hexdigest()
@@ -190,20 +191,30 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
             made += (f"{d.id.partition('-')[0]}-",)
         content = json.dumps([[t.speaker, t.text] for t in d.turns])
         brief = sum(len(t.text) for t in d.turns) < SHORT
-        yield "dialogue", sha(f"{d.id} {d.user} {content}" if brief else content)
+        talk = sha(f"{d.id} {d.user} {content}" if brief else content)
+        yield "dialogue", talk
+        yield "owned", sha(f"{talk} {d.user}")
+        named &= d.user not in ("", d.id)
         if d.id.startswith(made):
             continue
         if d.user and d.user != d.id:
             yield "user", sha(d.user)
         texts = {" ".join(unit(t.text).split()) for t in d.turns}
-        said.update(sha(text) for text in texts if len(text) >= LONG)
+        for name in (sha(text) for text in texts if len(text) >= LONG):
+            said[name] = said.get(name, (0, ""))[0] + 1, d.user
         short.update(sha(text) for text in texts if len(text) < LONG)
         if len(said) > 2 * KEPT:
-            said = Counter({name: said[name] for name in sorted(said)[:KEPT]})
+            said = {name: said[name] for name in sorted(said)[:KEPT]}
         if len(short) > 2 * KEPT:
             short = set(sorted(short)[:KEPT])
     yield from (("short", name) for name in sorted(short)[:KEPT])
-    yield from (("message", name) for name in sorted(said)[:KEPT] if said[name] == 1)
+    for name in sorted(said)[:KEPT]:
+        times, user = said[name]
+        if times == 1:
+            yield "message", name
+            yield "said", sha(f"{name} {user}")
+    if named:
+        yield "named", ""
 
 
 def sizes(corpus: str | os.PathLike) -> dict[str, dict[str, int]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -29,17 +30,17 @@ ROLE = re.compile(
 
 
 def by_role(d: Dialogue) -> Dialogue:
-    """A dialogue whose speakers are ``ROLE``; others, as names are, are numbered in order.
+    """A dialogue whose speakers are ``ROLE``; others, as names are, are one of nine by their hash:
+    numbered in order, one message would decide what the speakers of all after it are called.
 
     >>> [t.speaker for t in by_role(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS", "b")))).turns]
     ['S1', 'SYS']
     """
-    others: dict[str, str] = {}
-    for t in d.turns:
-        if not ROLE.fullmatch(t.speaker):
-            others.setdefault(t.speaker, f"S{len(others) + 1}")
-    named = (replace(t, speaker=others.get(t.speaker, t.speaker)) for t in d.turns)
-    return replace(d, turns=tuple(named)) if others else d
+
+    def role(name: str) -> str:
+        return name if ROLE.fullmatch(name) else f"S{sha256(name.encode()).digest()[0] % 9 + 1}"
+
+    return replace(d, turns=tuple(replace(t, speaker=role(t.speaker)) for t in d.turns))
 
 
 def people(corpus: Corpus) -> Corpus:

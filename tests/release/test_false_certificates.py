@@ -36,7 +36,7 @@ from crtlib.text import (
     templates,
     units,
 )
-from crtlib.text.records import Point, Secret
+from crtlib.text.records import Point, Secret, Turn
 from crtlib.training import methods, schedules
 from crtlib.training.phases import PublicPhase
 from tests import trainings
@@ -230,6 +230,64 @@ def test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_m
     assert page["right_guess"][0]["at_most"] > 0.99  # twelve times epsilon 3
 
 
+def test_one_conversation_in_common_is_no_same_cut(tmp_path):
+    """A ticket of one mail is the same conversation in both texts; the others were twelve."""
+    people = [f"p{k}" for k in range(14)]
+    whole = talk(tmp_path / "whole.jsonl", people, cut=12, turns=12)
+    flat = talk(tmp_path / "flat.jsonl", people, cut=1, turns=12)
+    extra = talk(tmp_path / "extra.jsonl", ["solo"], cut=1, turns=1).read_text()
+    for path in (whole, flat):
+        path.write_text(path.read_text() + extra)
+    shared = odometer.Registry(odometer.home())
+    own = TINY | {"epsilon": 3.0, "unit": "dialogue"}
+    trainings.train(flat, out=tmp_path / "one", method="dpsgd", **own)
+    trainings.train(whole, out=tmp_path / "two", method="dpsgd", **own)
+    assert shared.related(corpora.corpus_hash(whole))[corpora.corpus_hash(flat)]["dialogue"] == 1
+    page = certificate(tmp_path / "two", tmp_path / "two.html")
+    assert page["spent_before"]["runs"] == 1 and page["right_guess"][0]["at_most"] > 0.99
+
+
+def test_people_who_have_no_name_in_an_earlier_text_are_as_many_points_as_messages(tmp_path):
+    """Chats without people, and some of them again with the number of a customer: a person was
+    one conversation of the earlier text."""
+    people = [f"p{k}" for k in range(14)]
+    named = talk(tmp_path / "named.jsonl", people, cut=2, turns=8)
+    bare = tmp_path / "bare.jsonl"
+    rows = [json.loads(line) for line in named.read_text().splitlines()]
+    bare.write_text("".join(json.dumps(row | {"user": row["id"]}) + "\n" for row in rows))
+    same = talk(tmp_path / "same.jsonl", people, cut=2, turns=10)
+    names = [corpora.corpus_hash(p) for p in (named, bare, same)]
+    related(named, bare, same)
+    shared = odometer.Registry(odometer.home()).related(names[0])
+    assert [odometer._same_people(shared[name]) for name in names[1:]] == [False, True]
+
+
+def test_a_message_decides_nothing_about_the_speakers_after_it():
+    said = [Turn(name, "x") for name in ("Ada", "Bob", "Ada", "Bob")]
+    whole, less = (units.by_role(records.Dialogue("d", "u", tuple(t))) for t in (said, said[1:]))
+    assert [t.speaker for t in whole.turns][1:] == [t.speaker for t in less.turns]
+
+
+def test_what_a_plan_promises_is_of_one_training(tmp_path, run):
+    """The page said that all are charged, and none was; and a prior was rounded up."""
+    text = corpus(tmp_path / "c.jsonl")
+    words = ["--from-policy", "regex:customersim", "--prior", 0.1001, "--posterior", 0.2]
+    assert run("protect", text, *words, "--steps", 10, "--out", tmp_path / "plan")[0] == 0
+    for name, trials in (("one", 1), ("many", 50)):
+        words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--trials", trials]
+        assert run("train", text, *words, "--out", tmp_path / name)[0] == 0
+    made = [certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "many")]
+    assert [c["verdict"] for c in made] == ["holds", "void"]
+    assert "chance of 0.1 without" in (tmp_path / "one.html").read_text()
+
+
+def test_leaving_a_person_out_moves_others_into_what_is_held_out(tmp_path):
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT | {"neighbouring": "add_or_remove"})
+    page = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert page["verdict"] == "void" and "held out" in " ".join(page["void_because"])
+
+
 def test_an_earlier_plan_is_no_silence(tmp_path, run):
     """The page said that no earlier run is known, and that one was without protection."""
     text = corpus(tmp_path / "c.jsonl")
@@ -368,7 +426,7 @@ def test_a_speakers_name_is_in_no_point_and_no_vocabulary(tmp_path):
     made = trainings.train(text, out=tmp_path / "m", **CRT, vocab_size=2000)
     assert "olframina" not in (tmp_path / "m" / "tokenizer.json").read_text()
     points = made.fitted.data.points
-    assert {p.text.partition(":")[0] for p in points} == {"S1", "SYS"}
+    assert {p.text.partition(":")[0] for p in points} == {"S6", "SYS"}
     own = "{% for m in messages %}{{ m.speaker }} {{ m.content }}{% endfor %}"
     cut = templates.points(corpora.read(text), "dialogue", templates.Template("own", own))
     assert not any("Wolframina" in p.text for p in (*points, *cut))

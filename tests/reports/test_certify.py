@@ -503,8 +503,7 @@ def test_what_may_be_shown_tells_no_hash_of_the_text(runs, tmp_path, run):
             corpus,
             out=home / "m",
             odometer=home / "spent",
-            conservative="everything",
-            **TINY | {"policy": policy},
+            **TINY | {"policy": policy, "conservative": "everything"},
         )
         assert run("certify", home / "m", "--out", home / "c.html")[0] == 0
         shown = [p for p in home.rglob("*") if p.is_file() and p.stat().st_mode & 0o044]
