@@ -48,7 +48,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtbook import tables
-from crtbook.spine import MALLOC
+from crtbook.runner import MALLOC
 from crtlib import files
 from crtlib.models import interface
 from crtlib.models.build import build

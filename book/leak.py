@@ -17,7 +17,7 @@ import torch
 
 from crtbook import tables
 from crtbook.figures.diagrams import diagram
-from crtbook.spine import sweep
+from crtbook.runner import sweep
 from crtbook.store import Store
 from crtlib.experiments.crt import CrtStudy, measure, restore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crtbook import spine
+from crtbook import runner
 from crtbook.figures import crt as figures
 from crtbook.figures import theme
 from crtbook.store import Store
@@ -58,7 +58,7 @@ def table(tmp_path_factory):
     studies = [base, CrtStudy(**STUDY | {"method": "crt"}, dialogues=20, heldout=10)]
     with ThreadPoolExecutor(1) as executor:
         store = Store(tmp_path_factory.mktemp("store"))
-        return spine.sweep(studies, store, executor=executor, progress=False)
+        return runner.sweep(studies, store, executor=executor, progress=False)
 
 
 def test_the_library_knows_all_four_by_name():

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from crtbook import __main__ as companion
-from crtbook import spine
+from crtbook.runner import sweep
 from crtbook.store import Store
 from crtlib import __main__ as cli
 from crtlib import cli as runner
@@ -188,9 +188,9 @@ def test_a_full_disk_is_one_line_and_finished_work_is_kept(run, home, tmp_path):
 def test_a_sweep_on_a_full_disk_ends_with_a_sentence_and_goes_on_when_there_is_room(tmp_path):
     place, study = tmp_path / "disk", CRT
     with disk(place, 24), pytest.raises((OSError, MachineError)) as ended:
-        spine.sweep([study], Store(place / "s"), workers=1, progress=False)
+        sweep([study], Store(place / "s"), workers=1, progress=False)
     assert runner.failure(ended.value).code == 3
-    table = spine.sweep([study], Store(place / "s"), workers=1, progress=False)
+    table = sweep([study], Store(place / "s"), workers=1, progress=False)
     assert len(table)
 
 

@@ -132,7 +132,7 @@ class Desk:
 
 @value
 class Study:
-    """One run as a frozen, validated value; what :func:`crtbook.spine.sweep` knows.
+    """One run as a frozen, validated value; what :func:`crtbook.runner.sweep` knows.
 
     ``LATER`` names fields that were added after results had been stored: at their default they
     stay out of the key, so that what is stored stays found. ``seed`` draws everything random.

@@ -30,7 +30,7 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from papermill.translators import PythonTranslator
 
-from crtbook import grids, search, settings, spine
+from crtbook import grids, runner, search, settings
 from tests.kills.__main__ import forked_pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,14 +67,14 @@ def executed(name, place, **parameters):
     notebook = load_notebook_node(str(ROOT / "notebooks" / f"{name}.ipynb"))
     given = {k: _resolve_type(str(v)) for k, v in parameters.items()}
     notebook = parameterize_notebook(notebook, given, kernel_name="python3", language="python")
-    for module in spine.PRELOADED:
+    for module in runner.PRELOADED:
         importlib.import_module(module)
     said = place / "said.json"
     if not (pid := os.fork()):
         code = 1
         try:
             os.chdir(ROOT)
-            spine.process_pool = forked_pool
+            runner.process_pool = forked_pool
             said.write_text(json.dumps(_run(notebook)))
             code = 0
         except BaseException:
@@ -356,7 +356,7 @@ def test_everything_a_chapter_accepts_is_read(notebook, monkeypatch):
     text, made = code(notebook), given(notebook)
     names, before = set(CALLED.findall(text)), {}
     library = inspect.getsource(grids) if names else ""
-    library += inspect.getsource(spine.run) if "spine.run(settings" in text else ""
+    library += inspect.getsource(runner.run) if "runner.run(settings" in text else ""
     for name, entry in flat(made):
         first = name.split(".")[0]
         stands = re.search(rf"\bsettings\.{first}\b", text)

@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from crtbook import __main__ as companion
-from crtbook import spine, sweeps  # noqa: F401 (imported once, before forks)
+from crtbook import runner, sweeps  # noqa: F401 (imported once, before forks)
 from crtbook.settings import SECTIONS, leaves, parameters
 from crtcourse import attack  # noqa: F401
 from crtlib import __main__ as cli

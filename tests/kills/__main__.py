@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from crtbook import leakage, secrets, spine
+from crtbook import leakage, runner, secrets
 from crtbook.store import Store
 from crtlib import __main__ as cli
 from crtlib.experiments import crt
@@ -59,15 +59,15 @@ SECRETS = secrets.MaskedStudy(
 
 # --------------------------------------------------------------------------- jobs
 def forked_pool(workers):
-    """As the spine's own, but forked: a moment costs no import."""
+    """As the runner's own, but forked: a moment costs no import."""
     context = multiprocessing.get_context("fork")
-    return ProcessPoolExecutor(workers, context, spine._leave_with_parent)
+    return ProcessPoolExecutor(workers, context, runner._leave_with_parent)
 
 
 def _sweep(*studies):
     def job(_, out):
-        spine.process_pool = forked_pool
-        assert len(spine.sweep(studies, Store(out), workers=1, progress=False))
+        runner.process_pool = forked_pool
+        assert len(runner.sweep(studies, Store(out), workers=1, progress=False))
 
     return job
 
@@ -189,7 +189,7 @@ def run(moments, seed, names=tuple(JOBS), say=print):
     """``moments`` in all, spread over the jobs evenly; the counts of each."""
     rng = random.Random(seed)
     table = {}
-    for module in spine.PRELOADED:  # else each fork imports what torch puts off,
+    for module in runner.PRELOADED:  # else each fork imports what torch puts off,
         importlib.import_module(module)
     assert all(study.key for study in (CRT, LEAKAGE, SECRETS))  # and reads the corpus' people
     with tempfile.TemporaryDirectory() as place:

@@ -43,7 +43,7 @@ def sweep(
 
     Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
     """
-    from crtbook import spine, sweeps, tables
+    from crtbook import runner, sweeps, tables
     from crtbook.store import Store
     from crtlib import outputs
     from crtlib.training.devices import device_by_name
@@ -56,14 +56,14 @@ def sweep(
         outputs.check_file(out, force=force)
     device = device_by_name(device)
     given = [word for change in changes or () for word in ("--set", change)]
-    plan = spine.plan(studies, runs)
+    plan = runner.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
         parts = sweeps.forecast(profile, runs, [name], values)
         shown = parts.to_string(index=False, float_format="{:.1f}".format)
         facts |= {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
         return Answer(facts, [plan.summary(workers), "", shown])
-    table = spine.sweep(
+    table = runner.sweep(
         studies,
         runs,
         profile=profile,

@@ -16,7 +16,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from crtbook import grids, search, spine, sweeps, tables
+from crtbook import grids, runner, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import store as store_module
 from crtbook.store import Store
@@ -54,16 +54,16 @@ def same(a, b):
 def reference(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("reference"))
     with ThreadPoolExecutor(1) as executor:
-        return spine.sweep(GRID, store, executor=executor, progress=False)
+        return runner.sweep(GRID, store, executor=executor, progress=False)
 
 
 def test_a_second_sweep_runs_nothing_and_any_executor_serves(reference, tmp_path):
     store = Store(tmp_path)
     with ThreadPoolExecutor(1) as executor:
-        first = spine.sweep(GRID[:2], store, executor=executor, progress=False)
+        first = runner.sweep(GRID[:2], store, executor=executor, progress=False)
     written = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.json")}
     assert len(written) == 2
-    whole = spine.sweep(GRID, store, workers=1, progress=False)  # its own process
+    whole = runner.sweep(GRID, store, workers=1, progress=False)  # its own process
     assert {p: p.stat().st_mtime_ns for p in written} == written
     same(whole, reference)
     same(first, reference[reference.run.isin(first.run)])
@@ -82,8 +82,8 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     """Finished cells are not run again, no half-written file is read, the table is the same."""
     code = (
         "from tests.book.experiments.test_crt import GRID\n"
-        "from crtbook import spine, store\n"
-        f"spine.sweep(GRID, store.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
+        "from crtbook import runner, store\n"
+        f"runner.sweep(GRID, store.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
     )
     script = tmp_path / "killed.py"
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))
@@ -103,7 +103,7 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     assert 1 <= len(done) < len(GRID)
     (tmp_path / "s" / ".half.json.x.part").write_text('{"experiment": {')  # what a kill can leave
     store = Store(tmp_path / "s")
-    table = spine.sweep(GRID, store, workers=1, progress=False)
+    table = runner.sweep(GRID, store, workers=1, progress=False)
     assert {p: p.stat().st_mtime_ns for p in done} == done
     same(table, reference)
     assert not list((tmp_path / "s" / "unfinished").glob("*.pt"))
@@ -300,11 +300,11 @@ def test_the_choice_is_the_best_recorded_trial(method, model):
 def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, monkeypatch):
     store = Store(tmp_path)
     with ThreadPoolExecutor(1) as executor:
-        first = spine.sweep(GRID[2:3], store, executor=executor, progress=False)
+        first = runner.sweep(GRID[2:3], store, executor=executor, progress=False)
         monkeypatch.setattr(store_module, "MEASUREMENTS", store_module.MEASUREMENTS + 1)
         monkeypatch.setattr(crt, "train", lambda *_, **__: pytest.fail("trained again"))
         assert not store.has(first.run[0])
-        again = spine.sweep(GRID[2:3], store, executor=executor, progress=False)
+        again = runner.sweep(GRID[2:3], store, executor=executor, progress=False)
         assert store.has(first.run[0])
     same(first, again)
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from crtbook import game, spine
+from crtbook import game, runner
 from crtbook.store import Store
 from crtlib.experiments.study import Desk
 from crtlib.training import phases
@@ -47,8 +47,8 @@ def test_half_the_noise_is_caught():
 def test_runs_are_collected_once_and_seeded(tmp_path):
     runs = [game.GameStudy(seed=s, candidates=4, others=8, steps=1, batch_size=6.0) for s in (0, 1)]
     store = Store(tmp_path)
-    table = spine.sweep(runs, store, workers=1, progress=False)
-    again = spine.sweep(runs[::-1], store, workers=1, progress=False)
+    table = runner.sweep(runs, store, workers=1, progress=False)
+    again = runner.sweep(runs[::-1], store, workers=1, progress=False)
     assert len(table) == 8 and table.seed.nunique() == 2
     assert sorted(table.value) == sorted(again.value)
     assert runs[0].run(Desk()) == runs[0].run(Desk())

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from crtbook import grids, settings, spine, tables
+from crtbook import grids, runner, settings, tables
 from crtbook.leakage import (
     LeakageStudy,
     data,
@@ -64,13 +64,13 @@ def test_methods_read_what_they_should():
 
 def test_a_snapshot_has_spent_its_own_epsilon_and_finished_runs_stay(tmp_path):
     store = Store(tmp_path)
-    table = spine.sweep([TINY], store, workers=1, progress=False)
+    table = runner.sweep([TINY], store, workers=1, progress=False)
     spent = table[table.metric == "epsilon"].set_index("epoch").value
     for epoch in (1, 2):
         event = SampledGaussian(0.5, 1.0, 2 * epoch)
         assert spent[epoch] == pytest.approx(ledger.epsilon(event, delta=TINY.delta))
     before = store.path(TINY.key).stat().st_mtime_ns
-    assert len(spine.sweep([TINY], store, workers=1, progress=False)) == len(table)
+    assert len(runner.sweep([TINY], store, workers=1, progress=False)) == len(table)
     assert store.path(TINY.key).stat().st_mtime_ns == before
 
 

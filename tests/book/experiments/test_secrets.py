@@ -11,7 +11,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from crtbook import grids, masked_lm, secrets, settings, spine
+from crtbook import grids, masked_lm, runner, secrets, settings
 from crtbook.individual import adjacent
 from crtbook.store import Store
 from crtlib.experiments.study import Desk
@@ -105,7 +105,7 @@ def test_extraction_counts_every_probe_once_and_its_bound_falls_with_noise(tmp_p
         seed=0, noise_multiplier=0.0, model="lstm", hidden=8, probes=6, others=10, epochs=1
     )
     store = Store(tmp_path)
-    table = spine.sweep([run], store, workers=1, progress=False).set_index("metric").value
+    table = runner.sweep([run], store, workers=1, progress=False).set_index("metric").value
     assert table[["kept", "generalised", "memorised"]].sum() == 6 and table["steps"] == 5
     bounds = [replace(run, noise_multiplier=s).posterior(0.01) for s in (0.0, 0.5, 2.0, 50.0)]
     assert bounds == sorted(bounds, reverse=True)

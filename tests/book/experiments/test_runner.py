@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crtbook import leases, spine
+from crtbook import leases, runner
 from crtbook.store import Store
 from crtlib import roots
 from crtlib.experiments import crt, executors
@@ -41,11 +41,11 @@ class Slow(Study):
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
     BEGUN.clear()
-    monkeypatch.setattr(spine, "POLL", 0.05)
+    monkeypatch.setattr(runner, "POLL", 0.05)
 
 
 def swept(studies, store, **options):
-    return spine.sweep(studies, store, executor="threads:", progress=False, **options)
+    return runner.sweep(studies, store, executor="threads:", progress=False, **options)
 
 
 def failures(store, study):
@@ -56,7 +56,7 @@ def test_workers_have_the_environment_of_now_and_their_own_processes(monkeypatch
     """They are forks of one process, which began with another environment."""
     for word in ("first", "second"):
         monkeypatch.setenv("CRTLIB_TRIED", word)
-        with spine.process_pool(1) as pool:
+        with runner.process_pool(1) as pool:
             assert pool.submit(os.getenv, "CRTLIB_TRIED").result() == word
             assert pool.submit(os.getpid).result() != os.getpid()
     assert os.getenv("PYTHONPATH") != os.pathsep.join(sys.path)
@@ -125,13 +125,13 @@ def test_a_lease_is_renewed_while_the_run_lasts(tmp_path, monkeypatch):
 
 def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(place):
     store, once, always = Store(place), Slow(seed=1, fails=1), Slow(seed=2, fails=9)
-    with pytest.raises(spine.UnfinishedError, match="2 of 3 runs are done, 1 failed"):
+    with pytest.raises(runner.UnfinishedError, match="2 of 3 runs are done, 1 failed"):
         swept([Slow(seed=0), once, always], store)
     assert store.has(once.key) and not store.has(always.key)
     (line,) = failures(store, once)
     assert [f["attempt"] for f in failures(store, always)] == [1, 2]
     assert (line["kind"], line["schema"]) == ("exception", "crtlib/failure/1")
-    assert line["started"] < line["ended"] and line["host"] and "spine:_measured:" in line["where"]
+    assert line["started"] < line["ended"] and line["host"] and "runner:_measured:" in line["where"]
     assert line["message"] == "ZeroDivisionError" and "4929" not in json.dumps(line)
 
 
@@ -156,7 +156,7 @@ def test_a_run_whose_data_changed_under_it_is_no_result(tmp_path):
     path, store = tmp_path / "c.jsonl", Store(tmp_path / "runs")
     path.write_text("first")
     study = Reader(seed=0, path=str(path), spoils=1)
-    with pytest.raises(spine.UnfinishedError, match="is not what it was when it was planned"):
+    with pytest.raises(runner.UnfinishedError, match="is not what it was when it was planned"):
         swept([study], store)
     assert len(BEGUN) == 1 and not list((tmp_path / "runs").glob("*.json"))
     path.write_text("first")
@@ -170,9 +170,9 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     path.write_text("first")
     ready = Reader(seed=0, path=str(path)).ready()
     path.unlink()
-    task = spine._Task(ready, "abc", store, "us", "cpu", False)
-    with pytest.raises(spine._DataError, match=r"when it was planned \(ValueError\)") as refused:
-        spine._run(task)
+    task = runner._Task(ready, "abc", store, "us", "cpu", False)
+    with pytest.raises(runner._DataError, match=r"when it was planned \(ValueError\)") as refused:
+        runner._run(task)
     assert refused.value.where.startswith("source:_state:")
     assert pickle.loads(pickle.dumps(refused.value)).where == refused.value.where
 
@@ -181,10 +181,10 @@ def test_a_second_result_is_compared_and_the_first_one_stays(tmp_path):
     """As where a lease was lost: two sweeps did one run."""
     store = Store(tmp_path)
     store.begin()
-    sweep = spine._Sweep(store, "custom", "cpu", False, 1, None)
+    sweep = runner._Sweep(store, "custom", "cpu", False, 1, None)
     study = Slow(seed=5).ready()
     for number in (1.0, 1.0, 2.0):
-        sweep._record(study.key, study, spine._Result([("seed", 0, 0, number)], 1.0, 1.0))
+        sweep._record(study.key, study, runner._Result([("seed", 0, 0, number)], 1.0, 1.0))
         assert store.table([study.key]).value.tolist() == [1.0]
     assert [f["kind"] for f in failures(store, study)] == ["differs"]
 
@@ -205,7 +205,7 @@ class Elsewhere(Executor):
 def test_an_executor_of_somebody_elses_serves_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "elsewhere", Elsewhere, raising=False)
     name = "entry:crtlib.experiments.executors:elsewhere"
-    table = spine.sweep([Slow(seed=3)], Store(tmp_path), executor=name, progress=False)
+    table = runner.sweep([Slow(seed=3)], Store(tmp_path), executor=name, progress=False)
     assert table.value.tolist() == [3.0]
 
 
@@ -222,7 +222,7 @@ def test_an_executor_of_somebody_elses_serves_by_name(tmp_path, monkeypatch):
 )
 def test_other_executors_are_refused_in_one_line(name, message, tmp_path):
     with pytest.raises(ValueError) as refused:
-        spine.sweep([Slow(seed=0)], Store(tmp_path), executor=name, progress=False)
+        runner.sweep([Slow(seed=0)], Store(tmp_path), executor=name, progress=False)
     assert str(refused.value).startswith(f"executor={name!r}: ") and message in str(refused.value)
     assert not BEGUN
 
@@ -302,7 +302,7 @@ def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
     with ThreadPoolExecutor(1) as killer:
         killed = killer.submit(kill)
         address = client.scheduler.address.removeprefix("tcp:")
-        table = spine.sweep(runs, store, executor=f"dask:{address}", progress=False)
+        table = runner.sweep(runs, store, executor=f"dask:{address}", progress=False)
     first, *_, last = begun(key=killed.result())
     assert first["pid"] == victim.pid != last["pid"]
     assert first["phases"] == 0 < last["phases"]

@@ -1,9 +1,9 @@
-"""The spine: run the studies that a store does not hold yet, return the long table of all.
+"""The runner: run the studies that a store does not hold yet, return the long table of all.
 
 A study is a frozen value that names itself and knows how to run itself
-(:class:`crtlib.experiments.study.Study`); the spine knows nothing else of it. The runs of all three
-papers, the searches, the games and the screening measurements are kinds of study, so all of them
-have processes, any executor, a device, resume, progress and provenance.
+(:class:`crtlib.experiments.study.Study`); the runner knows nothing else of it. The runs of all
+three papers, the searches, the games and the screening measurements are kinds of study, so all of
+them have processes, any executor, a device, resume, progress and provenance.
 
 >>> import tempfile
 >>> from concurrent.futures import ThreadPoolExecutor
