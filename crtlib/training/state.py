@@ -132,9 +132,12 @@ def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[St
         if secure and name != "public order":
             made[name] = SECURE
         else:
-            number = np.random.SeedSequence([seed, 7, k]).generate_state(1, np.uint64)[0]
-            made[name] = torch.Generator(where).manual_seed(int(number >> 1))
+            made[name] = torch.Generator(where).manual_seed(_seed(seed, k))
     return made
+
+
+def _seed(seed: int, stream: int) -> int:
+    return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def identity(
