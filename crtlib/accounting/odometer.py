@@ -472,13 +472,15 @@ def _same_people(shared: Counter[str]) -> bool:
 class Spent:
     """What earlier runs have spent: the last line of each, without those that were struck.
     ``bare``: the weights that this run started from had learned the text without protection;
-    ``heirs`` are runs of which that is true. ``struck``: this run was. ``cut``: the texts
+    ``heirs`` are runs of which that is true. ``struck``: this run was. ``left``: how many runs
+    do not count, as they were struck. ``cut``: the texts
     whose conversations, or people, may be others than those of this one."""
 
     entries: tuple[Entry, ...]
     bare: bool = False
     heirs: frozenset[str] = frozenset()
     struck: bool = False
+    left: int = 0
     cut: Mapping[str, set[str]] = field(default_factory=dict)
 
     @property
@@ -562,6 +564,7 @@ def spent(
         bare=bool(naked & above),
         heirs=frozenset(name for name in counted if naked & {name, *_above(every, {name})}),
         struck=any(e.run == run and e.state == "struck" for e in entries),
+        left=len(set(last) - counted),
     )
 
 

@@ -202,7 +202,7 @@ def _by_copies(
 
     rows = []
     for k in whole_numbers("copies", copies):
-        options = {"copies": k, "neighbouring_relation": told["neighbouring_relation"]}
+        options = {"copies": k, "neighbouring_relation": "replace"}  # it is blacked out, or not
         clear = statements.advantage(events, trace_rate=1.0, group=group, **options)
         rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}
         after = statements.advantage(events, group=group, **rates, **options)

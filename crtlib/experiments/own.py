@@ -347,7 +347,9 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
     chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
     init = settings.get("init", "random")
-    if init != "random" and not data.is_corpus(init):
+    if init != "random":
+        if data.is_corpus(init):  # which may be this very text
+            raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
         plain = screened.is_screened(corpus) or not templates.chat_template(pretrained.place(init))
         chosen |= {"context": CONTEXT, "template": "speaker" if plain else "chat"}
         settings["model"] = "pretrained"

@@ -55,8 +55,8 @@ def config_of(name: Named, *, masked: bool = False) -> Any:
 
     said, folder = f"init={str(name)!r}", Path(name)
     if folder.is_dir():
-        if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
-            raise ValueError(f"{said}: is an adapter; merge it into its base and save that")
+        if (folder / "adapter_config.json").is_file():
+            raise ValueError(f"{said}: holds an adapter; merge it into its base and save that")
         if not (folder / "config.json").is_file():
             raise ValueError(f"{said}: holds no config.json of a model of transformers")
         if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):

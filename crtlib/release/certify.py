@@ -38,6 +38,7 @@ EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
 DELTAS = tuple(10.0**-k for k in range(4, 13))
 AUDIENCES = ("officer", "engineer", "both")
 FLOATING_POINT = "noise in floating point; attacks on its gaps are outside of the proof"
+PARTS = "a thread of several people as a whole, where it was cut into what each of them said"
 NOT_PROMISED = (
     "that a secret stays unknown which the rest of the text, or the world, gives away",
     "anything about what nobody labelled as a secret",
@@ -331,7 +332,8 @@ def parts(
         "searched": {"trials": terms["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         "spent_before": _before(fold, alone, spent, own, key),
-        "not_promised": [*NOT_PROMISED, *([PAPER] if own.relation == "add_or_remove" else [])],
+        "not_promised": [*NOT_PROMISED, *([PARTS] if record["unit"] == "dialogue" else []),
+                         *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
 
@@ -399,6 +401,7 @@ def _before(
         bayes = fold.kind == "bayesian_confidentiality"
         alone = _pair(single.secret() if bayes else single.missed())
     return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
+            "struck": spent.left,
             "gamma": own.gamma, "delta2": own.delta2,
             "entries": outputs.keyed([e.entry for e in spent.entries], key)}  # fmt: skip
 
@@ -441,6 +444,7 @@ def evidence(
     other = "is of another model, or names none; make it again"
     if audit is not None:
         a = _json(Path(audit))
+        outputs.demand(Path(audit).parent, [Path(audit).name])
         if a.get("model") != outputs.sha256(Path(run) / "model.safetensors"):
             raise ValueError(f"--audit: {audit} {other}")
         proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
@@ -449,7 +453,10 @@ def evidence(
             name: a[name] for name in ("confidence", "canaries", "guessed", "right")
         }
     if report is not None:
-        read, key = outputs.demand(report)["inputs"], outputs.key_in(outputs.beside_key(report))
+        marked = outputs.demand(report)
+        read, key = marked["inputs"], outputs.key_in(outputs.beside_key(report))
+        if marked["options"].get("reveal"):
+            raise ValueError(f"--report: {report} is in clear; a redacted one may be shown")
         if read.get("model") != outputs.content(run):
             raise ValueError(f"--report: {report} {other}")
         if read.get("text") != outputs.keyed(text, key):

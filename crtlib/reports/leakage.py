@@ -224,7 +224,10 @@ def make(
             Counter() if prefix_scan else None,
         )  # fmt: skip
         report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=leakage.Texts())
-        fit |= {} if reader.prefixes is None else {"prefixes": dict(reader.prefixes)}
+        if reader.prefixes is not None:
+            seen = reader.prefixes.items()
+            rounded = {name: leakage_page.band(n)[0] for name, n in seen if n >= leakage_page.FEW}
+            fit |= {"prefixes": dict(seen) if reveal else rounded}
         decode = cast(Decode, loaded[1].decode) if reveal else None
         said = [note] * bool(read and note) + [fit[n] for n in ("warning",) if n in fit]
         fit |= {"warning": "; ".join(said)} if said else {}

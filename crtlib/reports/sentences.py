@@ -228,11 +228,18 @@ def _earlier(c: Certificate) -> list[str]:
                 "protection on the same text."]  # fmt: skip
     return [f"The promise covers this model and {_plural(runs, 'earlier one', 'earlier ones')} on "
             "the same text, or on text of the same people, together (the engineer's page has this "
-            "one alone)."]  # fmt: skip
+            "one alone), if a message of this text was one message of theirs."]  # fmt: skip
 
 
 def _alone(c: Certificate) -> bool:
-    return not (c["spent_before"]["runs"] or c["spent_before"].get("unprotected", 0))
+    before = c["spent_before"]
+    return not any(before.get(name, 0) for name in ("runs", "unprotected", "struck"))
+
+
+def _struck(c: Certificate) -> list[str]:
+    n = c["spent_before"]["struck"]
+    return [f"{_plural(n, 'earlier model', 'earlier models')} on it is not counted: the releaser "
+            "says that nobody ever saw it."]  # fmt: skip
 
 
 def _none_earlier(c: Certificate) -> list[str]:
@@ -264,7 +271,10 @@ def _o11(c: Certificate) -> list[str]:
 
 def _o12(c: Certificate) -> list[str]:
     base = c["model"]["base"]["name"]
-    assumed = " **It is assumed that it had not read this text.**" if c.get("assumed") else ""
+    assumed = " **It is assumed that it had not read this text" if c.get("assumed") else ""
+    if assumed and c["spent_before"].get("unprotected", 0):
+        assumed += ", and was not made of the model that was trained on it without protection"
+    assumed += ".**" * bool(assumed)
     return [f"It started from {base}; nothing is said about what {base} had read.{assumed}"]
 
 
@@ -287,7 +297,8 @@ def _evidence(c: Certificate, name: str) -> Mapping[str, Any] | None:
 def _o13(c: Certificate) -> list[str]:
     parts = []
     if audit := _evidence(c, "audit"):
-        proof = "a proof of " + str(audit["epsilon"]) if audit["epsilon"] != "inf" else "no proof"
+        proved = c["guarantee"]["missed"]["epsilon"] if holds(c) else "inf"
+        proof = f"a proof of {proved}" if proved != "inf" else "no proof"
         parts.append(f"an audit showed at least {audit['lower']} against {proof}")
     if report := _evidence(c, "report"):
         parts.append(f"a report found {report['completed']} passages completed, "
@@ -335,6 +346,7 @@ SENTENCES = (
     Sentence("O9", lambda c: c["spent_before"]["runs"] > 0, _earlier),
     Sentence("O9n", _of_promise(_alone), _none_earlier),
     Sentence("O9u", lambda c: c["spent_before"].get("unprotected", 0) > 0, _unprotected),
+    Sentence("O9s", lambda c: c["spent_before"].get("struck", 0) > 0, _struck),
     Sentence("O10", lambda c: c["searched"]["trials"] > 1, _o10),
     Sentence("O11", lambda c: c["canaries"]["planted"] > 0, _o11),
     Sentence("O12", lambda c: c["model"]["base"] is not None, _o12),
@@ -343,7 +355,7 @@ SENTENCES = (
     Sentence("O13", lambda c: bool(_evidence(c, "audit") or _evidence(c, "report")), _o13),
     Sentence("O14", lambda c: True, _o14),
 )
-"""All sentences, in the order of the page. O9 has three parts with conditions of their own."""
+"""All sentences, in the order of the page. O9 has four parts with conditions of their own."""
 
 
 def sentences(c: Certificate) -> dict[str, list[str]]:

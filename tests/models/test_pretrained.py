@@ -225,7 +225,7 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path):
         pretrained.load(tmp_path / "bert")
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="is an adapter; merge it"):
+    with pytest.raises(ValueError, match="holds an adapter; merge it"):
         pretrained.load(tmp_path / "adapter")
     source = tiny("llama", tmp_path / "source")
     model = pretrained.pretrained(source, adapt(source))

@@ -288,6 +288,29 @@ def test_leaving_a_person_out_moves_others_into_what_is_held_out(tmp_path):
     assert page["verdict"] == "void" and "held out" in " ".join(page["void_because"])
 
 
+def test_a_struck_run_is_named(tmp_path):
+    """A word made the page say that no earlier run is known."""
+    text = corpus(tmp_path / "c.jsonl")
+    first = trainings.train(text, out=tmp_path / "one", **CRT)
+    assert first is not None
+    home = odometer.find(text, corpora.corpus_hash(text))
+    line = odometer.read(home)[0].entry
+    known = odometer.Registry(odometer.home())
+    odometer.strike(home, line, because="nobody saw it", registry=known)
+    trainings.train(text, out=tmp_path / "two", **CRT)
+    made = certificate(tmp_path / "two", tmp_path / "two.html")
+    page = (tmp_path / "two.html").read_text()
+    assert made["spent_before"]["struck"] == 1 and made["spent_before"]["runs"] == 0
+    assert "No earlier run" not in page and "1 earlier model on it is not counted" in page
+
+
+def test_a_corpus_is_no_start_of_a_training_on_ones_own(tmp_path):
+    """It may be the very text, read without noise before the first step that is counted."""
+    text = corpus(tmp_path / "c.jsonl")
+    with pytest.raises(ValueError, match="init='customersim': must be random or a model"):
+        trainings.train(text, **CRT | {"init": "customersim"})
+
+
 def test_an_earlier_plan_is_no_silence(tmp_path, run):
     """The page said that no earlier run is known, and that one was without protection."""
     text = corpus(tmp_path / "c.jsonl")
@@ -1190,19 +1213,33 @@ def test_evidence_names_its_model(model, tmp_path, run):
             "guessed": 100, "right": 60}  # fmt: skip
     sha = outputs.sha256(model / "m" / "model.safetensors")
     words = ["certify", model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
+    audit = tmp_path / "audit" / "audit.json"
+
+    def audited(names):
+        out = {"command": "audit", "options": {}, "inputs": {}, "public": ("*",), "force": True}
+        with outputs.staged(tmp_path / "audit", **out) as part:
+            (part / "audit.json").write_text(json.dumps(said | names))
+
     for names in ({}, {"model": "0" * 64}):
-        (tmp_path / "audit.json").write_text(json.dumps(said | names))
-        code, _, error = run(*words, "--audit", tmp_path / "audit.json")
+        audited(names)
+        code, _, error = run(*words, "--audit", audit)
         assert code == 2 and "audit.json is of another model, or names none" in error
         assert not (tmp_path / "c.json").exists()
-    (tmp_path / "audit.json").write_text(json.dumps(said | {"model": sha}))
+    audited({"model": sha})
+    edited(audit, lambda c: c.update(proved=0.01))
+    code, _, error = run(*words, "--audit", audit)
+    assert code == 3 and "audit.json: does not match its SHA-256" in error
+    audited({"model": sha})
     report = ["report", model / "m", "--corpus", model / "c.jsonl", "--out", tmp_path / "report"]
     assert run(*report)[0] == 0
-    evidence = ["--audit", tmp_path / "audit.json", "--report", tmp_path / "report"]
+    evidence = ["--audit", audit, "--report", tmp_path / "report"]
     assert run(*words, *evidence)[0] == 0
     made = json.loads((tmp_path / "c.json").read_text())["evidence"]
     assert made["audit"]["lower"] == 0.1 and "completed" in made["report"]
     assert run(*words, "--verify")[0] == 0
+    assert run(*report[:-1], tmp_path / "clear", "--reveal")[0] == 0
+    code, _, error = run(*words, "--force", "--report", tmp_path / "clear")
+    assert code == 2 and "clear is in clear; a redacted one may be shown" in error
     other = corpus(tmp_path / "other.jsonl", 5, "eve")
     assert run("report", model / "m", "--corpus", other, "--out", tmp_path / "elsewhere")[0] == 0
     code, _, error = run(*words, "--force", "--report", tmp_path / "elsewhere")

@@ -120,7 +120,13 @@ CASES = {
     "O2": ([()], [VOID, NONE, DP, PLAN]),
     "O9n": (
         [(), DP],
-        [(("spent_before.runs", 1),), (("spent_before.unprotected", 1),), VOID, NONE],
+        [
+            (("spent_before.runs", 1),),
+            (("spent_before.unprotected", 1),),
+            (("spent_before.struck", 1),),
+            VOID,
+            NONE,
+        ],
     ),
     "O16": ([(), DP], [(("treated_as_public", []),), VOID, NONE]),
     "O3": ([(), DP], [VOID, NONE, PLAN]),
@@ -135,6 +141,10 @@ CASES = {
     "O9": ([(("spent_before.runs", 1),), (*VOID, ("spent_before.runs", 2))], [(), VOID]),
     "O9u": (
         [(("spent_before.unprotected", 1),), (*NONE, ("spent_before.unprotected", 2))],
+        [(), (("spent_before.runs", 3),)],
+    ),
+    "O9s": (
+        [(("spent_before.struck", 1),), (*NONE, ("spent_before.struck", 2))],
         [(), (("spent_before.runs", 3),)],
     ),
     "O10": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
