@@ -30,6 +30,7 @@ RECORDED = {
     "addresses": ("addresses_laptop",),
     "leakage": ("leakage_laptop",),
     "secrets": ("secrets_laptop",),
+    "probes": ("probes_laptop",),
     "screening": ("screening_laptop",),
 }
 Sources = Mapping[str, pd.DataFrame]
@@ -56,8 +57,10 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         return pd.concat([table, seconds], ignore_index=True)
     if name == "public_start_laptop":
         return table[table.init != "random"].assign(model="gpt2_public")
-    if name == "secrets_laptop":
+    if name in ("secrets_laptop", "probes_laptop"):
         full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
+        if name == "probes_laptop":
+            return full
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
         least = {key[:2]: key[2] for key in rule.groupby(["targets", "noisy"]).idxmin()}

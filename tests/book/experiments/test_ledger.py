@@ -61,7 +61,7 @@ def test_no_verdict_rests_on_one_seed_or_on_a_pool_of_corpora(table):
         ("rep-el-small", {statistics.OPEN}),  # took the last snapshot for the first
         ("rep-el-unrelated", {statistics.OPEN}),  # took absence of evidence for equality
         ("hush-memory", {"agrees"}),  # was read at the least noise of our own grid
-        ("rep-f5-fit", {"agrees"}),  # was read after it had been overfitted
+        ("rep-f5-fit", {"agrees", "in part"}),  # was read after it had been overfitted
         ("hush-noisy-learns", {statistics.OPEN}),  # was not asked
         ("crt-a4-pi", {statistics.INCOMPARABLE}),  # another model's recall
         ("crt-f2-epsilon", {statistics.OPEN}),  # was true by construction
