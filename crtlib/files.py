@@ -181,4 +181,7 @@ def home() -> Path:
     """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
     system."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
+    place = Path(os.environ.get("CRTLIB_REGISTRY") or Path(data) / "crtlib" / "registry")
+    if not place.is_absolute():  # or each folder in which somebody works had one of its own
+        raise ValueError(f"CRTLIB_REGISTRY={str(place)!r}: must be an absolute path")
+    return place

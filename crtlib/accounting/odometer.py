@@ -68,8 +68,11 @@ JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) n
   ON n.text = o.text AND n.kind = a.kind
 JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) m
   ON m.text = t.text AND m.kind = a.kind
-WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind ORDER BY a.kind = 'named'
+WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
+ORDER BY a.kind IN ('named', 'owned', 'lone', 'said')
 """
+FACTS = ("named", "owned", "lone", "said")
+"""Kinds of units that say whose the others are, and make no two texts the same."""
 ALIKE = 16
 """So many short messages, and half of those of one text, make two texts the same: strangers share
 "thank you" and the like."""
@@ -398,11 +401,8 @@ class Registry:
         if self.path.is_file():
             with _connection(self.path) as base:
                 for text, kind, both, fewer in base.execute(RELATED, (corpus,)):
-                    if (
-                        text in shared
-                        if kind == "named"
-                        else (kind != "short" or both >= max(ALIKE, fewer / 2))
-                    ):
+                    same = kind != "short" or both >= max(ALIKE, fewer / 2)
+                    if text in shared if kind in FACTS else same:
                         shared.setdefault(text, Counter())[kind] = both
         return shared
 
@@ -462,9 +462,9 @@ def history(
 
 def _same_people(shared: Counter[str]) -> bool:
     """Whether two texts that share so many units of a kind name their people, and give each the
-    conversations and messages that the other gives him; strangers may say the same few words."""
-    alike = shared["dialogue"] == shared["owned"] and shared["message"] == shared["said"]
-    return bool(shared["named"]) and alike and bool(shared["dialogue"] or not shared["short"])
+    conversations, and the messages that one person alone says, that the other gives him."""
+    alike = shared["dialogue"] == shared["owned"] and shared["lone"] == shared["said"]
+    return bool(shared["named"]) and alike
 
 
 # --------------------------------------------------------------------------- what was spent

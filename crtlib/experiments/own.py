@@ -586,7 +586,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
 
     def finish(run: Run, meter: record.Meter | None) -> Trained:
         accounted = plans.accounted(run.events, plan, recipe.plan)
-        void = _void(meter, recipe.init)[0] if meter else ""
+        void = _void(meter, recipe.init, planned=True)[0] if meter else ""
         return Planned(recipe, run, plan, summary, accounted, tokenizer, spec, text, void)
 
     return Job(
@@ -655,7 +655,9 @@ def work(out: Named) -> Path:
     return folder
 
 
-def _void(meter: record.Meter, init: str, oracle: bool = False) -> tuple[str, str]:
+def _void(
+    meter: record.Meter, init: str, oracle: bool = False, planned: bool = False
+) -> tuple[str, str]:
     """What makes a promise void whatever its numbers are, nothing where it stands; and what of the
     certificate it leaves out."""
     spent, trials = meter.spent, meter.facts["trials"]
@@ -668,6 +670,11 @@ def _void(meter: record.Meter, init: str, oracle: bool = False) -> tuple[str, st
             spent.bare,
         "; void, as nobody knows what the model that it started from has read":
             any(base.lineage == "unknown" for base in bases),
+        "; void, as one person more moves who is held out: neighbouring must be replace":
+            meter.protects and meter.facts["relation"] == "add_or_remove",
+        "; void, as a plan promises of one training, and this is not the only one":
+            planned and (trials > 1 or any(
+                e.events is not None or e.method == "lp_weighted" for e in spent.entries)),
     }  # fmt: skip
     added = {
         f"{spent.runs + spent.unprotected} earlier on this text": spent.runs + spent.unprotected,

@@ -160,7 +160,8 @@ class Meter:
         """Where the run is entered, for its record."""
         assert self.entry is not None
         return {"folder": str(self.folder.resolve()), "run": self.entry.run,
-                "entry": self.entry.entry, "screening": self.entry.screening}  # fmt: skip
+                "entry": self.entry.entry, "screening": self.entry.screening,
+                "before": " ".join(sorted({e.run for e in self.spent.entries}))}  # fmt: skip
 
 
 def opened(
@@ -346,6 +347,9 @@ def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
         every.append(gate.declare("number of private points", count, gate.POINTS))
     elif run.updates["private"]:
         every.append(raw if how.reads_raw else redacted)
+    if (trials := facts["trials"]) > 1:  # by what is held out, which no noise protects
+        among = ("this one", *(f"another, {k}" for k in range(1, trials)))
+        every.append(gate.Declared("the choice among those compared", among[0], among))
     for phase in trained.fitted.schedule:  # what ran, whatever its method says of itself
         if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
             every.append(gate.Raw("A phase of another package: what it does is not known here"))

@@ -144,7 +144,10 @@ def read(
         odometer.check_corpus(home, entries, corpus)
         if ours["entry"] not in {e.entry for e in entries}:
             raise ValueError("odometer: the entries of this run are missing")
-        spent = odometer.history(home, registry, ours["run"]).spent(ours["run"])
+        known = odometer.history(home, registry, ours["run"])
+        spent = known.spent(ours["run"])
+        if set(ours.get("before", "").split()) - {e.run for e in known.entries}:
+            problems.append("Earlier runs that were known when it was trained are not known here.")
         lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
         problems += _line(lines, own, record)
         key = seal.key_in(home) if (home / seal.KEY).is_file() else None

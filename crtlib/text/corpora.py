@@ -42,9 +42,8 @@ SHORT, LONG = 40, 80
 """Characters below which a conversation is known by its id as well (many people say "thanks"), and
 from which on a message is known by itself: of Schema-Guided Dialogue's development part one in 900
 such messages stands in its training part, too, of those of 40 one in 43."""
-KEPT = 1 << 16
-"""Long messages, and short ones, by which a text is known, at most: those with the smallest hashes,
-of any text."""
+KEPT = 1 << 17
+"""Messages by which a text is known, at most: those with the smallest hashes, of any text."""
 
 
 def known() -> Mapping[str, Source]:
@@ -175,13 +174,13 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """The units by which a registry knows a text again, the kind and SHA-256 of each: all its
     conversations; where they are no simulation's also its people, where they have names, and its
     messages, which stay when the text is cut in another way: long ones that only one conversation
-    has, and short ones; whose they are; and that all its people are named, if they are. Those of a
-    screened folder are of the text that was screened."""
-    if screened.is_screened(corpus):
+    has, and short ones; whose they are; and that all its people are named, if they are. A screened
+    folder has those of the text that was screened as well."""
+    raw = not screened.is_screened(corpus)
+    if not raw:
         yield from screened.units(corpus)
-        return
     made: tuple[str, ...] = ()
-    said, short, named = dict[str, tuple[int, str]](), set[str](), True
+    said, named = dict[str, tuple[bool, int, str]](), raw
 
     def sha(text: str) -> str:
         return hashlib.sha256(text.encode()).hexdigest()
@@ -200,18 +199,19 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         if d.user and d.user != d.id:
             yield "user", sha(d.user)
         texts = {" ".join(unit(t.text).split()) for t in d.turns}
-        for name in (sha(text) for text in texts if len(text) >= LONG):
-            said[name] = said.get(name, (0, ""))[0] + 1, d.user
-        short.update(sha(text) for text in texts if len(text) < LONG)
+        for text in texts:
+            _, times, user = said.get(name := sha(text), (False, 0, d.user))
+            said[name] = len(text) >= LONG, times + 1, user if user == d.user else ""
         if len(said) > 2 * KEPT:
             said = {name: said[name] for name in sorted(said)[:KEPT]}
-        if len(short) > 2 * KEPT:
-            short = set(sorted(short)[:KEPT])
-    yield from (("short", name) for name in sorted(short)[:KEPT])
     for name in sorted(said)[:KEPT]:
-        times, user = said[name]
-        if times == 1:
+        long, times, user = said[name]
+        if not long:
+            yield "short", name
+        elif times == 1:
             yield "message", name
+        if user:
+            yield "lone", name
             yield "said", sha(f"{name} {user}")
     if named:
         yield "named", ""

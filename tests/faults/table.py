@@ -554,6 +554,9 @@ CHAIN = rows(
     ("people without a name are one point", "_same_people", 'return bool(', "return True or bool(",
      "release/test_false_certificates.py::"
      "test_people_who_have_no_name_in_an_earlier_text_are_as_many_points_as_messages"),
+    ("of messages nobody asks whose they are", "_same_people",
+     ' and shared["lone"] == shared["said"]', "", "release/test_false_certificates.py::"
+     "test_a_word_that_two_people_own_in_two_texts_makes_them_others"),
     ("what the registry knows further is forgotten", "history", "(*added, *own, *later)",
      "(*added, *own)", "test_a_process_that_was_killed_between_the_two_ledgers_counts_once"),
     ("a ledger of before is forgotten", "reserve", "older = _older(path.parent)", "older = []",
@@ -670,9 +673,9 @@ UNITS = rows(
 ) + rows(
     "text.corpora",
     "release/test_false_certificates.py",
-    ("a text is known by its conversations alone", "units", "times == 1", "False",
+    ("a text is known by its conversations alone", "units", "elif times == 1:", "elif False:",
      "test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages"),
-    ("short messages are forgotten", "units", "short.update(", "set().update(",
+    ("short messages are forgotten", "units", 'yield "short", name', "pass",
      "test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message[False]"),
     ("a screened folder has no units", "units", "yield from screened.units(corpus)", "pass",
      "test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening"),

@@ -247,6 +247,64 @@ def test_one_conversation_in_common_is_no_same_cut(tmp_path):
     assert page["spent_before"]["runs"] == 1 and page["right_guess"][0]["at_most"] > 0.99
 
 
+def test_a_word_that_two_people_own_in_two_texts_makes_them_others(tmp_path):
+    """One conversation with its owner in common silenced five hundred messages of other owners."""
+    people = [f"p{k}" for k in range(14)]
+    whole = talk(tmp_path / "whole.jsonl", people, cut=12, turns=12)
+    flat = talk(tmp_path / "flat.jsonl", people, cut=1, turns=12)
+    rows = [json.loads(line) for line in flat.read_text().splitlines()]
+    flat.write_text("".join(json.dumps(r | {"user": r["user"] + "@x"}) + "\n" for r in rows))
+    extra = talk(tmp_path / "extra.jsonl", ["solo"], cut=1, turns=1).read_text()
+    for path in (whole, flat):
+        text = path.read_text().replace(
+            ", which came late and was broken, as the others had been", ""
+        )
+        path.write_text(text + extra)
+    related(whole, flat)
+    names = [corpora.corpus_hash(path) for path in (whole, flat)]
+    shared = odometer.Registry(odometer.home()).related(names[0])[names[1]]
+    assert shared["owned"] == shared["dialogue"] == 1 and shared["named"]
+    assert not odometer._same_people(shared)
+
+
+def test_a_screened_folder_that_is_taken_in_again_is_of_the_same_text(tmp_path, run):
+    text = talk(tmp_path / "c.jsonl", [f"p{k}" for k in range(14)])
+    words = ["--policy", "regex:customersim", "--as", "jsonl", "--out", tmp_path / "s"]
+    assert run("screen", text, *words)[0] == 0
+    rows = [*(tmp_path / "s").glob("*/train.jsonl")]
+    words = ["--user", "user", "--thread", "id", "--text", "text", "--yes"]
+    assert run("ingest", *rows, *words, "--out", tmp_path / "again")[0] == 0
+    assert related(tmp_path / "s", tmp_path / "again") == [True]
+
+
+def test_a_certificate_elsewhere_knows_what_was_known_when_it_trained(tmp_path, monkeypatch):
+    """In another home the run forgot the earlier one, which the registry alone had known."""
+    people = [f"p{k}" for k in range(14)]
+    for name in ("may", "june"):
+        text = talk(tmp_path / f"{name}.jsonl", people, month=name)
+        trainings.train(text, out=tmp_path / name, **TINY | {"method": "user_dpsgd"})
+    assert certificate(tmp_path / "june", tmp_path / "a.html")["spent_before"]["runs"] == 1
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "another"))
+    page = certificate(tmp_path / "june", tmp_path / "b.html")
+    assert page["verdict"] == "void" and "not known here" in " ".join(page["void_because"])
+    monkeypatch.setenv("CRTLIB_REGISTRY", "relative")
+    with pytest.raises(ValueError, match="CRTLIB_REGISTRY='relative': must be an absolute path"):
+        odometer.home()
+
+
+def test_what_is_void_is_so_in_every_file(tmp_path):
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT | {"neighbouring": "add_or_remove"})
+    assert "; void, as one person more" in (tmp_path / "m" / "guarantee.txt").read_text()
+
+
+def test_a_choice_among_trainings_is_declared(tmp_path):
+    """By held-out text, which no noise protects: one message there chose the model."""
+    trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT | {"trials": 4})
+    page = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert [d["bits"] for d in page["declared"] if "compared" in d["of"]] == [2.0]
+
+
 def test_people_who_have_no_name_in_an_earlier_text_are_as_many_points_as_messages(tmp_path):
     """Chats without people, and some of them again with the number of a customer: a person was
     one conversation of the earlier text."""
