@@ -503,6 +503,8 @@ def write(
     pages = page, page.with_suffix(".json")
     for path in pages:
         outputs.check_file(path, force=force)
+    if pages[1].is_file() and "void_because" not in _json(pages[1]):  # such as model.json
+        raise ValueError(f"--out: {pages[1]} is there and no certificate; take another name")
     trained = read(run, place=place, replaced=(*pages, Path(run) / gate.NAME))
     attached = evidence(run, trained.record["corpus"]["sha256"], audit, report)
     content = parts(trained, name=name, copies=copies, evidence=attached)

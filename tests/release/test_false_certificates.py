@@ -298,6 +298,15 @@ def test_what_is_void_is_so_in_every_file(tmp_path):
     assert "; void, as one person more" in (tmp_path / "m" / "guarantee.txt").read_text()
 
 
+def test_a_certificate_replaces_no_other_file(tmp_path):
+    """Its JSON beside the page was model.json, the shape of the model."""
+    trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
+    before = (tmp_path / "m" / "experiment.json").read_bytes()
+    with pytest.raises(ValueError, match=r"experiment\.json is there and no certificate"):
+        certificate(tmp_path / "m", tmp_path / "m" / "experiment.html")
+    assert (tmp_path / "m" / "experiment.json").read_bytes() == before
+
+
 def test_a_choice_among_trainings_is_declared(tmp_path):
     """By held-out text, which no noise protects: one message there chose the model."""
     trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT | {"trials": 4})
