@@ -99,7 +99,7 @@ def test_the_recorded_table_is_that_of_the_sweep():
     """What the ledger reads of it is what the command writes: no column of an earlier format."""
     recorded = tables.recorded("leakage_laptop")
     names = ("leakage_report", "leakage_training")
-    sections = [settings.load(name, "laptop").but(seeds=5) for name in names]
+    sections = [settings.load(name, "laptop").but(seeds=10) for name in names]
     runs = grids.leakage_chapters(*sections)
     assert {f.name for f in fields(TINY)} < set(recorded) and set(recorded.study) == {"leakage"}
     assert {*of_table_2(recorded).run} | {*of_figure_5(recorded).run} < {*recorded.run}
