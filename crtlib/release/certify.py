@@ -48,7 +48,10 @@ NOT_PROMISED = (
     "that who signed told the truth: the signature shows edits by others",
 )
 
-COUNTS = "dates and exact numbers of messages, people, public points and labels that stand here"
+COUNTS = (
+    "dates and exact numbers of messages, conversations, people, public points and labels that "
+    "stand here or in another file of the release"
+)
 PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 
 

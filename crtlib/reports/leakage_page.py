@@ -203,7 +203,8 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
         figures["leakage_epsilon"] = numbers["leakage_epsilon"]
     else:
         figures = {k: None if n is None else in_words(band(n)) for k, n in counts.items()}
-        figures["accuracy"] = round(report.accuracy, 2)
+        coarse = 2 if tokens >= 100 * FEW else 1
+        figures["accuracy"] = round(report.accuracy, coarse) if users >= FEW else None
         figures[REACHED] = ratio_reached(report)
     return {
         **asdict(cover),
@@ -362,7 +363,7 @@ def _cards(report: Leakage, facts: dict) -> list[Card]:
     why += "a ratio of perplexities, not a differential-privacy epsilon"
     missing = none if report.compared else "needs a public model"
     return [
-        card(f"{report.accuracy:.1%}" if exact else f"{report.accuracy:.0%}",
+        card("–" if facts["accuracy"] is None else f"{facts['accuracy']:.{int(exact)}%}",
              f"top-{report.k} accuracy", "of all tokens with a context"),
         card(facts["runs"], "runs", f"{different} distinct sequences"),
         card(facts["unique"], "unique", "metric 1: sequences of one user alone", strong=True),
