@@ -56,18 +56,17 @@ CREATE TABLE IF NOT EXISTS head (corpus TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS known (unit BLOB, text INTEGER, kind TEXT, PRIMARY KEY (unit, text));
+CREATE INDEX IF NOT EXISTS of_text ON known (text, kind);
 CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
 """
 STATES = ("started", "finished", "struck")
 UNITS = ("turn", "dialogue", "user")
 """Units of a data point, the smallest first."""
 RELATED = """
-SELECT t.corpus, a.kind, COUNT(*), MIN(n.units, m.units) FROM texts o
+SELECT t.corpus, a.kind, COUNT(*),
+  MIN((SELECT COUNT(*) FROM known n WHERE n.text = o.text AND n.kind = a.kind),
+      (SELECT COUNT(*) FROM known n WHERE n.text = t.text AND n.kind = a.kind)) FROM texts o
 JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
-JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) n
-  ON n.text = o.text AND n.kind = a.kind
-JOIN (SELECT text, kind, COUNT(*) units FROM known GROUP BY text, kind) m
-  ON m.text = t.text AND m.kind = a.kind
 WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
 ORDER BY a.kind IN ('named', 'owned', 'lone', 'said')
 """
