@@ -238,8 +238,8 @@ def _alone(c: Certificate) -> bool:
 
 def _struck(c: Certificate) -> list[str]:
     n = c["spent_before"]["struck"]
-    return [f"{_plural(n, 'earlier model', 'earlier models')} on it is not counted: the releaser "
-            "says that nobody ever saw it."]  # fmt: skip
+    models = _plural(n, "earlier model on it is", "earlier models on it are")
+    return [f"{models} not counted: the releaser says that nobody ever saw what was made."]
 
 
 def _none_earlier(c: Certificate) -> list[str]:
