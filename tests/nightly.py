@@ -16,6 +16,7 @@ NIGHTLY = {
     "tests/book/experiments/test_crt.py::test_a_second_sweep": "trains in other processes",
     "tests/book/experiments/test_crt.py::test_kill_9": "kills a sweep",
     "tests/book/experiments/test_game.py": "trains some hundred models",
+    "tests/book/experiments/test_ledger.py::test_a_ledger_computed_anew": "13 s",
     "tests/book/experiments/test_ledger.py::test_the_command_prints_every_paper_or_one": "7 s",
     "tests/book/figures/test_crt.py::test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes"
     "[chosen0": "draws each figure",
@@ -38,10 +39,10 @@ NIGHTLY = {
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
     "tests/pins/test_studies.py": "trains by each method",
-    "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more1": "4 s",
-    "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more2": "2 s",
-    "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more3": "2 s",
-    "tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more4": "2 s",
+    **{
+        f"tests/reports/test_leakage.py::test_a_corpus_in_many_lots_has_the_report_of_one[more{k}": "2 to 8 s"
+        for k in range(4)
+    },
     "tests/screening/test_policies.py::test_regex_on_the_original": "reads corpora",
     "tests/screening/test_policies.py::test_regex_is_fast": "compares times",
     "tests/screening/test_scaling.py": "compares times",
@@ -53,6 +54,10 @@ NIGHTLY = {
     "tests/test_examples.py": "runs each example",
     "tests/training/test_noise_of_a_step.py::"
     "test_noise_of_every_number_is_the_accounted_one[masked-gpt2]": "6 s",
+    "tests/training/test_noise_of_a_step.py::"
+    "test_noise_of_every_number_is_the_accounted_one[one probability": "4 s each",
+    "tests/test_nightly.py::test_the_quick_tests_of_a_file": "collects tests",
+    "tests/text/test_doors.py::test_two_processes_make_the_same": "5 s",
     "tests/text/test_doors.py::test_workers_end_though_torch_had_threads": "three processes",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
 }

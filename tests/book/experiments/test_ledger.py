@@ -79,8 +79,11 @@ def test_the_leak_that_one_seeds_band_hid_is_seen(table):
     assert row.verdict == "differs" and row.value == pytest.approx(2.56, abs=0.005)
 
 
-def test_the_recorded_ledger_is_what_its_claims_tables_and_theorems_give():
+def test_the_recorded_ledger_is_of_these_claims_and_tables():
     assert ledger.ledger().attrs["of"] == ledger.digest(), "run: python book/badges.py"
+
+
+def test_a_ledger_computed_anew_is_the_recorded_one():
     pd.testing.assert_frame_equal(ledger.computed(), ledger.ledger(), rtol=1e-6)
 
 
