@@ -5,11 +5,14 @@
   than :data:`ROWS` rows are folded; headers have a scope.
 - Numbers and their units, formulas and the stops behind them are not parted at a line's end.
   Names in code are parted between their words.
+- The first time that a chapter uses a word of the glossary, the word says what it means.
 """
 
+import functools
 import re
 from pathlib import Path
 
+import yaml
 from bs4 import BeautifulSoup, NavigableString
 
 GROUND = "#121212"
@@ -236,6 +239,42 @@ def joined(soup):
             text.replace_with(re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text))
 
 
+@functools.cache
+def glossary():
+    """Words of prose that explain themselves: what finds each, its anchor, what it means."""
+    rows = yaml.safe_load(Path(__file__).parents[1].joinpath("glossary.yml").read_text("utf-8"))
+    anchors = {row["term"]: re.sub(r"\W+", "-", row["term"]) for row in rows}
+    return [
+        (re.compile(f"(?:{row['find']})[\\w-]*"), f"term-{anchors[term]}", row["means"])
+        for term, row in ((row["term"], row) for row in rows)
+        if anchors[term].isascii() and row.get("explain", True)
+    ]
+
+
+def explained(soup):
+    """Link the first use of each glossary word in running text to its entry; ``book.css`` shows
+    its meaning to a pointer and to the keyboard."""
+    prose = [
+        text
+        for text in soup.select("section > p")
+        for text in text.find_all(string=True)
+        if text.find_parent(["a", "code", "span", "strong", "em"]) is None
+    ]
+    for pattern, anchor, means in glossary():
+        for k, text in enumerate(prose):
+            match = pattern.search(text)
+            if match is None:
+                continue
+            link = soup.new_tag("a", href=f"../glossary.html#{anchor}")
+            link.attrs |= {"class": ["explained"], "data-means": means}
+            link.string = match[0]
+            before, after = (NavigableString(part) for part in (text[: match.start()],
+                             text[match.end() :]))  # fmt: skip
+            text.replace_with(before, link, after)
+            prose[k : k + 1] = [before, after]
+            break
+
+
 def finished(app, pagename, templatename, context, doctree):
     """Finish the body of a page before it is put into its template."""
     if app.builder.name != "html" or not context.get("body"):
@@ -254,6 +293,8 @@ def finished(app, pagename, templatename, context, doctree):
     captioned(soup)
     arranged(soup)
     printed(soup)
+    if pagename.startswith("chapters/"):
+        explained(soup)
     joined(soup)
     body = re.sub(r"<!--kept (\d+)-->", lambda m: kept[int(m[1])], str(soup))
     body = SVG.sub(lambda m: coloured(m[0], seen), inline(body, images))
