@@ -263,10 +263,12 @@ def cross(a: Entry, b: Entry) -> Tensor:
     A parameter that is used twice (an embedding tied to the head) has the sum of its entries as
     gradient: its squared norm needs twice this, or a clipped example can exceed the bound.
     """
-    if isinstance(a, Outer) and isinstance(b, Lookup):
+    if isinstance(b, Lookup):
         a, b = b, a
-    if isinstance(a, Lookup) and isinstance(b, Outer):
+    if isinstance(a, Lookup) and not isinstance(b, Lookup):
         ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
+        if isinstance(b, Whole):
+            return _dot(b.grads.gather(1, ids[..., None].expand_as(grads)), grads)
         picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
         # In the wider of both types: grads rounded would not be those that are added.
         return _dot(_matmul(b.columns.to(grads.dtype), grads.mT), picked)
@@ -281,18 +283,23 @@ def cross(a: Entry, b: Entry) -> Tensor:
     raise UnknownLayer(f"parameter of shape {tuple(a.parameter.shape)}: shared in an unknown way")
 
 
-def outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor) -> Entry:
+def ghost_until(weight: Tensor, like: Tensor) -> float:
+    """Positions up to which a matrix's ghost norm is cheaper than the product of each example, of
+    factors like these."""
+    cost = DIRECT_COST if near(like) else DIRECT_COST_OF_A_GPU.get(like.dtype, DIRECT_COST)
+    return math.sqrt(cost * weight.numel() / sum(weight.shape))
+
+
+def outer(parameter: nn.Parameter, rows: Tensor, columns: Tensor, span: slice = ALL) -> Entry:
     """Ghost norm or direct product, whichever is cheaper for this shape."""
-    time, size = rows.shape[1], rows.shape[2] + columns.shape[2]
-    cost = DIRECT_COST if near(rows) else DIRECT_COST_OF_A_GPU.get(rows.dtype, DIRECT_COST)
-    if time * time * size <= cost * parameter.numel():
-        return Outer(parameter, rows, columns)
+    if rows.shape[1] <= ghost_until(parameter, rows):
+        return Outer(parameter, rows, columns, span=span)
     rows = summable(rows).mT
     columns = columns.to(rows.dtype)
     if wide(rows) != rows.dtype:
-        return Whole(parameter, _matmul(rows, columns))
+        return Whole(parameter, _matmul(rows, columns), span=span)
     out = KEPT.take((len(rows), *parameter.shape), rows)
-    return Whole(parameter, torch.bmm(rows, columns, out=out))
+    return Whole(parameter, torch.bmm(rows, columns, out=out), span=span)
 
 
 # The layers belong to other libraries, some without types: a rule reads what its kind has.
@@ -436,7 +443,7 @@ class Book:
         with exact:
             self.squares.append((entry.span, entry.square()))
             for other in earlier:
-                a, b = (entry, other) if isinstance(other, Outer) else (other, entry)
+                a, b = (other, entry) if other.span == ALL else (entry, other)
                 if a.span == b.span or ALL in (a.span, b.span):
                     self.squares.append((b.span, 2 * cross(a, b)))
         earlier.append(entry)

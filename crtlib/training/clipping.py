@@ -51,7 +51,9 @@ from crtlib.training.bookkeeping import (
     UnknownLayer,
     Whole,
     clip_factors,
+    ghost_until,
     gradient,
+    outer,
     refuse_unfit,
     summable,
     trainable,
@@ -251,12 +253,17 @@ def _head_and_loss(
     blocks = list(_blocks(batch.extents, len(weight), cells))
     sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
     # On a CPU the gradients of logits are kept as they will be summed.
-    store = KEPT.take((sum(sizes) if keep else max(sizes), len(weight)), summable(weight[:0]))
-    for rows, size in zip(blocks, sizes, strict=True):
+    like = summable(weight[:0])
+    # A product of each example is made at once; for a ghost norm its factors are kept.
+    stay = [keep and batch.extents[r.start] <= ghost_until(head.weight, like) for r in blocks]
+    each = list(zip(blocks, sizes, stay, strict=True))
+    most = max((size for _, size, stays in each if not stays), default=0)
+    store = KEPT.take((sum(size for _, size, stays in each if stays) + most, len(weight)), like)
+    for rows, size, stays in each:
         time = batch.extents[rows.start]
         x = h[rows, :time].flatten(0, 1).to(weight.dtype)
         w, targets = batch.weights[rows, :time].flatten(), batch.targets[rows, :time].flatten()
-        out, store = store[:size], store[size:] if keep else store
+        out, store = store[:size], store[size:] if stays else store
         nll, d = _softmax(x, weight, bias, targets, head.softcap, dtype, out)
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits is w * d; w goes to the narrow side.
@@ -264,13 +271,14 @@ def _head_and_loss(
         parts = (d.to(weight.dtype) @ weight, d, x * w, w)
         of_h, d, x, w = (part.unflatten(0, (-1, time)) for part in parts)
         torch.mul(of_h, w, out=d_h[rows, :time])
-        match learns:
-            case (None, None):
-                pass
-            case (None, nn.Parameter() as p):
-                enter(Whole(p, torch.bmm(d.mT, w.to(d.dtype))[..., 0], span=rows))
-            case (nn.Parameter() as p, q):
-                enter(Outer(p, d, x, bias=None if q is None else (q, w), span=rows))
+        p, q = learns
+        if p is not None and (stays or not keep):
+            enter(Outer(p, d, x, bias=None if q is None else (q, w), span=rows))
+            continue
+        if p is not None:
+            enter(outer(p, d, x, rows))
+        if q is not None:
+            enter(Whole(q, torch.bmm(d.mT, w.to(d.dtype))[..., 0], span=rows))
     return losses, d_h
 
 

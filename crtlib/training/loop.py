@@ -43,7 +43,7 @@ from tqdm.auto import tqdm
 from crtlib.checks import check
 from crtlib.files import Named
 from crtlib.models import interface
-from crtlib.training.bookkeeping import trainable
+from crtlib.training.bookkeeping import ghost_until, trainable
 from crtlib.training.devices import fast, near
 from crtlib.training.parallel import crew
 from crtlib.training.phases import (
@@ -137,7 +137,8 @@ def train(
         ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
         on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
-    at_once, where = tokens_at_once(model, memory), device_of(model)
+    longest = max((len(s) for p in phases for s in parts[p.part]), default=0)
+    at_once, where = tokens_at_once(model, memory, longest), device_of(model)
     steps = [_steps(p, len(parts[p.part])) for p in phases]
     bar = tqdm(
         total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",
@@ -257,13 +258,14 @@ SHARE = 0.25
 """Of the free memory, where nobody names a bound."""
 
 
-def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
+def tokens_at_once(model: nn.Module, memory: float | None = None, longest: int = 0) -> int:
     """At most ``TOKENS_AT_ONCE``, on a GPU more, and fewer where the activations that one pass
     keeps would take more than ``memory`` GiB (default: a quarter of what is free on its device).
 
     An estimate: each weight matrix keeps its input and the gradient of its output, the head two
     rows of the vocabulary if it learns, else a part of one; half as much again for what autograd
-    keeps between them.
+    keeps between them. A matrix whose gradient of each example is formed, of texts up to
+    ``longest``, takes most where that begins to pay: there it is shared by the fewest tokens.
     """
     if memory is not None:
         check("memory", memory, memory > 0, "positive")
@@ -277,6 +279,8 @@ def tokens_at_once(model: nn.Module, memory: float | None = None) -> int:
     head = interface.head(model).weight
     widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
     vocabulary = len(head) * (2 if head.requires_grad else 0.5)
-    each = 4 * (1.5 * widths + vocabulary)
+    learns = [(p, ghost_until(p, p)) for p in trainable(model).values() if p.ndim == 2]
+    direct = sum(p.numel() / turn for p, turn in learns if longest > turn)
+    each = 4 * (1.5 * widths + vocabulary + direct)
     most = TOKENS_AT_ONCE if near(head) else TOKENS_AT_ONCE_OF_A_GPU
     return int(max(LEAST, min(most, free / each)))

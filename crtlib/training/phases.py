@@ -256,7 +256,7 @@ def collate(
     *,
     whole: bool = True,
 ) -> Batch:
-    """Micro-batches of similar length, of at most ``at_once`` padded tokens each: the tokens on
+    """Micro-batches of similar length, of at most ``at_once`` padded targets each: the tokens on
     ``device``, the lengths on the host, where they are read. They are as few as possible where
     ``whole``; else one of the CPU has at most ``PASS`` tokens of padding."""
     most = PASS if is_host(device) and not whole else math.inf
@@ -266,7 +266,7 @@ def collate(
     while start < len(rows):
         end = start + 1
         padding = 0  # of the block with the next row
-        while end < len(rows) and (end + 1 - start) * len(rows[end]) <= at_once:
+        while end < len(rows) and (end + 1 - start) * (len(rows[end]) - 1) <= at_once:
             padding += (end - start) * (len(rows[end]) - len(rows[end - 1]))
             if padding > most:
                 break

@@ -207,6 +207,35 @@ def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
         assert distance(grads, reference) < 1e-6
 
 
+@pytest.mark.parametrize("name", ["gpt2-tied", "gpt2-untied", "lstm", "lstm-tied", "bert"])
+def test_the_head_of_a_long_example_is_a_product_and_of_a_short_one_a_ghost(name, monkeypatch):
+    """Norms are those of either way alone, also where one batch takes both."""
+    model = model_of(name, torch.float64)
+    head, batch = interface.head(model).weight, batch_of(model)
+    monkeypatch.setattr(clipping, "ROWS_AT_LEAST", 1)  # a block for each length
+    turn = 6 if name != "bert" else 7
+    found = []
+    for until in (0, 99, turn):
+        kinds = []
+
+        def add(book, entry, kinds=kinds, honest=bookkeeping.Book.add):
+            if entry.parameter is head and not isinstance(entry, bookkeeping.Lookup):
+                kinds.append(type(entry).__name__)
+            honest(book, entry)
+
+        with monkeypatch.context() as patch:
+            for module in (bookkeeping, clipping):
+                patch.setattr(module, "ghost_until", lambda weight, like, until=until: until)
+            patch.setattr(bookkeeping.Book, "add", add)
+            clip = lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01)  # noqa: E731
+            found.append((*grads_of(model, clip), set(kinds)))
+    whole, ghost, both = found
+    assert [kinds for *_, kinds in found] == [{"Whole"}, {"Outer"}, {"Whole", "Outer"}]
+    for result, grads, _ in (ghost, both):
+        torch.testing.assert_close(result.norms, whole[0].norms, rtol=1e-12, atol=1e-12)
+        assert distance(grads, whole[1]) < 1e-12
+
+
 def test_same_result_twice_and_no_trace_left_in_the_model():
     model = model_of("gpt2-tied")
     batch = batch_of(model)

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from crtlib.models import recurrent
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, devices, loop, phases
+from crtlib.training import bookkeeping, clipping, devices, loop, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
 from tests.training.test_loop import PARTS, SPEC, private
@@ -141,6 +141,16 @@ def test_a_gpu_reads_more_tokens_at_once_within_its_memory(gpu):
     model = build(SPEC, 0)
     assert loop.tokens_at_once(model, 1000.0) == loop.TOKENS_AT_ONCE_OF_A_GPU
     assert loop.tokens_at_once(model, 1e-3) < 4096
+
+
+def test_a_gradient_of_each_example_is_within_the_memory():
+    model = build(ModelSpec("gpt2", 4000, hidden=256, layers=2, heads=4, context=1024), 0)
+    short, long = (loop.tokens_at_once(model, 0.1, longest) for longest in (65, 1025))
+    assert long < short == loop.tokens_at_once(model, 0.1)
+    # A layer's product is made where it begins to pay, and takes so much for each example.
+    widths = model.transformer.h[0].mlp.c_fc.weight
+    turn = bookkeeping.ghost_until(widths, widths)
+    assert 4 * 2 * widths.numel() * long / turn < 0.1 * 2**30
 
 
 def may_round():

@@ -179,13 +179,13 @@ def test_micro_batches_are_filled_with_what_is_alike_and_padded_with_zeros():
         return [(tokens.tolist(), lengths.tolist()) for tokens, lengths in batch]
 
     alone = [([[4]], [1]), ([[5, 6]], [2]), ([[1, 2, 3]], [3])]
-    assert made(3) == made(1) == alone
-    assert made(4) == made(8) == [([[4, 0], [5, 6]], [1, 2]), alone[2]]
-    assert made(9) == [([[4, 0, 0], [5, 6, 0], [1, 2, 3]], [1, 2, 3])]
+    assert made(1) == alone
+    assert made(2) == made(5) == [([[4, 0], [5, 6]], [1, 2]), alone[2]]
+    assert made(6) == [([[4, 0, 0], [5, 6, 0], [1, 2, 3]], [1, 2, 3])]
     assert phases.collate(points, [], cpu) == []
-    ((tokens, _),) = phases.collate([[1] * 64] * 64, range(64), cpu)
-    assert tokens.dtype == torch.long and tokens.shape == (64, 64)  # 4096 at once
-    assert len(phases.collate([[1] * 64] * 65, range(65), cpu)) == 2
+    ((tokens, _),) = phases.collate([[1] * 129] * 32, range(32), cpu)
+    assert tokens.dtype == torch.long and tokens.shape == (32, 129)  # 4096 targets at once
+    assert len(phases.collate([[1] * 129] * 33, range(33), cpu)) == 2
 
 
 @pytest.mark.parametrize(
