@@ -42,6 +42,12 @@ def check_positive(**values: float) -> None:
         check(name, value, value > 0, "positive")
 
 
+def check_clip_norm(value: float) -> None:
+    """Refuse a clipping norm so small that float32 rounds parts of a clipped gradient to nothing:
+    what should cancel in it does not, and it is longer than its norm."""
+    check("clip_norm", value, value >= 1e-20, "at least 1e-20")
+
+
 class DamagedError(ValueError):
     """A file is not what was written to it. The machine's fault, not the user's: exit code 3."""
 

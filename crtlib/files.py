@@ -50,14 +50,19 @@ def replacing(path: Named, mode: int | None = None) -> Iterator[Path]:
         os.replace(part, path)
 
 
-@contextlib.contextmanager
-def _part(path: Path, mode: int) -> Iterator[Path]:
-    """A new, empty file beside ``path``, locked while it is written: one that nobody has locked was
-    left by a process that was killed, and goes."""
+def sweep(path: Path) -> None:
+    """Remove what was written beside ``path`` to replace it, and nobody has locked: a process that
+    was killed left it."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with contextlib.suppress(OSError), stale.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             stale.unlink()
+
+
+@contextlib.contextmanager
+def _part(path: Path, mode: int) -> Iterator[Path]:
+    """A new, empty file beside ``path``, locked while it is written."""
+    sweep(path)
     while True:
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         # Never wider than it will be, also while it is written.

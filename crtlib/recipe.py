@@ -68,7 +68,7 @@ PrivateLearningRate = Annotated[
     opt("Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]", group=TRAINING, gt=0),
 ]
 ClipNorm = Annotated[
-    float | None, opt("Largest norm of a point's gradient. [1]", group=GUARANTEE, gt=0)
+    float | None, opt("Largest norm of a point's gradient. [1]", group=GUARANTEE, ge=1e-20)
 ]
 Sampling = Annotated[
     float | None,

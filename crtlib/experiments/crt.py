@@ -342,11 +342,12 @@ def _public(study: CrtStudy) -> str:
     before = screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
     if (before["dedup"] if before else study.dedup) != "none":
         known += ", and which points are second occurrences"
-    others = [part for name in (study.policy, study.conservative) for part in name.split("+")
+    names = before or {"policy": study.policy, "conservative": study.conservative}
+    others = [part for key in ("policy", "conservative") for part in names[key].split("+")
               if not by_name.ours(part)]  # fmt: skip
     if others:
-        names = ", ".join(by_name.plain(part) for part in dict.fromkeys(others))
-        known += f"; assumed: {names}, of another package, answers each point by itself"
+        listed = ", ".join(by_name.plain(part) for part in dict.fromkeys(others))
+        known += f"; assumed: {listed}, of another package, answers each point by itself"
     if study.learned:
         known += (
             "; besides, the text that taught the policies; assumed: masking a secret changes "

@@ -43,8 +43,8 @@ from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import gate
-from crtlib.screening.corpus import fitting, judge, unproved
-from crtlib.screening.rates import Rate, assumed
+from crtlib.screening.corpus import fitting, given, judge, unproved
+from crtlib.screening.rates import Rate, assumed, rates
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
@@ -515,6 +515,8 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     )}  # fmt: skip
     r["embedding"] = r["hidden"] = r.pop("width")
     r["neighbouring_relation"] = r.pop("neighbouring", None)
+    if both := sorted(set(dict(recipe)) & set(fixed)):
+        raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
     given = {k: v for k, v in {**r, **fixed}.items() if v is not None}
     corpus = given.pop("corpus")
     precision = how["dtype"]
@@ -523,7 +525,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     study = study_of(corpus, **given, precision=precision)
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
-    _check(recipe.out, [corpus])
+    _check(recipe, [corpus])
     prepared = _judged(study, prepared, how["labels"])
     repeatable = bool(how["repeatable_noise"])
 
@@ -566,7 +568,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     text = corpora.load(recipe.corpus)
     points = units.points(text, plans.unit(recipe.plan, sha))
     plan, summary = plans.read(recipe.plan, points)
-    _check(recipe.out, [recipe.corpus, recipe.plan])
+    _check(recipe, [recipe.corpus, recipe.plan])
     if recipe.init != "random":
         tokenizer, spec = adapt(pretrained.place(recipe.init)), None
         net: nn.Module = pretrained.pretrained(pretrained.place(recipe.init), tokenizer)
@@ -617,28 +619,39 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     them."""
     if labels is None and screened.is_screened(study.corpus):
         return prepared
-    if labels is None:
-        named = (study.policy, study.conservative)
+    named = (study.policy, study.conservative)
+    misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
+    dial = misses + (", own words" if study.template != "speaker" else "")
+    if labels is None and study.how.reads_raw:
         return replace(prepared, known=unproved(prepared.rates, named))
+    if labels is None:
+        points, flags, cautious = prepared.checked
+        judged = given(corpora.corpus_hash(study.corpus), names=named, unit=study.unit, dial=dial)
+        found = rates(
+            points, *prepared.policies, flags=flags, cautious_flags=cautious, judged=judged
+        )
+        return replace(prepared, known=unproved(found, named))
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if study.labelled:
         raise ValueError("--labels: teach the tagger by 'crtlib tagger --labels', not --labelled")
     if screened.is_screened(study.corpus):
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
-    dial = misses + (", own words" if study.template != "speaker" else "")
-    counter, given = judge(
-        study.corpus, labels, prepared.policies,
-        names=(study.policy, study.conservative), unit=study.unit, dial=dial,
-    )  # fmt: skip
-    return replace(prepared, known=counter.rates(judged=given["judged"]), labels=given)
+    counter, about = judge(
+        study.corpus, labels, prepared.policies, names=named, unit=study.unit, dial=dial
+    )
+    return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 
-def _check(out: Path | None, inputs: list[Any]) -> None:
-    """Refuse a place for a model that holds something, or cannot be written: now, not later."""
+def _check(recipe: Recipe, inputs: list[Any]) -> None:
+    """Refuse a place for a model that holds something, or cannot be written: now, not later. The
+    key beside an odometer must not leave with the model."""
+    out, meter = recipe.out, recipe.odometer
     if out is None:
         return
+    places = [Path(p).resolve() for p in (out, meter or out)]
+    if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
+        raise ValueError(f"--odometer: {meter} must lie outside of --out, {out}")
     if outputs.marker(out) is not None:
         for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
             (work(out) / name).unlink(missing_ok=True)

@@ -409,11 +409,9 @@ def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, A
     """What a certificate says of a corpus of which ``read`` was trained on."""
     users = {d.user for d in read.dialogues}
     facts = folder.facts(corpus) if Path(corpus).is_dir() else None
-    if facts:
-        users_are = facts.users_are
-    else:
-        alike = all(d.user == d.id for d in read.dialogues)
-        users_are = "unknown" if "" in users else "thread" if alike else "column"
+    users_are = "unknown" if "" in users else facts.users_are if facts else "column"
+    if users_are == "column" and any(d.user == d.id for d in read.dialogues):
+        users_are = "thread"
     return {
         "name": Path(corpus).name,
         "sha256": sha,

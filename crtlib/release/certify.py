@@ -108,9 +108,9 @@ def read(
     replaced: Sequence[Path] = (),
 ) -> Trained:
     """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
-    is in ``place``, or where the record says. What was left of files that are ``replaced`` now, by
-    one who was killed, is no change of the release. Raises ``ValueError`` where there is no
-    record, or it was changed after it was signed."""
+    is in ``place``, or where the record says. The files that are ``replaced`` now are no change of
+    the release; what one who was killed left beside them is removed. Raises ``ValueError`` where
+    there is no record, or it was changed after it was signed."""
     folder = Path(run)
     choices = [folder / RECORD, folder.with_name(folder.name + ".work") / RECORD]
     path = next((p for p in choices if p.is_file()), None)
@@ -124,14 +124,12 @@ def read(
         raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
     ours, public = record["odometer"], str(record["public_key"])
     own, problems = Fold("none"), []
+    mine = {p.resolve() for p in replaced}
+    for written in mine:
+        files.sweep(written)
     try:
         released = gate.read(folder)
-        left = [p.with_name(name) for p in replaced for name in (p.name, f".{p.name}.*.part")]
-        altered = [
-            n
-            for n in released.altered
-            if not any((folder.resolve() / n).match(str(p.resolve())) for p in left)
-        ]
+        altered = [n for n in released.altered if folder.resolve() / n not in mine]
         own = gate.fold(released.sources, altered)
         if own.screening == outputs.keyed(ours["screening"], bytes.fromhex(record["key"])):
             own = replace(own, screening=ours["screening"])  # as the odometer calls it

@@ -79,7 +79,7 @@ def _o1(c: Certificate) -> list[str]:
     whose = f" of {_plural(corpus['users'], 'person', 'people')}"
     text = f"Model {name} was trained on {turns}{whose}{when}."
     if corpus["users_are"] == "thread":
-        text += " No person was known, so each conversation counts as a person."
+        text += " Where no person was known, each conversation counts as a person."
     return [text]
 
 

@@ -215,11 +215,12 @@ def _counter(
     pair: tuple[Policy, Policy],
 ) -> tuple[rates.Counter, dict[str, Any]]:
     """What counts the rates, and what is known of the labels."""
-    if judges is None:
-        given = {"judged": 1, "drawn": "given", "sha256": None, "agreement": None}
-        return rates.Counter(*pair, seed=how.seed), given
     names = (how.policy, how.conservative)
     dial = f"misses {how.gamma} per occurrence, seed {how.seed}" if how.gamma else ""
+    if judges is None:
+        judged = given(corpora.corpus_hash(corpus), names=names, unit=how.unit, dial=dial)
+        about = {"judged": judged, "drawn": "given", "sha256": None, "agreement": None}
+        return rates.Counter(*pair), about
     return judge(corpus, judges, pair, names=names, unit=how.unit, dial=dial)
 
 
@@ -248,15 +249,30 @@ def judge(
             f"--labels: {plain(own[min(unsealed or own)])} may have been made from them; only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
-    counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"])
+    counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"], kinds=about["kinds"])
     counter.add(label_import.points(corpus, folder, part="judge", unit=unit, without=late))
-    hashes = dict(zip(("pi", "pi_c"), map(digest, names), strict=True))
-    hashes["pi"] += f" {dial}" if dial else ""
-    if unit != "turn":  # on other points a pair has other rates, and who tries both may choose
-        hashes = {name: f"{value} by {unit}" for name, value in hashes.items()}
-    judged = label_import.judging(folder, **hashes, corpus=about["corpus"])
+    one, other = _hashes(names, unit, dial)
+    judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
+
+
+def given(corpus: str, *, names: tuple[str, str], unit: str, dial: str = "") -> int:
+    """Note in the registry that the labels which a text with this hash brings judge the policies
+    with these ``names``; how many pairs were judged on this text so far, this one included."""
+    with labels.known({"labels": "given"}, ()) as base:
+        row = ("given", *_hashes(names, unit, dial), corpus)
+        base.execute("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", row)
+        every = "SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ?"
+        return len(base.execute(every, (corpus,)).fetchall())
+
+
+def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:
+    """Hashes of two policies with what else decides their rates: on other points a pair has other
+    ones, and who tries both may choose."""
+    pi, pi_c = map(digest, names)
+    points = "" if unit == "turn" else f" by {unit}"
+    return f"{pi} {dial}".strip() + points, pi_c + points
 
 
 def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:

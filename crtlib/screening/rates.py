@@ -31,7 +31,7 @@ one of his turns, until it holds one*: who seldom says a secret counts less.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -39,12 +39,16 @@ from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import overlaps, redact
+from crtlib.text import customersim, labels, multiwoz
 from crtlib.text.canaries import USER
 from crtlib.text.records import MASK, Point, Secret
 
 NAMES = ("miss", "trace", "public")
 ALPHA = 0.05
 """The bounds of trace and public hold together with a probability of at least 1 - ALPHA."""
+
+KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
+"""Kinds of secrets that are shown by their names."""
 
 How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
@@ -337,10 +341,20 @@ def rates(
 
 
 class Counter:
-    """Counts what :func:`rates` counts, a batch of points after another."""
+    """Counts what :func:`rates` counts, a batch of points after another. A kind of secret that is
+    not among :data:`KINDS` or ``kinds`` is shown as "other": a label's kind may be any text."""
 
-    def __init__(self, pi: Flag, pi_c: Flag, *, cluster: Cluster = "user", seed: int = 0) -> None:
+    def __init__(
+        self,
+        pi: Flag,
+        pi_c: Flag,
+        *,
+        cluster: Cluster = "user",
+        seed: int = 0,
+        kinds: Iterable[str] = (),
+    ) -> None:
         check_choice("cluster", cluster, ("user", "dialogue"))
+        self.kinds = KINDS.union(kinds)
         self.pi, self.pi_c, self.cluster, self.seed = checked(pi), checked(pi_c), cluster, seed
         self.points = self.left_out = 0
         self.rows: list[Judged] = []
@@ -374,7 +388,7 @@ class Counter:
         alpha = ALPHA / (2 * judged)
         kinds: dict[str, list[Judged]] = {}
         for row in self.rows:
-            kinds.setdefault(row.kind, []).append(row)
+            kinds.setdefault(row.kind if row.kind in self.kinds else "other", []).append(row)
         policies = (self.pi, self.pi_c, alpha)
         return Rates(
             **_three(self.rows, *policies),

@@ -41,7 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
-from crtlib.checks import check, check_positive
+from crtlib.checks import check, check_clip_norm, check_positive
 from crtlib.training import clipping
 from crtlib.training.bookkeeping import trainable
 from crtlib.training.devices import is_host, sent
@@ -187,10 +187,10 @@ class PrivatePhase:
             check(name, p, 0 < p <= 1, "in (0, 1]")
         check_positive(
             steps=self.steps,
-            clip_norm=self.clip_norm,
             normaliser=self.normaliser,
             learning_rate=self.learning_rate,
         )
+        check_clip_norm(self.clip_norm)
         self.event()  # refuses what else is out of range
 
     def check(self, model: nn.Module, points: Points, flags: Flags) -> None:

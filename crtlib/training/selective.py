@@ -109,6 +109,7 @@ class SelectivePhase:
         for name in ("batch_size", "clip_norm", "public_learning_rate", "private_learning_rate"):
             value = getattr(self, name)
             checks.check(name, value, 0 < value < math.inf, "finite and positive")
+        checks.check_clip_norm(self.clip_norm)
         if self.hidden_clip is not None:
             checks.check("hidden_clip", self.hidden_clip, self.hidden_clip > 0, "positive or None")
 

@@ -1,6 +1,7 @@
 """Certificates that once held and were false: each is made again, and must not hold."""
 
 import contextlib
+import fcntl
 import functools
 import json
 import re
@@ -25,7 +26,7 @@ from crtlib.release import certify, gate, seal, verify
 from crtlib.reports import model_card
 from crtlib.screening import by_name, policies, rates
 from crtlib.screening import corpus as screening
-from crtlib.screening.policy import Policy
+from crtlib.screening.policy import MAKERS, Maker, Policy
 from crtlib.text import (
     corpora,
     customersim,
@@ -38,7 +39,7 @@ from crtlib.text import (
 )
 from crtlib.text.records import Point, Secret, Turn
 from crtlib.training import methods, schedules
-from crtlib.training.phases import PublicPhase
+from crtlib.training.phases import PrivatePhase, PublicPhase
 from tests import trainings
 
 WORD = "pheochromocytoma"
@@ -1318,3 +1319,106 @@ def test_evidence_names_its_model(model, tmp_path, run):
     edited(tmp_path / "report" / "crtlib.json", lambda c: c["files"].clear())
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
     assert code == 2 and "report is of another model, or names none" in error
+
+
+# --- a third reader ------------------------------------------------------------------------------
+def test_a_page_with_wildcards_in_its_name_excuses_no_file(model, tmp_path):
+    """F1 of the third reading: the name was a pattern, and a file that was slipped in matched."""
+    home = copied(model, tmp_path)
+    (home / "m" / "raw.json").write_text('{"raw": "my name is Ada"}')
+    for page in (home / "m" / "*.html", home / "m" / "[a-z]*.html"):
+        value = certificate(home / "m", page)
+        assert value["verdict"] == "void" and "raw.json" in str(value["void_because"])
+    (tmp_path / "b").mkdir()
+    home = copied(model, tmp_path / "b")
+    part = home / "m" / ".page.html.raw.part"
+    part.write_text("my name is Ada")
+    with part.open() as file:  # somebody holds it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert certificate(home / "m", home / "m" / "page.html")["verdict"] == "void"
+    assert certificate(home / "m", home / "m" / "page.html")["verdict"] == "holds"
+    assert not part.exists()
+
+
+def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_path):
+    """F2 of the third reading: of seeds that were tried the kindest drew the secrets that count."""
+    said = "My phone number is 55512{:05}.", "my cat is called {}."
+    people = [
+        records.Dialogue(
+            f"d{k}",
+            f"u{k}",
+            (
+                Turn("USR", said[0].format(k), (Secret("phone", 19, 29),)),
+                Turn("USR", said[1].format(f"Mia{k:02}"), (Secret("name", 17, 22),)),
+            ),
+        )
+        for k in range(40)
+    ]
+    path = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(people, path)
+
+    def screened(policy, seed):
+        (folder := tmp_path / f"{policy[:3]}{seed}").mkdir()
+        how = screening.How(policy, unit="turn", seed=seed)
+        return screening.screen(path, folder, how, key=b"k" * 32).rates
+
+    found = [screened("regex:customersim", k) for k in range(3)]
+    assert len({r.miss.count for r in found}) == 1 and {r.judged for r in found} == {1}
+    assert screened("cautious", 0).judged == 2
+    made = trainings.train(path, out=tmp_path / "m", **CRT | {"policy": "everything"})
+    assert made.fitted.data.rates.judged == 3
+
+
+def test_a_clipping_norm_that_float32_cannot_hold_is_refused():
+    """F3 of the third reading: a clipped gradient was 1.3 times its norm."""
+    with pytest.raises(ValueError, match="clip_norm=3e-35: must be at least 1e-20"):
+        PrivatePhase(1, 0.5, 1, 1.0, 3e-35, 1.0, 0.1)
+
+
+def test_the_kind_of_a_label_leaves_only_by_a_known_name(tmp_path):
+    """F4 of the third reading: a label's kind, which is any text, stood in the certificate."""
+    text = corpus(tmp_path / "c.jsonl")
+    raw = text.read_text().replace('"kind": "phone"', '"kind": "phone of Ada Lovelace"')
+    text.write_text(raw)
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    value = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert value["verdict"] == "holds" and "other" in value["rates"]["by_kind"]
+    shown = [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_mode & 0o004]
+    assert not [p for p in shown if p != text and "Lovelace" in p.read_text(errors="replace")]
+
+
+def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run, monkeypatch):
+    """F5 of the third reading: it was said of a corpus, and not of its screened folder."""
+    text = corpus(tmp_path / "c.jsonl")
+    maker = Maker("company", "", lambda _: Policy("company", lambda points: [()] * len(points)))
+    monkeypatch.setitem(MAKERS, "company", maker)
+    assert run("screen", text, "--policy", "company", "--out", tmp_path / "s")[0] == 0
+    own.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4, epsilon=3.0)
+    value = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert "company, of another package" in json.dumps(value)
+
+
+def test_a_conversation_that_counts_as_a_person_is_said(tmp_path):
+    """F6 of the third reading: 39 of 44 people were conversations, without a word."""
+    mixed = [
+        replace(d, user=d.id if k % 2 else "ann")
+        for k, d in enumerate(customersim.simulate(6, 0).dialogues)
+    ]
+    about = record.about(tmp_path / "c.jsonl", records.Corpus("c", tuple(mixed)), "0" * 64)
+    assert about["users_are"] == "thread"
+
+
+def test_a_study_cannot_name_another_corpus(tmp_path):
+    """F7 of the third reading: one text was trained on, and another watched."""
+    text = corpus(tmp_path / "c.jsonl")
+    with pytest.raises(ValueError, match="study='corpus': is an option of the training"):
+        own.train(text, method="sgd", study={"corpus": str(text)})
+
+
+def test_an_odometer_lies_outside_of_the_release(tmp_path):
+    """F8 of the third reading: refused when all was done, with its key in the folder."""
+    text = corpus(tmp_path / "c.jsonl")
+    for place, out in ((tmp_path / "m" / "spent", tmp_path / "m"), (tmp_path, tmp_path / "m")):
+        with pytest.raises(ValueError, match=r"--odometer: .* must lie outside of --out"):
+            own.train(text, method="dpsgd", out=out, odometer=place, epochs=1)
+    assert not (tmp_path / "m").exists()

@@ -203,7 +203,7 @@ def test_what_an_earlier_search_adds_to_a_share_is_not_said_of_these_labels():
 
 def test_words_that_depend_on_the_case():
     one = said(("corpus.users_are", "thread"))["O1"][0]
-    assert one.endswith("No person was known, so each conversation counts as a person.")
+    assert one.endswith("Where no person was known, each conversation counts as a person.")
     assert "people" not in said(("corpus.users_are", "unknown"))["O1"][0]
     assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["O3"][0]
     assert "at most 100 of 100" in said(("rates.public", rate(0, 0, 0.1, "unknown")))["O4"][0]
