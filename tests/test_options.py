@@ -4,6 +4,7 @@ import ast
 import hashlib
 import inspect
 import pickle
+import uuid
 import textwrap
 
 import pytest
@@ -51,7 +52,7 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def begins(monkeypatch):
+def begins(monkeypatch, registry):
     """What a training begins with, as a hash: weights, phases, texts, and what its odometer is
     told. Nothing is trained."""
 
@@ -71,6 +72,7 @@ def begins(monkeypatch):
 
     def call(names):
         promised.clear()
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(registry / uuid.uuid4().hex))  # knows no other
         with pytest.raises(Begins) as begun:
             own.train(names.pop("corpus"), **names)
         torch.set_num_threads(threads)
