@@ -4,8 +4,8 @@ import ast
 import hashlib
 import inspect
 import pickle
-import uuid
 import textwrap
+import uuid
 
 import pytest
 import torch
