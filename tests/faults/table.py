@@ -691,6 +691,30 @@ UNITS = rows(
     ("any file in a screened folder is read", "dialogues",
      'decided(folder) != summary(folder)["decided"]', "False",
      "test_a_file_that_was_put_into_a_screened_folder_is_refused"),
+) + rows(
+    "screening.corpus",
+    "release/test_false_certificates.py",
+    ("labels of a text judge once, however often", "given",
+     "len(base.execute(every, (corpus,)).fetchall())", "1",
+     "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
+    ("a caller's seed draws the secrets that count", "_counter", "rates.Counter(*pair)",
+     "rates.Counter(*pair, seed=how.seed)",
+     "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
+) + rows(
+    "screening.rates",
+    "release/test_false_certificates.py",
+    ("the kind of a label leaves in clear", "Counter.rates", "row.kind in self.kinds", "True",
+     "test_the_kind_of_a_label_leaves_only_by_a_known_name"),
+) + rows(
+    "checks",
+    "release/test_false_certificates.py",
+    ("a clipping norm of any size", "check_clip_norm", "value >= 1e-20", "value > 0",
+     "test_a_clipping_norm_that_float32_cannot_hold_is_refused"),
+) + rows(
+    "experiments.crt",
+    "release/test_false_certificates.py",
+    ("an assumption is lost behind a screening", "_public", "before or {", "{",
+     "test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder"),
 )
 
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
