@@ -40,14 +40,14 @@ def replacing(path: Named, mode: int | None = None) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _part(path, 0o666 if mode is None else mode) as part:
+    with part(path, 0o666 if mode is None else mode) as new:
         if path.exists():
-            os.chmod(part, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
+            os.chmod(new, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
         with disk_faults(path):
-            yield part
-            with part.open("rb+") as f:
+            yield new
+            with new.open("rb+") as f:
                 os.fsync(f.fileno())
-        os.replace(part, path)
+        os.replace(new, path)
 
 
 def sweep(path: Path) -> None:
@@ -60,22 +60,22 @@ def sweep(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _part(path: Path, mode: int) -> Iterator[Path]:
+def part(path: Path, mode: int) -> Iterator[Path]:
     """A new, empty file beside ``path``, locked while it is written."""
     sweep(path)
     while True:
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         # Never wider than it will be, also while it is written.
-        handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
+        handle = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDONLY, mode)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if part.exists():  # else somebody swept it before it was locked
+        if new.exists():  # else somebody swept it before it was locked
             break
         os.close(handle)
     try:
-        yield part
+        yield new
     finally:
         os.close(handle)
-        part.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

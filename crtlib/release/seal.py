@@ -14,6 +14,7 @@ ValueError: demo: was changed after it was signed
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
+from crtlib import files
+
 KEY = "signing.key"
 MOST = 1 << 26
 """Bytes of a signed file, at most."""
@@ -35,19 +38,14 @@ def key_in(folder: str | os.PathLike[str]) -> Ed25519PrivateKey:
     """The private key beside an odometer; it is made where there is none, by one of several
     processes. Raises ``ValueError`` for one that is none."""
     path = Path(folder) / KEY
+    files.sweep(path)
     if not path.exists():
-        part = path.with_name(f".{KEY}.{os.getpid()}")
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
+        with files.part(path, 0o600) as part, part.open("rb+") as file:
             file.write(Ed25519PrivateKey.generate().private_bytes_raw())
             file.flush()
             os.fsync(file.fileno())
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            pass
-        finally:
-            part.unlink()
+            with contextlib.suppress(FileExistsError):
+                os.link(part, path)
     try:
         return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
     except ValueError:

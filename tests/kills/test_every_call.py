@@ -133,8 +133,18 @@ def model(tmp_path, monkeypatch):
     return home
 
 
+@pytest.fixture
+def warm(tmp_path, monkeypatch):
+    """Each command once in this process, so that its forks import and compute nothing again."""
+    home = prepared(tmp_path / "warm", "train", None)
+    for job in commands(home).values():
+        with pytest.raises(SystemExit), monkeypatch.context() as patch:
+            patch.setattr("sys.argv", [])
+            job(home, home)
+
+
 @pytest.mark.parametrize("name", ["train", "screen", "certify"])
-def test_who_dies_before_any_call_to_the_disk_goes_on(tmp_path, model, name):
+def test_who_dies_before_any_call_to_the_disk_goes_on(tmp_path, warm, model, name):
     job = commands(tmp_path)[name]
     whole = prepared(tmp_path / "whole", name, model)
     code, calls = called(job, whole)
