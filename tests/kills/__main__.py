@@ -102,9 +102,9 @@ def start(job, home, out):
     code = 1
     try:
         os.setsid()
-        with open(home / "log", "a") as log:
-            os.dup2(log.fileno(), 2)
-        with contextlib.redirect_stdout(io.StringIO()):
+        log = open(home / "log", "a", buffering=1)  # noqa: SIM115 (it lasts as long as the process)
+        os.dup2(log.fileno(), 2)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(log):
             job(home, out)
         code = 0
     except SystemExit as end:
