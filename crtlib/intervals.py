@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from scipy import special
 
-from crtlib.checks import check
+from crtlib.checks import check, check_whole
 
 
 def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> float:
@@ -42,6 +42,21 @@ def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[f
     side = (1 + confidence) / 2
     high = clopper_pearson_upper(count, of, confidence=side)
     return (float(special.betaincinv(count, of - count + 1, 1 - side)) if count else 0.0), high
+
+
+def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
+    """A rate without a confidence level, after ``count`` in ``of`` units drawn at random: on
+    average over the draw it is at least that of the others, of whom nobody was read.
+
+    Each of the ``judged`` policies or draws among which was chosen is charged
+    (:mod:`crtlib.accounting.exchangeable` says what may be promised by it).
+
+    >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, judged=2)
+    (0.0099, 0.08)
+    """
+    check("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
+    check_whole("judged", judged, 1)
+    return min(1.0, judged * (count + 1) / (of + 1))
 
 
 def labels_needed(rate: float, confidence: float = 0.95) -> int:

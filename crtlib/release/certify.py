@@ -25,7 +25,7 @@ from crtlib.accounting import confidentiality, ledger, odometer, statements
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
-from crtlib.intervals import at_most, clopper_pearson_upper, upwards
+from crtlib.intervals import at_most, clopper_pearson_upper, exchangeable_rate, upwards
 from crtlib.release import gate, seal
 from crtlib.release.gate import Fold
 from crtlib.reports import certificate
@@ -317,7 +317,7 @@ def parts(
         "guarantee": _guarantee(own, kind, secret, missed, fold.plan),
         "right_guess": [
             {"who": who, "copies": k, "prior": 0.5, "at_most": _share(p)}
-            for who, k, p in _right_guesses(own, kind, copies)
+            for who, k, p in _right_guesses(own, kind, copies, _average(own, fold, record))
         ] if holds else [],
         "value_guess": [
             {"prior": p, "at_most": _share(q)} for p, q in _value_guesses(own, fold.plan)
@@ -374,7 +374,26 @@ def _guarantee(
     }
 
 
-def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[tuple[str, int, float]]:
+def _average(own: Promise, fold: Fold, record: Mapping[str, Any]) -> Pair | None:
+    """The trace and the public rate on average over the draw of the labels
+    (:mod:`crtlib.accounting.exchangeable`); None where nobody drew them, all were read or chosen
+    from, an earlier search adds to the rates of this one, or its bounds are not of its counts."""
+    labels = record["labels"] or {}
+    trace, public = (record["rates"][name] for name in ("trace", "public"))
+    alone = own.gamma == fold.gamma == trace["upper"] and own.delta2 == fold.delta2
+    alone &= all(_bound(row, labels) == row["upper"] for row in (trace, public))
+    if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
+        return None
+    means = [
+        exchangeable_rate(row["count"], row["of"], judged=labels["judged"])
+        for row in (trace, public)
+    ]
+    return means[0], means[1] if own.delta2 else 0.0
+
+
+def _right_guesses(
+    own: Promise, kind: str, copies: Sequence[int], average: Pair | None = None
+) -> list[tuple[str, int, float]]:
     if kind == PLAN:
         return []
     bayes = kind == "bayesian_confidentiality"
@@ -382,6 +401,7 @@ def _right_guesses(own: Promise, kind: str, copies: Sequence[int]) -> list[tuple
     rows = [("missed", 1, own.right(1, 1.0, 0.0))]
     if bayes:
         rows.insert(0, ("random", 1, own.right(1, gamma, delta2)))
+        rows += [("other", 1, own.right(1, *average))] if average else []
     if delta2 > 0:
         rows.append(("public", 1, 1.0))
     return rows + [("user", k, own.right(k, gamma, delta2)) for k in copies]
@@ -612,7 +632,7 @@ def _difference(
 
 def _bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:
     """The bound of a rate from its counts, where it was counted."""
-    if rate["how"] != "one_per_cluster" or labels is None:
+    if rate["how"] != "one_per_cluster" or not labels:
         return float(rate["upper"])
     alpha = labels["alpha"] / (2 * labels["judged"])
     return clopper_pearson_upper(rate["count"], rate["of"], confidence=1 - alpha)

@@ -73,8 +73,11 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
         return "certificate: leaves promises of values out"
     rows = value["right_guess"]
     sizes = [row["copies"] for row in rows if row["who"] == "user"]
-    chances = {(w, k): p for w, k, p in certify._right_guesses(promise, given["kind"], sizes)}
     names = [(row["who"], row["copies"]) for row in rows]
+    average = certify._average(promise, own, value) if ("other", 1) in names else None
+    chances = {
+        (w, k): p for w, k, p in certify._right_guesses(promise, given["kind"], sizes, average)
+    }
     if not chances.keys() <= set(names):
         return "certificate: leaves right guesses out"
     if any(

@@ -105,6 +105,18 @@ def _o2(c: Certificate) -> list[str]:
     ]
 
 
+def _o2a(c: Certificate) -> list[str]:
+    """What holds without a confidence level: an average over whom chance chose to be read."""
+    many = {"user": "people", "dialogue": "conversations"}[c["labels"]["cluster"]]
+    return [
+        f"**Without a confidence level**: for a secret of one of the others (at most "
+        f"{c['labels']['others']:,} {many}), of whom nobody read a message, such a guess is right "
+        f"at most **{times(_guess(c, 'other') or 1.0)} times in 100 on average over whom chance "
+        "chose to be read**, if the noise, or a limit that this number must meet, was set before "
+        "the labels were counted. It is no promise for this one choice, nor for who was read."
+    ]
+
+
 def _o3(c: Certificate) -> list[str]:
     most = times(_guess(c, "missed") or 1.0)
     if _kind(c) == "dp":
@@ -179,7 +191,7 @@ def _confidence(c: Certificate) -> str:
     share = (100 * (1 - exactly(c["labels"]["alpha"]))).quantize(
         Decimal("0.1"), rounding=ROUND_FLOOR
     )
-    text = f"Both hold together with {share.normalize():f} % confidence for this text."
+    text = f"Both hold together with {share.normalize():f} % confidence for this text and policy."
     others = c["labels"]["judged"] - 1
     if others > 0:
         text += f" {_plural(others, 'other judgement', 'other judgements')} of policies by labels "
@@ -337,6 +349,7 @@ SENTENCES = (
     Sentence("O0", lambda c: not holds(c), _o0),
     Sentence("O1", lambda c: True, _o1),
     Sentence("O2", _promised(BAYES), _o2),
+    Sentence("O2a", _of_promise(lambda c: _guess(c, "other") is not None), _o2a),
     Sentence("O3", _promised(BAYES, DP), _o3),
     Sentence("O4", _of_promise(lambda c: _public_unknown(c) or _public(c) > 0), _o4),
     Sentence("O5", _of_promise(lambda c: bool(_users(c))), _o5),

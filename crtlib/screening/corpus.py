@@ -254,6 +254,7 @@ def judge(
     one, other = _hashes(names, unit, dial)
     judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
+    given |= {"others": about.get("others", 0)}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import overlaps, redact
 from crtlib.text import customersim, labels, multiwoz
@@ -50,7 +50,7 @@ ALPHA = 0.05
 KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
+How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
 
 
@@ -58,7 +58,8 @@ Cluster = Literal["user", "dialogue"]
 class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
-    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
+    ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound.
     """
 
@@ -82,10 +83,11 @@ class Rate:
     def __str__(self) -> str:
         if self.how == "unknown":
             return "unknown: no labels"
-        if self.how != "one_per_cluster":
+        if not self.of or self.how == "policy":
             return f"at most {_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
+        over = " on average" * (self.how == "exchangeable")
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
 
 
 def _up(share: float) -> str:
@@ -296,17 +298,22 @@ def one_of_each(judged: Sequence[Judged]) -> list[Judged]:
     return list(first.values())
 
 
-def _rate(name: str, judged: Sequence[Judged], alpha: float) -> Rate:
+def _rate(name: str, judged: Sequence[Judged], pairs: int, how: How) -> Rate:
     taken = one_of_each(judged)
     count = sum(getattr(j, name) for j in taken)
-    upper = clopper_pearson_upper(count, len(taken), confidence=1 - alpha)
+    if how == "exchangeable":
+        upper = exchangeable_rate(count, len(taken), judged=pairs)
+    else:
+        upper = clopper_pearson_upper(count, len(taken), confidence=1 - ALPHA / (2 * pairs))
     each = [getattr(j, name) for j in judged]
     every = None if None in each else (sum(each), len(each))
-    return Rate(count, len(taken), upper, "one_per_cluster", every)
+    return Rate(count, len(taken), upper, how, every)
 
 
-def _three(judged: Sequence[Judged], pi: Policy, pi_c: Policy, alpha: float) -> dict[str, Rate]:
-    found = {name: _rate(name, judged, alpha) if judged else UNKNOWN for name in NAMES}
+def _three(
+    judged: Sequence[Judged], pi: Policy, pi_c: Policy, pairs: int, how: How
+) -> dict[str, Rate]:
+    found = {name: _rate(name, judged, pairs, how) if judged else UNKNOWN for name in NAMES}
     certain = Rate(0, found["miss"].of, 0.0, "policy")
     if pi.total:
         return dict.fromkeys(NAMES, certain)
@@ -323,6 +330,7 @@ def rates(
     cluster: Cluster = "user",
     judged: int = 1,
     seed: int = 0,
+    how: How = "one_per_cluster",
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
@@ -331,13 +339,15 @@ def rates(
     are known already. ``cluster``: what was drawn; a point without a user counts for its
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
-    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
-    with it as ``pi`` nothing leaves a trace, whatever the labels.
+    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
+    on average over a draw at random, for those whom nobody read, without a confidence. Points that
+    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
+    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
+    a trace, whatever the labels.
     """
     counter = Counter(pi, pi_c, cluster=cluster, seed=seed)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    return counter.rates(judged=judged)
+    return counter.rates(judged=judged, how=how)
 
 
 class Counter:
@@ -382,17 +392,17 @@ class Counter:
             seed=self.seed,
         )
 
-    def rates(self, *, judged: int = 1) -> Rates:
+    def rates(self, *, judged: int = 1, how: How = "one_per_cluster") -> Rates:
         """The rates of what was counted so far."""
         check("judged", judged, judged >= 1, "at least 1")
-        alpha = ALPHA / (2 * judged)
+        check_choice("how", how, ("one_per_cluster", "exchangeable"))
         kinds: dict[str, list[Judged]] = {}
         for row in self.rows:
             kinds.setdefault(row.kind if row.kind in self.kinds else "other", []).append(row)
-        policies = (self.pi, self.pi_c, alpha)
+        terms = (self.pi, self.pi_c, judged, how)
         return Rates(
-            **_three(self.rows, *policies),
-            by_kind={k: _three(kinds[k], *policies) for k in sorted(kinds)},
+            **_three(self.rows, *terms),
+            by_kind={k: _three(kinds[k], *terms) for k in sorted(kinds)},
             cluster=self.cluster,
             points=self.points,
             secrets=len(self.rows),

@@ -149,7 +149,8 @@ def sample(
     judge = _texts(corpus, whose[:wanted], context)
     # To teach: half uniform, half where the policies disagree, of people who judge nothing.
     uniform = (teach + 1) // 2 if policy and cautious else teach
-    pool = _texts(corpus, whose[wanted:][: max(20 * teach, uniform)], context)
+    choice = max(20 * teach, uniform) if policy and cautious else teach
+    pool = _texts(corpus, whose[wanted:][:choice], context)
     some, rest = pool[:uniform], pool[uniform:]
     if policy and cautious:
         pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
@@ -171,6 +172,7 @@ def sample(
     options = {"sealed": list(sealed), "by": by, "seed": seed, "kinds": list(kinds)}
     about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash(tasks), **options}
     about |= {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    about["others"] = len(whose) - len(judge) - len(pool)  # neither read nor chosen from
     options |= {"context": context, "teach": teach}
     with outputs.staged(
         out, command="label sample", options=options, inputs={"corpus": digest}, force=force

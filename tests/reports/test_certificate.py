@@ -85,7 +85,7 @@ def made(*changes):
         place = parts
         for name in way:
             place = place[int(name)] if name.isdigit() else place[name]
-        place[last] = value
+        place[int(last) if last.isdigit() else last] = value
     value = cert.certificate(parts, issued="2026-03-01T12:00:00Z")
     jsonschema.validate(value, cert.schema())
     return value
@@ -111,6 +111,10 @@ PLAN = (
 )  # fmt: skip
 AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0}),)
 DECLARED = (("declared", [{"of": "perplexity", "value": "8 to 16", "bits": 3.71}]),)
+OTHER = (
+    ("right_guess.3", {"who": "other", "copies": 1, "prior": 0.5, "at_most": 0.5091}),
+    ("labels.others", 398),
+)
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
 # Of each sentence: changes under which it must be said, and under which it must not.
@@ -118,6 +122,7 @@ CASES = {
     "O0": ([VOID, NONE], [(), DP, PLAN]),
     "O1": ([(), VOID, NONE, DP, PLAN], []),
     "O2": ([()], [VOID, NONE, DP, PLAN]),
+    "O2a": ([OTHER], [(), DP, PLAN, (*VOID, *OTHER)]),
     "O9n": (
         [(), DP],
         [
@@ -192,6 +197,13 @@ def test_the_words_of_the_worked_example():
 ])  # fmt: skip
 def test_a_secret_is_drawn_as_the_labels_were(changes, how):
     assert how in said(*changes)["O2"][0]
+
+
+def test_what_holds_without_a_confidence_level_says_over_what_it_averages():
+    words = said(*OTHER)["O2a"][0]
+    assert "at most 398 people), of whom nobody read a message" in words
+    assert "50.9" not in words and "at most **51.0 times in 100 on average over whom" in words
+    assert "at most 398 conversations" in said(*OTHER, ("labels.cluster", "dialogue"))["O2a"][0]
 
 
 def test_what_an_earlier_search_adds_to_a_share_is_not_said_of_these_labels():

@@ -16,7 +16,7 @@ from crtlib.accounting import confidentiality, ledger, odometer
 from crtlib.accounting.events import SampledGaussian
 from crtlib.experiments import crt, data, own, record
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.release import certify, gate, seal
+from crtlib.release import certify, gate, seal, verify
 from crtlib.reports import certificate, sentences
 from crtlib.screening import by_name
 from crtlib.screening import corpus as screening
@@ -246,6 +246,43 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
         assert "people who read 30 messages" in sentences.sentences(made)["O7"][0]
         assert certify.verify(tmp_path / name, page)[0] is None
         assert odometer.read(f"{corpus}.odometer")[-1].gamma == bound
+        rows = {row["who"]: row["at_most"] for row in made["right_guess"]}
+        assert ("other" in rows) == (name == "one"), "two adds the search of one"
+        if name == "one":  # half of the conversations: the others are as many
+            assert made["labels"]["others"] == labels.about(tmp_path / "labels")["users"] - 30
+            missed = 2 * rows["missed"] - 1
+            rates = [(made["rates"][r]["count"] + 1) / (people + 1) for r in ("trace", "public")]
+            exact = (1 + rates[0] * missed + rates[1] * (made["rates"]["public"]["upper"] > 0)) / 2
+            assert rows["other"] == pytest.approx(exact, rel=5e-3)
+            assert 0.5 < rows["other"] < rows["random"]
+            assert verify.difference(tmp_path / name, made, made["public_key"]) is None
+            done = certify.read(tmp_path / name)
+            own = certify.promise(done.own, done.spent, delta=done.record["delta"])
+            assert certify._average(own, done.own, done.record)
+            for path, new in (
+                ("rates.trace.count", 0),
+                ("labels.drawn", "given"),
+                ("labels.others", 0),
+            ):
+                other = copy.deepcopy(dict(done.record))
+                put(path, new)(other)
+                assert certify._average(own, done.own, other) is None
+            for change in (
+                {"rates.trace.count": 0},
+                {"labels.drawn": "given"},
+                {"labels.others": 0},
+            ):
+                forged = copy.deepcopy(made)
+                for path, new in change.items():
+                    put(path, new)(forged)
+                forged["right_guess"] = [
+                    row | {"at_most": 0.501} if row["who"] == "other" else row
+                    for row in made["right_guess"]
+                ]
+                forged["id"] = certificate.identity(forged)
+                forged = seal.signed(forged, seal.key_in(f"{corpus}.odometer"))
+                found = verify.difference(tmp_path / name, forged, made["public_key"])
+                assert found == "certificate: a guess is right more often than it says"
 
 
 @pytest.mark.parametrize("change, says", [

@@ -78,6 +78,15 @@ def test_one_turn_of_each_user_uniformly_and_two_parts_of_different_people(tmp_p
     assert other.users == 200
 
 
+def test_the_others_are_those_of_whom_nobody_read_or_chose(tmp_path):
+    """Whom a policy's flags have passed over is no random user any more."""
+    jsonl.write_jsonl(everybody(60), tmp_path / "c.jsonl")
+    for name, flags, others in (("o", {}, 60 - 20 - 2), ("p", {"policy": 1, "cautious": 1}, 0)):
+        given = {key: lambda points: [()] * len(points) for key in flags}
+        labels.sample(tmp_path / "c.jsonl", tmp_path / name, turns=20, teach=2, seed=3, **given)
+        assert labels.about(tmp_path / name)["others"] == others
+
+
 def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
     """Three threads of 1, 2 and 5 turns: each of the eight turns in an eighth of the draws."""
     sizes = {"a": 1, "b": 2, "c": 5}
