@@ -230,7 +230,7 @@ class Watch:
                 (selective, "normals", self.normals),
                 (selective.SelectivePhase, "released", self.released(
                     selective.SelectivePhase.released)), (crt.attacks, "known", dict),
-                (data, "rates", partial(self.judged, data.rates)),
+                *((home, "rates", partial(self.judged, data.rates)) for home in (data, own)),
                 *((kind, "batches", self.batched(kind.batches)) for kind in
                   (phases.PublicPhase, phases.PrivatePhase, selective.SelectivePhase)),
             ):  # fmt: skip
@@ -483,6 +483,8 @@ def findings(one, other, first, second):
         # How many points there are is known, and how many messages one of them holds.
         numbers = {n for x in (one, other) for n in x[2]["odometer"]["holds"].values()}
         numbers |= {x[2]["record"]["corpus"]["turns"] for x in (one, other)}
+        if first.sized:  # canaries are points as well
+            numbers |= {n + first.sized.canaries * first.sized.copies for n in numbers}
         numbers |= {p["points"] for x in (one, other) for p in x[2]["record"]["phases"]}
     for name in {**files, **told}:
         a, b = (undeclared({**x[1], **x[2]}.get(name), x[3], numbers) for x in (one, other))
