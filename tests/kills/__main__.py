@@ -168,7 +168,8 @@ def moment(job, home, out, after, worker):
         process.kill()
     code = finish(start(job, home, out))
     again = sum(p.stat().st_mtime_ns != t for p, t in cells.items() if p.exists())
-    return facts + Counter(orphans=len(alive), refused=code != 0, done_again=again)
+    refused = running and code != 0  # what was finished before is not trained again
+    return facts + Counter(orphans=len(alive), refused=refused, done_again=again)
 
 
 def compare(reference, out):
