@@ -204,7 +204,9 @@ class Clipped(Noised):
 class Calibrated(Clipped):
     """What a training with a target epsilon reads."""
 
-    epsilon: Annotated[float, opt("Target epsilon of DP-SGD.", group=GUARANTEE, gt=0, le=10_000)] = 3.0
+    epsilon: Annotated[
+        float, opt("Target epsilon of DP-SGD.", group=GUARANTEE, gt=0, le=10_000)
+    ] = 3.0
     neighbouring: Annotated[
         Literal["add_or_remove", "replace"],
         opt("Neighbouring relation.", group=GUARANTEE),
