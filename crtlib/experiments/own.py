@@ -515,7 +515,8 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     )}  # fmt: skip
     r["embedding"] = r["hidden"] = r.pop("width")
     r["neighbouring_relation"] = r.pop("neighbouring", None)
-    if both := sorted(set(dict(recipe)) & set(fixed)):
+    ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
+    if both := sorted({*dict(recipe)} & {*fixed} - ablated):
         raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
     given = {k: v for k, v in {**r, **fixed}.items() if v is not None}
     corpus = given.pop("corpus")
