@@ -21,7 +21,7 @@ MADE = {
 }
 """The files of a model before they are released."""
 ASIDE = {
-    "accounting.odometer": "_connection reserve Registry._key",
+    "accounting.odometer": "_connection _transaction reserve Registry._key",
     "commands.run": "_step",
     "experiments.own": "Studied.keep Planned.keep",  # OUT.work
     "experiments.record": "Meter.start save",
@@ -44,7 +44,7 @@ OWN = {
     "reports.screening": "make",
     "screening.tagger": "save",
     "screening.teach": "make",
-    "text.folder": "Writer.add card save save_as",
+    "text.folder": "Writer.add Writer.close card save save_as",
     "text.ingest": "ingest _write",
     "text.jsonl": "write_jsonl",
     "text.label_import": "_keep",
@@ -54,7 +54,7 @@ OWN = {
 """Folders and pages that a command was asked for: no certificate covers them but by what it says
 of screenings, labels, audits and reports."""
 TOOLS = {
-    "files": "replacing write_text",
+    "files": "replacing write_text part",
     "outputs": "staged _swap _recover",
     "roots": "write",
 }
@@ -63,9 +63,12 @@ TOOLS = {
 NAMES = {"write_text", "write_bytes", "to_parquet", "to_csv", "save_file", "save_pretrained",
          "fdopen", "write_table", "ParquetWriter", "copytree", "copyfile", "copy2", "move",
          "replacing",
-         "write_jsonl", "staged", "ZipFile", "savefig", "symlink", "link", "mkstemp"}  # fmt: skip
+         "write_jsonl", "staged", "ZipFile", "savefig", "symlink", "link", "mkstemp", "touch",
+         "symlink_to", "hardlink_to", "write_parquet", "savez", "tofile", "truncate",
+         "save_to_disk", "NamedTemporaryFile"}  # fmt: skip
 BY_OWNER = {("sqlite3", "connect"), ("os", "rename"), ("os", "replace"), ("torch", "save"),
             ("roots", "write"), ("tokenizer", "save"), ("json", "dump"), ("pickle", "dump"),
+            ("np", "save"), ("np", "memmap"),
             ("shutil", "copy"), ("gate", "extend")}  # fmt: skip
 
 
@@ -75,8 +78,17 @@ def writes(call):
     name = f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "")
     if name == "open":
         modes = [*call.args, *(k.value for k in call.keywords if k.arg == "mode")]
-        modes = [m.value for m in modes if isinstance(m, ast.Constant) and isinstance(m.value, str)]
-        return any(set(m) <= set("rwaxbt+") and set(m) & set("wax+") for m in modes)
+        if ast.unparse(f) == "os.open":
+            return any(flag in ast.unparse(call) for flag in ("O_WRONLY", "O_RDWR", "O_CREAT"))
+        texts = [m.value for m in modes if isinstance(m, ast.Constant) and isinstance(m.value, str)]
+        if any(k.arg == "mode" and not isinstance(k.value, ast.Constant) for k in call.keywords):
+            return True  # whichever it is
+        return any(set(m) <= set("rwaxbt+") and set(m) & set("wax+") for m in texts)
+    if name in ("rename", "replace") and isinstance(f, ast.Attribute):
+        return (ast.unparse(f.value) == "os" or len(call.args) == 1) and not call.keywords
+    if name in ("execute", "sql", "query"):  # of DuckDB
+        return any("COPY" in m.value for m in ast.walk(call)
+                   if isinstance(m, ast.Constant) and isinstance(m.value, str))  # fmt: skip
     if name == "connect":
         return ast.unparse(f) == "sqlite3.connect" and ast.unparse(call.args[0]) != "''"
     owner = ast.unparse(f.value) if isinstance(f, ast.Attribute) else ""
@@ -113,7 +125,10 @@ def test_every_call_that_writes_is_in_the_list():
 def test_a_call_that_writes_is_seen():
     code = "def f(p):\n    {}\n"
     for call in ("open(p, 'w')", "p.open('ab')", "p.write_text('x')", "os.replace(p, p)",
-                 "torch.save({}, p)", "t.to_parquet(p)", "io.open(p, mode='r+')"):  # fmt: skip
+                 "torch.save({}, p)", "t.to_parquet(p)", "io.open(p, mode='r+')",
+                 "open(p, mode=m)", "os.open(p, os.O_RDWR)", "p.rename(q)", "p.replace(q)",
+                 "p.touch()", "np.save(p, x)", "c.execute(f'COPY t TO {p}')"):  # fmt: skip
         assert list(functions(ast.parse(code.format(call)))) == ["f"], call
-    for call in ("open(p)", "p.open('rb')", "x.replace('a', 'b')", "sqlite3.connect('')"):
+    for call in ("open(p)", "p.open('rb')", "x.replace('a', 'b')", "sqlite3.connect('')",
+                 "os.open(p, os.O_RDONLY)", "t.rename(columns={})"):  # fmt: skip
         assert not list(functions(ast.parse(code.format(call)))), call
