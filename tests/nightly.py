@@ -43,7 +43,7 @@ NIGHTLY = {
         (
             "tests/reports/test_leakage.py::"
             f"test_a_corpus_in_many_lots_has_the_report_of_one[more{k}"
-            for k in range(4)
+            for k in range(5)
         ),
         "2 to 8 s",
     ),
@@ -63,6 +63,33 @@ NIGHTLY = {
     "tests/test_nightly.py::test_the_quick_tests_of_a_file": "collects tests",
     "tests/text/test_doors.py::test_two_processes_make_the_same": "5 s",
     "tests/text/test_doors.py::test_workers_end_though_torch_had_threads": "three processes",
+    "tests/accounting/test_accountants.py::test_every_epsilon_falls": "3 s",
+    "tests/accounting/test_confidentiality.py::test_groups_at_a_fixed_delta[setting0": "3 s",
+    "tests/accounting/test_confidentiality.py::test_replacing_a_group_is_tight": "4 s",
+    "tests/accounting/test_ledger.py::test_a_tighter_accountant_is_never_above_a_looser_one"
+    "[0.1-2.0027528": "2 s",
+    "tests/accounting/test_ledger.py::test_calibrate_then_account[autodp-replace": "4 s",
+    "tests/book/experiments/test_leakage.py::test_a_snapshot_has_spent": "trains",
+    "tests/book/experiments/test_runner.py::test_workers_have": "starts processes",
+    "tests/book/test_first_page.py": "runs a browser's JavaScript 200 times",
+    "tests/book/test_pitfalls.py": "trains",
+    "tests/models/test_pretrained.py::test_the_end_of_a_text": "trains",
+    "tests/models/test_pretrained.py::test_trained_by_the_command_line_and_read_by_transformers"
+    "[bloom": "trains",
+    "tests/models/test_pretrained.py::test_trained_by_the_command_line_and_read_by_transformers"
+    "[mistral": "trains",
+    "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[chat": "3 s",
+    "tests/release/test_false_certificates.py::test_two_trainings_at_once": "two processes",
+    "tests/reports/test_certify.py::test_what_may_be_shown": "makes everything twice",
+    "tests/test_reliability.py::test_a_sweep_on_a_full_disk": "trains",
+    **dict.fromkeys(
+        (
+            "tests/test_options.py::test_every_option_of_a_method_changes_what_it_says_or_is_refused"
+            f"[{kind}"
+            for kind in ("crt-gpt2", "crt-pretrained", "jft", "selective", "user_dpsgd")
+        ),
+        "begins forty trainings",
+    ),
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:

@@ -532,7 +532,7 @@ def write(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     value = seal.signed(value, trained.key) if trained.key else value
-    jsonschema.validate(value, certificate.schema())
+    certificate.validator().validate(value)
     texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
              page: _page(value, trained, audience, page.name)}  # fmt: skip
     mode = outputs.PUBLIC if value["verdict"] == "holds" else outputs.PRIVATE
@@ -603,7 +603,7 @@ def _difference(
     page: Path,
 ) -> str | None:
     try:
-        jsonschema.validate(value, certificate.schema())
+        certificate.validator().validate(value)
     except jsonschema.ValidationError as error:
         return f"{error.json_path}: is not what the schema allows"
     if certificate.identity(value) != value["id"]:

@@ -16,8 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
+
+import jsonschema
 
 from crtlib.reports import charts
 from crtlib.reports.charts import Chart
@@ -61,6 +64,12 @@ def schema() -> dict[str, Any]:
     """The JSON schema of a certificate."""
     file = resources.files("crtlib.reports") / "schema" / "certificate.schema.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+@cache
+def validator() -> jsonschema.protocols.Validator:
+    """What checks a certificate against the schema."""
+    return jsonschema.Draft202012Validator(schema())
 
 
 def identity(value: Certificate) -> str:
