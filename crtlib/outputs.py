@@ -37,7 +37,7 @@ from crtlib.files import Named, disk_faults, locked
 MARKER = "crtlib.json"
 SEAL = "release.json"
 """What lists and signs a release, the marker included (:mod:`crtlib.release.gate`)."""
-SCHEMA = "crtlib/output/1"
+SCHEMA = "crtlib/output/2"
 PRIVATE, PUBLIC = 0o600, 0o644
 SHA = "[0-9a-f]{64}"
 KEYED = "hmac:"
@@ -136,7 +136,7 @@ def _what(path: Path) -> str:
 
 
 def marker(folder: Named) -> dict[str, Any] | None:
-    """What the marker of a folder says; None where there is none, or none of ours."""
+    """What the marker of a folder says; None where there is none, or none as we wrote it."""
     path = Path(folder) / MARKER
     try:
         if not path.is_file() or path.stat().st_size > 1 << 28:
@@ -146,7 +146,13 @@ def marker(folder: Named) -> dict[str, Any] | None:
         return None
     keys = {"command": str, "options": dict, "inputs": dict, "files": dict}
     ours = isinstance(content, dict) and content.get("schema") == SCHEMA
+    ours = ours and content.pop("sum", None) == _sum(content)
     return content if ours and all(type(content.get(k)) is t for k, t in keys.items()) else None
+
+
+def _sum(content: Mapping[str, Any]) -> str:
+    """SHA-256 of what a marker says: an entry that was edited, or taken out, is seen."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
         raise ValueError(f"{folder}: {'is no folder' if folder.exists() else 'no such file'}")
     content = marker(folder)
     if content is None:
-        raise ValueError(f"{folder}: holds no {MARKER}; it is unfinished or not ours")
+        raise ValueError(f"{folder}: holds no {MARKER} as it was written; it is unfinished or not ours")
     patterns = ["*"] if names is None else list(names)
     key = key_in(folder / str(content.get("key", "")))
     for name, expected in content["files"].items():
@@ -377,6 +383,7 @@ def staged(
                 recipe = keyed(recipe, secret) | {"key": key}
             content = {"schema": SCHEMA, "version": crtlib.__version__, **recipe, "files": files}
             content |= {"facts": facts} if facts else {}
+            content["sum"] = _sum(content)
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
             (part / MARKER).write_text(text + "\n", encoding="utf-8")
             if seal:

@@ -46,7 +46,7 @@ def test_the_marker_says_of_what_a_folder_was_made(tmp_path):
         (part / "a.txt").write_text("hello")
         facts["turns"] = 3
     content = json.loads((tmp_path / "o/crtlib.json").read_text())
-    assert content["schema"] == "crtlib/output/1" and content["command"] == "ingest"
+    assert content["schema"] == "crtlib/output/2" and content["command"] == "ingest"
     assert content["options"] == {"b": None, "a": [1, "x"]} and content["facts"] == {"turns": 3}
     assert content["inputs"] == {
         "in.csv": outputs.sha256(tmp_path / "in.csv"),
@@ -203,10 +203,10 @@ def test_a_reader_demands_the_marker_and_the_hashes(tmp_path):
     (tmp_path / "o/page.html").unlink()
     with pytest.raises(ValueError, match=message):
         outputs.demand(tmp_path / "o")
-    for text in ("", "[]", "[" * 10**5, '{"schema": "crtlib/output/1"}', "\x00"):
+    for text in ("", "[]", "[" * 10**5, '{"schema": "crtlib/output/2"}', "\x00"):
         (tmp_path / "o/crtlib.json").write_text(text)
         with pytest.raises(
-            ValueError, match=r"holds no crtlib\.json; it is unfinished or not ours"
+            ValueError, match=r"holds no crtlib\.json as it was written; it is unfinished or not ours"
         ):
             outputs.demand(tmp_path / "o")
     with pytest.raises(ValueError, match="no such file"):

@@ -653,6 +653,9 @@ UNITS = rows(
 ) + rows(
     "outputs",
     "release/test_false_certificates.py",
+    ("a marker that was edited is read", "marker", 'content.pop("sum", None) == _sum(content)',
+     'bool(content.pop("sum", None))',
+     "test_who_edits_what_is_read_before_training_is_told_in_one_line[plan]"),
     ("a text may change while it is read", "check_same", "sha != before[name]", "False",
      "test_a_text_that_changes_while_it_is_read_is_refused"),
 ) + rows(

@@ -127,7 +127,7 @@ def files(home):
         "code.py": b"open('ran', 'w')\nModel = None\n",
     })  # fmt: skip
     (folder / "remote" / "model.json").unlink()
-    _model(folder / "marker", {"crtlib.json": b'{"schema": "crtlib/output/1"}'})
+    _model(folder / "marker", {"crtlib.json": b'{"schema": "crtlib/output/2"}'})
     for name in ("tokenizer.json", "model.json", "model.safetensors", "experiment.json"):
         for how, content in (("empty", b""), ("list", b"[]"), ("deep", b"[" * 10**5)):
             shutil.copytree(home / "model", folder / f"{name}_{how}")

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import functools
 import json
+import random
 import re
 import shutil
 import sqlite3
@@ -40,7 +41,7 @@ from crtlib.text import (
 from crtlib.text.records import Point, Secret, Turn
 from crtlib.training import methods, schedules
 from crtlib.training.phases import PrivatePhase, PublicPhase
-from tests import trainings
+from tests import modes, trainings
 
 WORD = "pheochromocytoma"
 TINY = {"unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "delta": 1e-4, "epsilon": 3.0}
@@ -799,6 +800,88 @@ def rows(statement):
     return change
 
 
+FOLDERS = {
+    "screened": ("crtlib.json", "private/summary.json", "private/units.parquet", "public/data/*"),
+    "plan": ("crtlib.json", "plan.json", "weights.parquet", "holders.parquet", "key"),
+    "labels": ("crtlib.json", "labels.json", "tasks.parquet", "labels.parquet"),
+}
+"""What training and screening read of the folders that are made before: each file is harmed."""
+READS = {
+    "screened": ["train", "screened", "--epochs", 1, "--width", 4, "--out", "out"],
+    "plan": ["train", "talk.jsonl", "--plan", "plan", "--epochs", 1, "--width", 4, "--out", "out"],
+    "labels": ["screen", "corpus", "--policy", "cautious", "--labels", "labels", "--out", "out"],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A screened folder, a plan and labels, and the corpora of which they were made."""
+    home = tmp_path_factory.mktemp("folders")
+    modes.measure(home, 0o022, only=(
+        "simulate", "ingest", "label sample", "label import", "screen", "protect",
+    ))  # fmt: skip
+    return home
+
+
+def leaves(value, path=()):
+    """Each place in a JSON value, by the names that lead there."""
+    yield path
+    if isinstance(value, dict | list):
+        each = value.items() if isinstance(value, dict) else enumerate(value[:1])
+        for name, one in each:
+            yield from leaves(one, (*path, name))
+
+
+def harms(path, rng):
+    """Ways to harm a file: of JSON six places have another value, of others bytes are lost."""
+    raw = path.read_bytes()
+    if path.suffix != ".json":
+        return [b"", raw[:-1], raw[: len(raw) // 2]]
+    content, out = json.loads(raw), [b"{}", b"[]", raw[:-3]]
+    for place in rng.sample([p for p in leaves(content) if p], 6):
+        changed = json.loads(raw)
+        *above, last = place
+        inside = functools.reduce(lambda value, name: value[name], above, changed)
+        kinds = [v for v in (None, 7, -1.0, "x", [], {}, 1e300) if v != inside[last]]
+        inside[last] = rng.choice(kinds)
+        out.append(json.dumps(changed).encode())
+    return out
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_who_edits_what_is_read_before_training_is_told_in_one_line(
+    folders, tmp_path, run, monkeypatch, kind
+):
+    """An entry of the marker that was edited, or taken out, let an edited file through."""
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(kind)
+    shutil.copytree(folders, tmp_path, dirs_exist_ok=True)
+    cases = 0
+    for name in FOLDERS[kind]:
+        (path,) = (folders / kind).glob(name)
+        for content in harms(path, rng):
+            for how in ("as it is",) if name == "crtlib.json" else ("as it is", "out", "anew"):
+                mine = tmp_path / kind
+                shutil.rmtree(mine)
+                shutil.copytree(folders / kind, mine)
+                harmed = mine / path.relative_to(folders / kind)
+                harmed.write_bytes(content)
+                marker = json.loads((folders / kind / "crtlib.json").read_bytes())
+                named = str(harmed.relative_to(mine))
+                if how == "out":
+                    marker["files"].pop(named)
+                if how == "anew":
+                    marker["files"][named] = outputs.sha256(harmed)
+                if name != "crtlib.json":
+                    (mine / "crtlib.json").write_text(json.dumps(marker))
+                code, said, error = run(*READS[kind])
+                assert code in (2, 3), (named, content[:300], how, said, error)
+                assert len((said + error).strip().splitlines()) == 1 and "Traceback" not in error
+                assert not (tmp_path / "out").exists()
+                cases += 1
+    assert cases >= 40
+
+
 LEDGERS = [
     lambda p: p.write_bytes(p.read_bytes()[:1000]),
     lambda p: p.write_bytes(b""),
@@ -1318,7 +1401,7 @@ def test_evidence_names_its_model(model, tmp_path, run):
     edited(tmp_path / "report" / "crtlib.json", lambda c: c["inputs"].update(model="0" * 64))
     edited(tmp_path / "report" / "crtlib.json", lambda c: c["files"].clear())
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
-    assert code == 2 and "report is of another model, or names none" in error
+    assert code == 2 and "report: holds no crtlib.json as it was written" in error
 
 
 # --- a third reader ------------------------------------------------------------------------------
