@@ -167,7 +167,9 @@ def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
         raise ValueError(f"{folder}: {'is no folder' if folder.exists() else 'no such file'}")
     content = marker(folder)
     if content is None:
-        raise ValueError(f"{folder}: holds no {MARKER} as it was written; it is unfinished or not ours")
+        raise ValueError(
+            f"{folder}: holds no {MARKER} as it was written; it is unfinished or not ours"
+        )
     patterns = ["*"] if names is None else list(names)
     key = key_in(folder / str(content.get("key", "")))
     for name, expected in content["files"].items():

@@ -407,7 +407,7 @@ def test_a_damaged_corpus_is_named(tmp_path):
     ):
         corpora.read(tmp_path / "o")
     (tmp_path / "o/crtlib.json").unlink()
-    with pytest.raises(ValueError, match=r"holds no crtlib.json as it was written; it is unfinished or not ours"):
+    with pytest.raises(ValueError, match="as it was written; it is unfinished"):
         corpora.read(tmp_path / "o")
     assert not corpora.available(tmp_path / "o")
 
