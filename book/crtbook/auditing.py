@@ -1,22 +1,10 @@
-"""Games that audit a guarantee: lower bounds of epsilon from what an attack got right.
+"""What right guesses prove: lower bounds of epsilon, and the score that proves the most.
 
 >>> round(epsilon_lower_bound(900, 1000, 100, 1000), 4)
 1.9897
-
-A game is played many times with the canary and without it. The least leakage that explains the
-scores, for one release of N(1, 1) or N(0, 1), whose epsilon at 0.01 is 2.318:
-
->>> def step(canary, seed):
-...     return np.random.default_rng(seed).normal(canary)
->>> found = audit(*play(step, games=2000, seed=0), delta=0.01)
->>> 1 < found.epsilon < 2.318
-True
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
@@ -56,78 +44,6 @@ def accuracy_bound(epsilon: float, *, delta: float) -> float:
     check("delta", delta, 0 <= delta < 1, "in [0, 1)")
     check("epsilon", epsilon, epsilon >= 0, "at least 0")
     return float(special.expit(epsilon) + delta * special.expit(-epsilon))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Audited:
-    """``epsilon`` that the games refute at ``delta`` with this ``confidence``: the true one is at
-    least that. A score above ``threshold`` was called "the canary was in it"."""
-
-    epsilon: float
-    delta: float
-    confidence: float
-    threshold: float
-    true_positives: int
-    members: int
-    false_positives: int
-    nonmembers: int
-
-
-def play(
-    step: Callable[[bool, int], float], *, games: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of ``games`` games with the canary and of as many without it, ``(games,)`` each.
-
-    ``step(canary, seed)`` trains once, with a seed of its own, and gives the attacker's score: high
-    where the canary was in the data. Each call must be independent of the others.
-    """
-    check("games", games, games >= 1, "at least 1")
-    seeds = np.random.SeedSequence(seed).generate_state(2 * games)
-    scores = np.array([step(k < games, int(s)) for k, s in enumerate(seeds)], dtype=float)
-    return scores[:games], scores[games:]
-
-
-def audit(
-    inside: np.ndarray,
-    outside: np.ndarray,
-    *,
-    delta: float,
-    confidence: float = 0.95,
-    tuning: float = 0.25,
-) -> Audited:
-    """The audit of scores with the canary and without it, ``(n,)`` and ``(m,)``, each of a game of
-    its own.
-
-    The threshold is chosen on the first share ``tuning`` of either, and judged on the rest, so the
-    bound is wrong with probability 1 - ``confidence`` at most (:func:`epsilon_lower_bound`). Any
-    score gives a valid bound; that of a likelihood ratio (:func:`log_ratio`) the largest.
-    """
-    check("tuning", tuning, 0 < tuning < 1, "in (0, 1)")
-    sides = [np.asarray(side, dtype=float) for side in (inside, outside)]
-    cuts = [max(1, round(tuning * len(side))) for side in sides]
-    if min(len(side) - cut for side, cut in zip(sides, cuts, strict=True)) < 1:
-        sizes = f"{len(sides[0])} and {len(sides[1])}"
-        raise ValueError(f"scores: {sizes}: must be at least 2 with and without the canary")
-    known, judged = zip(*(np.split(s, [c]) for s, c in zip(sides, cuts, strict=True)), strict=True)
-
-    def bound(sides: Sequence[np.ndarray], threshold: float) -> tuple[float, list[int]]:
-        numbers = [n for s in sides for n in (int((s > threshold).sum()), len(s))]
-        return epsilon_lower_bound(*numbers, delta=delta, confidence=confidence), numbers
-
-    shares = special.expit(np.linspace(-7, 7, 43))  # the best thresholds lie in the tails
-    candidates = np.unique(np.quantile(np.concatenate(known), shares))
-    best = max(candidates.tolist(), key=lambda threshold: bound(known, threshold)[0])
-    epsilon, (tp, members, fp, nonmembers) = bound(judged, best)
-    return Audited(
-        epsilon=epsilon,
-        delta=delta,
-        confidence=confidence,
-        threshold=best,
-        true_positives=tp,
-        members=members,
-        false_positives=fp,
-        nonmembers=nonmembers,
-    )
 
 
 Law = tuple[np.ndarray, np.ndarray]

@@ -1,7 +1,7 @@
 """White-box audits: what is proved of each private method, and what a game shows at the least.
 
->>> row = table(["dpsgd"], games=2000, noises=(1.0,)).iloc[0]
->>> bool(0.3 * row.proved < row.audited < row.proved)
+>>> row = table(["dpsgd_replace"], games=2000, epsilons=(3.0,), noises=(1.0,)).iloc[0]
+>>> bool(0.7 * row.proved < row.audited < row.proved)
 True
 
 A game trains a model with or without a canary, by the method's own phases and loop, and shows every
@@ -11,12 +11,19 @@ gradients are orthogonal, no update of one moves another, and the games are inde
 is the strongest there is: its gradient is clipped, and with ``<MASK>`` or another value in its
 place exactly opposite, as two of the model's output weights are. The score is the likelihood ratio.
 
-Half of the declared noise is the planted fault that a useful audit must notice.
+The attacker says of each game whether the canary was in. He is right in (1 + TV) / 2 of them at the
+most, where TV is the total variation that the ledger proves: more right guesses than its noise
+allows refute it (a test of the trade-off curve at its middle, as Nasr and others 2023 test it at a
+point). What is audited is the epsilon of the most noise that is not refuted. How many guesses would
+refute is known before the game, and so is how often less noise is noticed: its power.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,13 +33,13 @@ import numpy as np
 import pandas as pd
 import scipy
 import torch
-from scipy import sparse
+from scipy import optimize, sparse
 from torch import Tensor, nn
 
-from crtbook.auditing import Law, audit, log_ratio
-from crtlib.accounting import confidentiality, ledger, mixtures, secrets, selective
-from crtlib.accounting.guarantees import MissRate
+from crtbook.auditing import Law, log_ratio
+from crtlib.accounting import confidentiality, ledger, mixtures, secrets
 from crtlib.checks import check, check_choice
+from crtlib.intervals import clopper_pearson
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.recurrent import Lstm
 from crtlib.models.spec import ModelSpec
@@ -50,21 +57,26 @@ ALONG = 1  # the coordinate of an embedding in which canaries push
 YES, NO, END = 0, 1, 2  # tokens; canary i has the token FIRST + i
 FIRST = 3
 SAMPLED = 0.7  # the sampling probability of a point: an epoch is one step, so each is seen
-AT_ONCE = 4000  # games of one training
+AT_ONCE = 16_000  # games of one training
+LEAST, MOST = 0.05, 50.0  # times the declared noise, between which what is audited is looked for
+Proof = tuple[float, float]
+"""What the ledger proves: epsilon at :data:`DELTA`, and the total variation."""
 
 
 @dataclass(frozen=True)
 class Games:
-    """The games of one training: the attacker's ``scores`` (games,), high where the canary was in;
-    ``included`` (games,) says where it was; ``proved`` is what the ledger says of the run."""
+    """The games of one training: the attacker's ``scores`` (games,), positive where he says that
+    the canary was in; ``included`` (games,) says where it was; ``proof(x)`` is what the ledger
+    proves of x times the noise that was declared."""
 
     scores: np.ndarray
     included: np.ndarray
-    proved: float
+    proof: Callable[[float], Proof]
 
 
-Play = Callable[[int, float, int], Games]
-"""``play(games, noise, seed)``: one training with ``noise`` times the noise that is declared."""
+Play = Callable[[int, float, int, float], Games]
+"""``play(games, noise, seed, scale)``: one training that declares ``scale`` times the method's own
+noise, and adds ``noise`` times what it declares."""
 
 
 # --------------------------------------------------------------------------- the model
@@ -144,9 +156,20 @@ def _private(sigma: float, games: int) -> schedules.Private:
     )  # fmt: skip
 
 
-def _declared(events: Sequence[Any], sigma: float) -> list[Any]:
-    """The events as a ledger would hold them that does not know of missing noise."""
-    return [replace(event, noise_multiplier=sigma) for event in events]
+def _proof(
+    events: Sequence[Any], sigma: float, relation: str, gamma: float = 1.0
+) -> Callable[[float], Proof]:
+    """What is proved of steps that declare ``sigma``, where a policy misses with ``gamma``."""
+
+    @functools.cache
+    def proof(x: float) -> Proof:
+        declared = [replace(event, noise_multiplier=sigma * x) for event in events]
+        epsilon = confidentiality.bayes_at_fixed_delta(
+            declared, gamma=gamma, delta=DELTA, neighbouring_relation=relation
+        )
+        return epsilon, gamma * ledger.delta(declared, epsilon=0.0, neighbouring_relation=relation)
+
+    return proof
 
 
 def _judged(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np.ndarray:
@@ -156,10 +179,18 @@ def _judged(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np
 
 
 # --------------------------------------------------------------------------- the methods
-def dpsgd(games: int, noise: float, seed: int, *, relation: str, low_rank: bool = False) -> Games:
+def dpsgd(
+    games: int,
+    noise: float,
+    seed: int,
+    scale: float = 1.0,
+    *,
+    relation: str,
+    low_rank: bool = False,
+) -> Games:
     """DP-SGD on every point; the canary is there or not ("add_or_remove"), or has another value
     ("replace"). ``low_rank``: of the model only a low-rank addition to frozen weights learns."""
-    sigma, epochs = 2.5, 4
+    sigma, epochs = 2.5 * scale, 4
     model, included = _model(games), _coins(games, seed)
     if low_rank:
         added = LowRank(model.embedding, torch.Generator().manual_seed(seed))
@@ -175,15 +206,15 @@ def dpsgd(games: int, noise: float, seed: int, *, relation: str, low_rank: bool 
         scale=CLIP,
         seed=seed,
     )
-    proved = ledger.epsilon(_declared(events, sigma), delta=DELTA, neighbouring_relation=relation)
-    return Games(_judged(pushes, sigma, private.steps, against=-swapped), included, proved)
+    scores = _judged(pushes, sigma, private.steps, against=-swapped)
+    return Games(scores, included, _proof(events, sigma, relation))
 
 
-def crt(games: int, noise: float, seed: int, *, gamma: float = 0.3) -> Games:
+def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float = 0.3) -> Games:
     """CRT: in one world the point has its secret, which the policy misses with probability
     ``gamma``, in the other ``<MASK>``. Algorithm 1 redacts, and public epochs alternate with
     private ones."""
-    sigma, epochs = 2.5, 4
+    sigma, epochs = 2.5 * scale, 4
     included = _coins(games, seed)
     points = [Point("public", "nobody", "end end end")]
     for i, coin in enumerate(included):
@@ -204,10 +235,8 @@ def crt(games: int, noise: float, seed: int, *, gamma: float = 0.3) -> Games:
     )
     parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
     pushes, events = _pushes(_model(games), phases, parts, scale=CLIP, seed=seed)
-    proved = confidentiality.bayes_at_fixed_delta(
-        _declared(events, sigma), gamma=gamma, delta=DELTA, neighbouring_relation="replace"
-    )
-    return Games(_judged(pushes, sigma, private.steps, against=-1), included, proved)
+    scores = _judged(pushes, sigma, private.steps, against=-1)
+    return Games(scores, included, _proof(events, sigma, "replace", gamma))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,10 +265,10 @@ class _Watched(SelectivePhase):
         return np.stack([torch.cat(rest[k::2]).double().numpy()[order] for k in (0, 1)])
 
 
-def sdp(games: int, noise: float, seed: int) -> Games:
+def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     """S-DP with a perfect policy: one private token of the point is another one. The attacker sees
     the private updates and the states that leave the private segments."""
-    sigma, epochs = 8.0, 4
+    sigma, epochs = 8.0 * scale, 4
     included, model = _coins(games, seed), _model(games)
     with torch.no_grad():  # the states after YES and NO are opposite, and push no further
         model.embedding.weight[YES, 0], model.embedding.weight[NO, 0] = 1.0, -1.0
@@ -256,13 +285,10 @@ def sdp(games: int, noise: float, seed: int) -> Games:
     pushes, events = _pushes(
         model, watched, {"private": points}, flags={"private": marks}, scale=CLIP, seed=seed
     )
-    guarantee = selective.guarantee(
-        _declared(events, sigma), gamma=MissRate(0.0), delta=DELTA, unit="turn"
-    )
     releases = np.concatenate([pushes, *(phase.pushes(games) for phase in watched)])
     one = np.ones(1)
     scores = log_ratio(releases, inside=(one, one), outside=(-one, one), sigma=sigma)
-    return Games(scores, included, guarantee.epsilon)
+    return Games(scores, included, _proof(events, sigma, "replace"))
 
 
 COPIES, ROUNDS = 3, 4
@@ -277,11 +303,11 @@ def _plan(games: int) -> secrets.Plan:
     return secrets.plan(incidence, 0.01, 0.1, steps=ROUNDS, batch_size=games, scale=1.0)
 
 
-def lp_weighted(games: int, noise: float, seed: int) -> Games:
+def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     """Weighted DP-SGD (Hush!): each secret is in three examples, and their weights come from the
     linear program. In one world its examples have no gradient (the reference relation)."""
     plan, included = _plan(games), _coins(games, seed)
-    sigma = plan.noise_multiplier
+    sigma = plan.noise_multiplier * scale
     phases = schedules.weighted(
         replace(plan, noise_multiplier=sigma * noise), epochs=ROUNDS, clip_norm=CLIP,
         learning_rate=float(games),
@@ -291,20 +317,28 @@ def lp_weighted(games: int, noise: float, seed: int) -> Games:
     pushes, events = _pushes(_model(games), phases, {"private": rows}, scale=CLIP, seed=seed)
     rates = np.sort(plan.probabilities[: COPIES * games].reshape(games, COPIES), axis=1)
     kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
-    scores, proved = np.zeros(games), 0.0
+    scores, laws = np.zeros(games), []
     for k, each in enumerate(kinds):
         law, mine = mixtures.poisson_binomial(each.tolist()), kind.ravel() == k
-        proved = max(proved, _proved_of_a_group(tuple(law.tolist()), sigma, len(events)))
+        laws.append((tuple(law.tolist()), float(mine.mean())))
         inside, outside = (np.arange(len(law), dtype=float), law), (np.zeros(1), np.ones(1))
         scores[mine] = log_ratio(pushes[:, mine], inside=inside, outside=outside, sigma=sigma)
-    return Games(scores, included, proved)
+
+    @functools.cache
+    def proof(x: float) -> Proof:
+        each = [_of_a_group(law, sigma * x, len(events)) for law, _ in laws]
+        shares = [share for _, share in laws]
+        return max(e for e, _ in each), float(np.dot(shares, [tv for _, tv in each]))
+
+    return Games(scores, included, proof)
 
 
-@functools.lru_cache(maxsize=16)
-def _proved_of_a_group(law: tuple[float, ...], sigma: float, steps: int) -> float:
-    """Epsilon of a secret whose examples are drawn by this law, against their absence."""
+@functools.lru_cache(maxsize=256)
+def _of_a_group(law: tuple[float, ...], sigma: float, steps: int) -> Proof:
+    """Of a secret whose examples are drawn by this law, against their absence."""
     ways: tuple[mixtures.Direction, ...] = ("forward", "backward")
-    return max(mixtures.compose(law, sigma, steps, direction=w).epsilon(DELTA)[1] for w in ways)
+    both = [mixtures.compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
+    return max(b.epsilon(DELTA)[1] for b in both), max(b.delta(0.0)[1] for b in both)
 
 
 @dataclass(frozen=True)
@@ -334,19 +368,64 @@ AUDITS = (
 """Every private method, with the relation that its guarantee is printed for."""
 
 
+def refuted_from(games: int, proved: float, *, confidence: float = 0.95) -> int:
+    """The least number of right guesses, of so many, that shows a total variation above the one
+    that is ``proved``; ``games`` + 1 where none does."""
+    return bisect.bisect_right(
+        range(games + 1), proved, key=lambda right: _shown(right, games, confidence)
+    )
+
+
+def power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
+    """How often the audit refutes a proof of the total variation ``proved`` where it is ``true``,
+    if the attacker reaches that; by the binomial law of his right guesses."""
+    least = refuted_from(games, proved, confidence=confidence)
+    return float(scipy.stats.binom.sf(least - 1, games, (1 + true) / 2))
+
+
+def _shown(right: int, games: int, confidence: float) -> float:
+    """The total variation that so many right guesses show at the least."""
+    return 2 * clopper_pearson(right, games, confidence=2 * confidence - 1)[0] - 1
+
+
+def _noise_left(proof: Callable[[float], Proof], shown: float) -> float:
+    """The most noise, in times of what was declared, whose total variation is not below."""
+    if proof(MOST)[1] >= shown:
+        return math.inf
+    if proof(LEAST)[1] <= shown:
+        return LEAST
+    at = optimize.brentq(
+        lambda x: proof(math.exp(x))[1] - shown, math.log(LEAST), math.log(MOST), xtol=1e-4
+    )
+    return math.exp(at)
+
+
+@functools.lru_cache(maxsize=64)
+def scale_of(audit: Audit, epsilon: float, games: int) -> float:
+    """How many times the method's own noise this epsilon asks for, in trainings of so many."""
+    proof = audit.play(games, 1.0, 0, 1.0).proof
+    low, high = math.log(LEAST), math.log(MOST)
+    return math.exp(
+        optimize.brentq(lambda x: proof(math.exp(x))[0] - epsilon, low, high, xtol=1e-6)
+    )
+
+
 def table(
     names: Sequence[str] | None = None,
     *,
-    games: int = 16_000,
-    noises: Sequence[float] = (1.0, 0.5),
+    games: int = 48_000,
+    epsilons: Sequence[float] = (1.0, 3.0, 8.0),
+    noises: Sequence[float] = (1.0, 0.9, 0.5, 0.0),
     seed: int = 0,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """One row a method: what is ``proved`` at ``delta``, and what is ``audited`` at the least from
-    ``games`` games, half of them with the canary; "audited at 0.5" with half of the declared noise.
+    """One row a method, an epsilon that is ``proved`` at ``delta``, and a share of the declared
+    noise that is added: the epsilon ``audited`` at the least, of how many ``games`` the attacker
+    was ``right`` in, from how many right guesses on the proof is ``refuted_from``, and the
+    ``power``: how often an audit of this size refutes that noise.
 
-    ``names``: these of :data:`AUDITS` (all by default); one of ``noises`` must be 1. The numbers
-    hold with ``confidence`` each. Raises ``ValueError`` for an unknown name.
+    ``names``: these of :data:`AUDITS` (all by default). The numbers hold with ``confidence`` each.
+    Raises ``ValueError`` for an unknown name.
     """
     known = {each.name: each for each in AUDITS}
     check("games", games, games >= 16, "at least 16")
@@ -354,18 +433,37 @@ def table(
     for name in names or known:
         check_choice("audit", name, tuple(known))
         each = known[name]
-        row: dict[str, object] = {"method": name, "label": each.label, "relation": each.relation}
-        for noise in noises:
-            played = [
-                each.play(len(part), noise, seed + k)
-                for k, part in enumerate(np.array_split(np.arange(games), -(-games // AT_ONCE)))
-            ]
-            scores, included = (
-                np.concatenate([getattr(p, part) for p in played])
-                for part in ("scores", "included")
-            )
-            bound = audit(scores[included], scores[~included], delta=DELTA, confidence=confidence)
-            row["proved"] = max(p.proved for p in played)
-            row["audited" if noise == 1 else f"audited at {noise:g}"] = bound.epsilon
-        rows.append({**row, "delta": DELTA, "games": games, "confidence": confidence})
+        parts = [len(part) for part in np.array_split(np.arange(games), -(-games // AT_ONCE))]
+        for epsilon, noise in itertools.product(epsilons, noises):
+            scale = scale_of(each, epsilon, parts[0])
+            played = [each.play(part, noise, seed + k, scale) for k, part in enumerate(parts)]
+            right = sum(int(((p.scores > 0) == p.included).sum()) for p in played)
+            proof, shown = played[0].proof, _shown(right, games, confidence)
+            proved, distance = proof(1.0)
+            left, true = _noise_left(proof, shown), proof(max(noise, LEAST))[1]
+            rows.append({
+                "method": name, "label": each.label, "relation": each.relation, "noise": noise,
+                "epsilon": epsilon, "proved": proved, "right": right,
+                "audited": proof(left)[0] if left < math.inf else 0.0,
+                "refuted_from": refuted_from(games, distance, confidence=confidence),
+                "power": power(games, distance, true, confidence=confidence),
+                "delta": DELTA, "games": games, "confidence": confidence,
+            })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def rows(recorded: pd.DataFrame) -> list[str]:
+    """The rows of a page: a method and an epsilon each, what was audited, and how often less noise
+    would be refuted, with what happened."""
+    out = []
+    for (_, epsilon), cell in recorded.groupby(["method", "epsilon"], sort=False):
+        first = cell.iloc[0]
+        shown = f"{math.floor(100 * first.audited) / 100:.2f}"
+        said = [
+            f"{math.floor(100 * p)} %{'' if right >= least else ', not refuted'}"
+            for p, right, least in zip(cell.power, cell.right, cell.refuted_from, strict=True)
+        ]
+        relation = first.relation.replace("_", " ")
+        words = [first.label, relation, f"{epsilon:g}", shown, *said[1:], f"{first.games:,}"]
+        out.append(f"| {' | '.join(words)} |")
+    return out

@@ -86,46 +86,6 @@ def test_impossible_counts_are_refused(call, message):
 
 
 # --------------------------------------------------------------------------- games
-def test_the_threshold_is_not_chosen_on_what_it_is_judged_on():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(1, 1, 400), rng.normal(0, 1, 400)
-    first = auditing.audit(inside, outside, delta=0.0)
-    other = [np.r_[side[:100], rng.normal(5, 3, 300)] for side in (inside, outside)]
-    assert auditing.audit(*other, delta=0.0).threshold == first.threshold
-    known = [np.r_[rng.normal(5, 3, 100), side[100:]] for side in (inside, outside)]
-    assert auditing.audit(*known, delta=0.0).threshold != first.threshold
-    assert first.members == first.nonmembers == 300
-    assert first.true_positives == (inside[100:] > first.threshold).sum()
-
-
-def test_an_audit_of_the_gaussian_mechanism_is_sound_and_not_idle():
-    """Sensitivity 1, noise 1: epsilon(0.01) = 2.3178, the root of its hockey-stick divergence."""
-    epsilon = 2.3178
-    delta = stats.norm.cdf(0.5 - epsilon) - np.exp(epsilon) * stats.norm.cdf(-0.5 - epsilon)
-    assert delta == pytest.approx(0.01, abs=1e-5)
-    rng = np.random.default_rng(1)
-    bounds = np.array(
-        [
-            auditing.audit(rng.normal(1, 1, 1500), rng.normal(0, 1, 1500), delta=0.01).epsilon
-            for _ in range(40)
-        ]
-    )
-    assert np.mean(bounds > epsilon) < 0.09 and np.median(bounds) > 0.5 * epsilon
-    half = auditing.audit(rng.normal(1, 0.5, 2000), rng.normal(0, 0.5, 2000), delta=0.01)
-    assert half.epsilon > epsilon
-
-
-def test_play_gives_each_game_its_own_seed_and_coin():
-    seeds = []
-
-    def step(canary, seed):
-        seeds.append(seed)
-        return float(canary)
-
-    inside, outside = auditing.play(step, games=50, seed=3)
-    assert (inside == 1).all() and (outside == 0).all() and len(set(seeds)) == 100
-
-
 def test_log_ratio_is_that_of_the_densities_and_beats_a_sum():
     rng = np.random.default_rng(0)
     drawn = rng.random((6, 4000)) < 0.2
@@ -139,8 +99,11 @@ def test_log_ratio_is_that_of_the_densities_and_beats_a_sum():
     ratio = auditing.log_ratio(inside, **laws)
     density = stats.norm.pdf(inside, 0, 0.5) * 0.8 + stats.norm.pdf(inside, 1, 0.5) * 0.2
     assert np.allclose(ratio, np.log(density / stats.norm.pdf(inside, 0, 0.5)).sum(0))
-    best = auditing.audit(ratio, auditing.log_ratio(outside, **laws), delta=0.01)
-    assert best.epsilon > auditing.audit(inside.sum(0), outside.sum(0), delta=0.01).epsilon
+    other = auditing.log_ratio(outside, **laws)
+    sums = np.r_[inside.sum(0), outside.sum(0)]
+    middle = np.median(sums)
+    best = (ratio > 0).sum() + (other <= 0).sum()
+    assert best > (inside.sum(0) > middle).sum() + (outside.sum(0) <= middle).sum()
 
 
 def test_one_run_names_the_extremes_and_pays_for_its_tries():
@@ -162,9 +125,6 @@ def test_one_run_names_the_extremes_and_pays_for_its_tries():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: auditing.audit(np.ones(1), np.ones(9), delta=0), "scores: 1 and 9: must be"),
-        (lambda: auditing.audit(np.ones(9), np.ones(9), delta=0, tuning=1), "tuning=1"),
-        (lambda: auditing.play(lambda canary, seed: 0.0, games=0, seed=0), "games=0"),
         (lambda: run_audit.one_run(np.ones(3), np.ones(2), delta=0), "included: has shape"),
         (lambda: run_audit.one_run(np.ones(3), np.ones(3), delta=0, guesses=4), "guesses=4"),
         (lambda: auditing.epsilon_lower_bound(0, 0, 1, 2), "members=0"),
