@@ -36,7 +36,9 @@ def said(tmp_path_factory):
         patch.setattr(attack, "hand_out", lambda seed, out: attack.Key("A", {}, [], [], [], {}, {}))
         patch.setattr(grading, "grade", lambda *_, **__: [{"name": "ann", "total": 0}])
         patch.setattr(grading, "text", str)
-        audited = SimpleNamespace(consistent=True, to_json=lambda: {"epsilon_lower": 0.1})
+        audited = SimpleNamespace(
+            refuted=False, to_json=lambda: {"epsilon_lower": 0.1}, lines=lambda: ["proved"]
+        )
         patch.setattr(run_audit, "audit", lambda *_, **__: audited)  # 200 canaries
         yield {
             flag: _all(tmp_path_factory.mktemp("home"), patch, flag) for flag in ((), ("--json",))

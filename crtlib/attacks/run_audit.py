@@ -8,10 +8,10 @@ Steinke, Nasr and Jagielski (2023) with pairs in place of "in or out".
 
 >>> pairs(["000001", "000002"], seed=0)[0][0]
 '000001'
->>> print(RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99))
-proved 3.00 · audited at least 0.40 (95 %) · not refuted: 60 of 100 guesses right, 99 would refute
->>> print(RunAudit(0.4, 0.95, 300, 100, 60, 8.0, refuted_from=None))
-proved 8.00 · audited at least 0.40 (95 %) · says nothing: 100 right guesses would not refute
+>>> print(RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99, power=0.61).lines()[1])
+not refuted: 60 of 100 guesses right, 99 would refute; half of the noise at most 61 % of the time
+>>> print(RunAudit(0.4, 0.95, 300, 100, 60, 8.0, refuted_from=None, power=0.0).lines()[1])
+says nothing: half of the noise would be refuted at most 0 % of the time
 
 What an attack on one training proves: a lower bound of epsilon, with confidence.
 
@@ -58,7 +58,8 @@ RECORD = "record.json"
 class RunAudit:
     """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak.
     ``refuted_from`` is the least number of right guesses, of so many ``guessed``, that shows more
-    than was proved; None where no number does. How likely a fault is to reach it nobody says."""
+    than was proved; None where no number does. ``power`` bounds how often this audit would refute a
+    training that had half of the noise, whatever the attacker; 0 where nothing is proved."""
 
     epsilon_lower: float
     confidence: float
@@ -67,29 +68,30 @@ class RunAudit:
     right: int
     proved: float
     refuted_from: int | None
+    power: float
 
     @property
-    def consistent(self) -> bool:
-        """Whether no more was shown than was proved."""
-        return self.epsilon_lower <= self.proved
+    def refuted(self) -> bool:
+        """Whether more was shown than was proved."""
+        return self.epsilon_lower > self.proved
 
     def to_json(self) -> dict[str, Any]:
         """``audit.json``; infinite is "inf"."""
         proved: float | str = self.proved if math.isfinite(self.proved) else "inf"
         return asdict(self) | {"proved": proved}
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """What was proved and shown, and what the audit could have seen."""
+        half = f"at most {math.ceil(100 * self.power)} % of the time"
         verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
-        verdict += f"{self.refuted_from} would refute"
-        if self.refuted_from is None:
-            verdict = f"says nothing: {self.guessed} right guesses would not refute"
-        if not self.consistent:
+        verdict += f"{self.refuted_from} would refute; half of the noise {half}"
+        if self.power <= 2 * (1 - self.confidence):  # hardly more often than honest noise
+            verdict = f"says nothing: half of the noise would be refuted {half}"
+        if self.refuted:
             verdict = "MORE THAN PROVED"
         share = f"{100 * self.confidence:g} %"
-        return (
-            f"proved {self.proved:.2f} · audited at least {self.epsilon_lower:.2f} ({share}) · "
-            f"{verdict}"
-        )
+        shown = f"audited at least {self.epsilon_lower:.2f} ({share})"
+        return [f"proved {self.proved:.2f} · {shown}", verdict]
 
 
 def audit(
@@ -129,23 +131,29 @@ def audit(
     coins = np.random.default_rng([seed, 2]).random(len(known)) < 0.5
     gain = np.where(coins, 1, -1) * (scores[:, 0] - scores[:, 1])
     best = one_run(gain, coins, delta=record["delta"], confidence=confidence, guesses=guesses)
-    proved = _proved(record)
-    share = confidence if guesses is not None else 1 - (1 - confidence) / 5  # as one_run divides it
+    proved, half = _proved(record), _proved(record, 0.5)
+    sizes = sizes_of(len(values), guesses)
+    terms = {"delta": record["delta"], "confidence": 1 - (1 - confidence) / len(sizes)}
 
-    def shows(right: int) -> float:
-        return one_run_lower_bound(
-            len(values),
-            guesses=best.guesses,
-            correct=right,
-            delta=record["delta"],
-            confidence=share,
-        )
+    def least(tried: int) -> int | None:
+        """Of so many guesses, the right ones that show more than was proved."""
 
-    least = bisect.bisect_right(range(best.guesses + 1), proved, key=shows)
-    enough = least if least <= best.guesses else None
+        def shows(right: int) -> float:
+            return one_run_lower_bound(len(values), guesses=tried, correct=right, **terms)
+
+        enough = bisect.bisect_right(range(tried + 1), proved, key=shows)
+        return enough if enough <= tried else None
+
+    delta = record["delta"]
+    reached = [
+        chance(len(values), guesses=tried, correct=enough, delta=delta, epsilon=half)
+        for tried in sizes
+        if (enough := least(tried)) is not None
+    ]
     found = RunAudit(
-        best.epsilon, confidence, len(values), best.guesses, best.correct, proved, enough
-    )
+        best.epsilon, confidence, len(values), best.guesses, best.correct, proved,
+        least(best.guesses), min(1.0, sum(reached)),
+    )  # fmt: skip
     its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
     weights = outputs.sha256(Path(run) / "model.safetensors")  # what was read, not what is said
     inputs = {"corpus": its, "model": weights}
@@ -168,15 +176,17 @@ def pairs(values: Sequence[str], *, seed: int, taken: Sequence[str] = ()) -> lis
     return [(value, next(controls)) for value in values]
 
 
-def _proved(record: dict[str, Any]) -> float:
-    """epsilon of a secret that is in clear in a private point; infinite where noise is missing or
-    known."""
+def _proved(record: dict[str, Any], share: float = 1.0) -> float:
+    """epsilon of a secret that is in clear in a private point, with a share of the noise; infinite
+    where noise is missing or known."""
     private = [p for p in record["phases"] if p["kind"] == "private"]
     noisy = bool(private) and all(p["noise_multiplier"] for p in private)
     if not noisy or record["randomness"] == "seed" or not record["protects_all"]:
         return math.inf
-    names = ("sampling_probability", "noise_multiplier", "steps")
-    events = [SampledGaussian(**{name: p[name] for name in names}) for p in private]
+    events = [
+        SampledGaussian(p["sampling_probability"], share * p["noise_multiplier"], p["steps"])
+        for p in private
+    ]
     return ledger.epsilon(
         events, delta=record["delta"], accountant=record["accountant"],
         neighbouring_relation="replace",
@@ -209,15 +219,22 @@ def one_run_lower_bound(
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
 
     def excess(epsilon: float) -> float:
-        below = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
-        i = np.arange(1, correct + 1)
-        spread = ((below[-1] - below[correct - i]) / i).max(initial=0.0)
-        beta = scipy.stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
-        return beta + 2 * examples * delta * spread - (1 - confidence)
+        reached = chance(examples, guesses=guesses, correct=correct, delta=delta, epsilon=epsilon)
+        return reached - (1 - confidence)
 
     if excess(0.0) >= 0:
         return 0.0
     return float(optimize.brentq(excess, 0.0, 50.0, xtol=1e-10))
+
+
+def chance(examples: int, *, guesses: int, correct: int, delta: float, epsilon: float) -> float:
+    """A bound on the chance of so many right guesses under (epsilon, delta): see
+    :func:`one_run_lower_bound`."""
+    below = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
+    i = np.arange(1, correct + 1)
+    spread = ((below[-1] - below[correct - i]) / i).max(initial=0.0)
+    beta = scipy.stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
+    return float(beta + 2 * examples * delta * spread)
 
 
 # --------------------------------------------------------------------------- one run
@@ -229,6 +246,12 @@ class OneRun:
     epsilon: float
     guesses: int
     correct: int
+
+
+def sizes_of(canaries: int, guesses: int | None) -> list[int]:
+    """How many of the canaries are guessed on: so many, or five numbers."""
+    tries = [max(2, canaries // part) for part in (20, 10, 5, 2, 1)]
+    return tries if guesses is None else [guesses]
 
 
 def one_run(
@@ -252,7 +275,7 @@ def one_run(
     if scores.shape != included.shape or scores.ndim != 1 or not m:
         raise ValueError(f"included: has shape {included.shape}: must be one coin a score, ({m},)")
     order = np.argsort(scores, kind="stable")
-    tries = [guesses] if guesses is not None else [max(2, m // part) for part in (20, 10, 5, 2, 1)]
+    tries = sizes_of(m, guesses)
     out = []
     for tried in tries:
         check("guesses", tried, 0 < tried <= m, f"in [1, {m}]")

@@ -22,7 +22,8 @@ def audit(
     """Audit one training with many invented secrets, each planted once.
 
     Beside each planted secret a control is drawn that was not; the attacker names which of the two
-    was read. Ends with 4 where more is shown than the proof allows.
+    was read. Ends with 4 where more is shown than the proof allows. Says how often it would have
+    noticed half of the noise at the most, and "says nothing" where that is hardly ever.
 
     Example: crtlib audit run --corpus dialogues.jsonl --out audit
     """
@@ -31,4 +32,4 @@ def audit(
     audited = run_audit.audit(
         run, corpus, out, guesses=guesses, confidence=confidence, seed=seed, force=force
     )
-    return Answer({"ok": audited.consistent, **audited.to_json()}, [str(audited)])
+    return Answer({"ok": not audited.refuted, **audited.to_json()}, audited.lines())

@@ -474,7 +474,7 @@ def evidence(
         proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
         lower = math.floor(1000 * a["epsilon_lower"]) / 1000
         attached["audit"] = {"lower": lower, "epsilon": proved} | {
-            name: a[name] for name in ("confidence", "canaries", "guessed", "right")
+            name: a[name] for name in ("confidence", "canaries", "guessed", "right", "power")
         }
     if report is not None:
         marked = outputs.demand(report)

@@ -311,7 +311,10 @@ def _o13(c: Certificate) -> list[str]:
     if audit := _evidence(c, "audit"):
         proved = c["guarantee"]["missed"]["epsilon"] if holds(c) else "inf"
         proof = f"a proof of {proved}" if proved != "inf" else "no proof"
-        parts.append(f"an audit showed at least {audit['lower']} against {proof}")
+        power = (
+            f"it would notice half of the noise in at most {times(audit['power'])} of 100 trainings"
+        )
+        parts.append(f"an audit showed at least {audit['lower']} against {proof} ({power})")
     if report := _evidence(c, "report"):
         parts.append(f"a report found {report['completed']} passages completed, "
                      f"{report['unique']} of one person only")  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from crtlib import __main__ as cli
@@ -56,7 +57,7 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
 ):
     run, corpus = memorised
     found = run_audit.audit(run, corpus, tmp_path / "audit", seed=0)
-    assert found.epsilon_lower > 1 > 2 * found.proved and not found.consistent
+    assert found.epsilon_lower > 1 > 2 * found.proved and found.refuted
     written = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert written["right"] == found.right
     assert written["model"] == outputs.sha256(run / "model.safetensors")
@@ -71,9 +72,10 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
     run, corpus = trained(memorised[0].parent, 0)
     for seed in range(5):
         found = run_audit.audit(run, corpus, tmp_path / f"{seed}", seed=seed)
-        assert found.consistent and found.epsilon_lower < 0.8
+        assert not found.refuted and found.epsilon_lower < 0.8
         assert found.right < found.refuted_from <= found.guessed
-        assert f"not refuted: {found.right} of {found.guessed} guesses right" in str(found)
+        assert f"not refuted: {found.right} of {found.guessed} guesses right" in found.lines()[1]
+        assert 0.2 < found.power <= 1
 
 
 def test_without_secret_noise_nothing_is_proved(memorised, tmp_path):
@@ -86,7 +88,19 @@ def test_without_secret_noise_nothing_is_proved(memorised, tmp_path):
             (other / path.name).write_bytes(path.read_bytes())
         (other / run_audit.RECORD).write_text(json.dumps(content | change))
         found = run_audit.audit(other, corpus, tmp_path / "audit", seed=0, force=True)
-        assert found.to_json()["proved"] == "inf" and "says nothing" in str(found)
+        assert found.to_json()["proved"] == "inf" and "says nothing" in found.lines()[1]
+
+
+def test_a_fault_is_found_no_more_often_than_was_said_and_by_the_best_attacker_as_often():
+    """Randomised response is the mechanism that reaches the bound at delta = 0."""
+    proved, half, m, rng = 1.0, 2.0, 400, np.random.default_rng(0)
+    shows = [run_audit.one_run_lower_bound(m, guesses=m, correct=k) for k in range(m + 1)]
+    least = next(k for k, bound in enumerate(shows) if bound > proved)
+    said = run_audit.chance(m, guesses=m, correct=least, delta=0, epsilon=half)
+    for epsilon, often in ((half, said), (proved, 0.05)):
+        right = rng.binomial(m, 1 / (1 + np.exp(-epsilon)), size=4000)
+        assert (right >= least).mean() == pytest.approx(often, abs=0.02)
+    assert run_audit.chance(m, guesses=m, correct=least, delta=1e-4, epsilon=half) > said
 
 
 def test_controls_are_new_and_differ_from_each_other():

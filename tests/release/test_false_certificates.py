@@ -1361,7 +1361,7 @@ def test_a_page_that_was_edited_is_not_verified(model, tmp_path, run):
 def test_evidence_names_its_model(model, tmp_path, run):
     """R6: an audit that somebody wrote, or of another model, stood in the certificate."""
     said = {"epsilon_lower": 0.1, "proved": 3.0, "confidence": 0.95, "canaries": 300,
-            "guessed": 100, "right": 60}  # fmt: skip
+            "guessed": 100, "right": 60, "power": 0.2}  # fmt: skip
     sha = outputs.sha256(model / "m" / "model.safetensors")
     words = ["certify", model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
     audit = tmp_path / "audit" / "audit.json"

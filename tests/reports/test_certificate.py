@@ -109,7 +109,7 @@ PLAN = (
     ("value_guess", [{"prior": 0.001, "at_most": 0.05}]),
     ("rates.public", rate(0, 0, 0.0, "policy")),
 )  # fmt: skip
-AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0}),)
+AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0, "power": 0.613}),)
 DECLARED = (("declared", [{"of": "perplexity", "value": "8 to 16", "bits": 3.71}]),)
 OTHER = (
     ("right_guess.3", {"who": "other", "copies": 1, "prior": 0.5, "at_most": 0.5091}),
@@ -238,7 +238,8 @@ def test_words_that_depend_on_the_case():
     assert "promise" not in said(*VOID, ("spent_before.runs", 1))["O9"][0]
     assert "All are charged, as if" in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
     assert "several times larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
-    assert "0.4 against a proof of 3.0" in said(*AUDIT)["O13"][0]
+    assert "0.4 against a proof of 3.0 (it would notice half" in said(*AUDIT)["O13"][0]
+    assert "at most 61.3 of 100 trainings" in said(*AUDIT)["O13"][0]
     assert "found" not in said(*AUDIT)["O13"][0] and "audit" not in said(*REPORT)["O13"][0]
     assert said(*VOID)["O0"] == ["**This model carries no promise.** The randomness was a seed."]
 
