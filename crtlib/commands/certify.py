@@ -22,6 +22,10 @@ def certify(
     copies: Annotated[
         str, opt("Rows for a person with so many secrets, or one said so often.")
     ] = "5,20",
+    require: Annotated[
+        list[str] | None,
+        opt("A limit, as 'public <= 1%' or 'guess <= 55'; repeatable.", metavar="LIMIT"),
+    ] = None,
     odometer: Annotated[Path | None, opt("The odometer, if it was moved since.", "place")] = None,
     verify: Annotated[bool, opt("Write nothing; compare what is there with the run.")] = False,
     force: Annotated[bool, opt("Replace what is there.", "place")] = False,
@@ -29,7 +33,8 @@ def certify(
     """Write what a model may give away: one sheet in plain words, every number in tables, and JSON.
 
     Earlier private runs on the same text, which its odometer lists, are composed with this one.
-    Ends with 4 where the certificate is void or, with --verify, where anything differs.
+    Ends with 4 where the certificate is void, where a limit that --require sets is not met or, with
+    --verify, where anything differs.
 
     Example: crtlib certify run --out certificate.html
     """
@@ -41,10 +46,12 @@ def certify(
     else:
         difference, value = None, certify.write(
             run, out, name=name, audience=audience, audit=audit, report=report, place=odometer,
-            copies=whole_numbers("copies", copies), force=force,
+            copies=whole_numbers("copies", copies), require=require or (), force=force,
         )  # fmt: skip
     verdict = str(value["verdict"])
-    facts = {"ok": not difference and verdict != "void", "id": value["id"], "verdict": verdict}
+    limits = value.get("limits", [])
+    kept = verdict != "void" and all(row["met"] for row in limits)
+    facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": limits}
     line = f"{'verified' if verify else out}: {certify.summary(value)}"
     if difference:
         line = f"verification failed: {difference}"

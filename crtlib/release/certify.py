@@ -26,7 +26,7 @@ from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
 from crtlib.intervals import at_most, clopper_pearson_upper, exchangeable_rate, upwards
-from crtlib.release import gate, seal
+from crtlib.release import gate, limits, seal
 from crtlib.release.gate import Fold
 from crtlib.reports import certificate
 
@@ -286,6 +286,7 @@ def parts(
     name: str | None = None,
     copies: Sequence[int] = COPIES,
     evidence: Mapping[str, Any] | None = None,
+    require: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The parts of a certificate (:func:`crtlib.reports.certificate.certificate` seals them)."""
     record, fold, spent = trained.record, trained.own, trained.spent or odometer.Spent(())
@@ -306,7 +307,7 @@ def parts(
     if max(own.groups, default=1) > 1:
         known.append(f"how many messages one {record['unit']} holds")
     holds = verdict == "holds"
-    return {
+    content = {
         "software": record["software"],
         "verdict": verdict,
         "void_because": why,
@@ -340,6 +341,7 @@ def parts(
                          *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
+    return content | ({"limits": limits.judged(content, require)} if require else {})
 
 
 Pair = tuple[float, float]
@@ -510,12 +512,14 @@ def write(
     report: str | os.PathLike[str] | None = None,
     place: str | os.PathLike[str] | None = None,
     copies: Sequence[int] = COPIES,
+    require: Sequence[str] = (),
     force: bool = False,
 ) -> dict[str, Any]:
     """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
 
     Both are public files (0644, less the umask) where the verdict is "holds", else private ones.
-    Raises ``ValueError`` where the run has no record, or the files exist and not ``force``.
+    ``require``: limits (:mod:`crtlib.release.limits`), whose verdict the certificate gives. Raises
+    ``ValueError`` where the run has no record, or the files exist and not ``force``.
     """
     check_choice("for", audience, AUDIENCES)
     page = Path(out)
@@ -528,7 +532,7 @@ def write(
         raise ValueError(f"--out: {pages[1]} is there and no certificate; take another name")
     trained = read(run, place=place, replaced=(*pages, Path(run) / gate.NAME))
     attached = evidence(run, trained.record["corpus"]["sha256"], audit, report)
-    content = parts(trained, name=name, copies=copies, evidence=attached)
+    content = parts(trained, name=name, copies=copies, evidence=attached, require=require)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
     value = seal.signed(value, trained.key) if trained.key else value
@@ -563,6 +567,12 @@ def _page(value: Mapping[str, Any], trained: Trained, audience: str, name: str) 
 
 def summary(value: Mapping[str, Any]) -> str:
     """One line for a terminal."""
+    if beyond := [row["limit"] for row in value.get("limits", ()) if not row["met"]]:
+        return f"does not meet your limits: {', '.join(beyond)}; {_told(value)}"
+    return f"meets your limits; {_told(value)}" if value.get("limits") else _told(value)
+
+
+def _told(value: Mapping[str, Any]) -> str:
     if value["verdict"] != "holds":
         return " ".join(value["void_because"]) or "no promise: the method adds no noise"
     g, before = value["guarantee"], value["spent_before"]["runs"]
@@ -622,6 +632,7 @@ def _difference(
         return "model.sha256: the model is another one"
     rows = [row["copies"] for row in value["right_guess"] if row["who"] == "user"]
     same = {"name": value["model"]["name"], "evidence": value.get("evidence")}
+    same["require"] = [row["limit"] for row in value.get("limits", ())]
     again = parts(trained, copies=rows, **same)
     for path in differences({n: v for n, v in value.items() if n in again}, again):
         return f"{path}: is another when it is made again"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crtlib.release import certify, gate, seal
+from crtlib.release import certify, gate, limits, seal
 from crtlib.reports import certificate
 
 SLACK = 1 - 1e-6
@@ -46,6 +46,9 @@ def difference(model: Path, value: Mapping[str, Any], public: str | None = None)
         return "certificate: is of another model"
     if value["verdict"] != "holds":
         return "certificate: the model carries no promise"
+    told = value.get("limits", [])
+    if limits.judged(value, [row["limit"] for row in told]) != told:
+        return "limits: do not follow from what is certified"
     own = gate.fold(released.sources)
     if own.void or own.kind == "none":
         return f"release.json: {own.void[0] if own.void else 'nothing protects the text'}"

@@ -44,6 +44,7 @@ TITLES = {
     "labels": "Labels",
     "policies": "Policies",
     "treated_as_public": "Treated as public",
+    "limits": "Limits",
     "declared": "Declared public",
     "assumed": "Assumed",
     "not_promised": "Not promised",

@@ -68,6 +68,18 @@ def _o0(c: Certificate) -> list[str]:
     return ["**This model carries no promise.** " + " ".join(reasons)]
 
 
+def _limits(c: Certificate) -> list[str]:
+    def certified(limit: str, most: float | None) -> str:
+        if most is None:
+            return "nothing"
+        return f"{times(most)} %" if "%" in limit and most <= 1 else f"{most:g}"
+
+    each = [f"{x['limit']} ({certified(x['limit'], x['certified'])} is certified)"
+            for x in c["limits"]]  # fmt: skip
+    verdict = "meets" if all(x["met"] for x in c["limits"]) else "does not meet"
+    return [f"**This model {verdict} the limits that were set**: {'; '.join(each)}."]
+
+
 def _o1(c: Certificate) -> list[str]:
     corpus, name = c["corpus"], c["model"]["name"]
     when = (
@@ -350,6 +362,7 @@ def _of_promise(condition: Callable[[Certificate], bool]) -> Callable[[Certifica
 BAYES, DP, PLAN = "bayesian_confidentiality", "dp", "secret_protection"
 SENTENCES = (
     Sentence("O0", lambda c: not holds(c), _o0),
+    Sentence("OL", lambda c: bool(c.get("limits")), _limits),
     Sentence("O1", lambda c: True, _o1),
     Sentence("O2", _promised(BAYES), _o2),
     Sentence("O2a", _of_promise(lambda c: _guess(c, "other") is not None), _o2a),

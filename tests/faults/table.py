@@ -651,6 +651,13 @@ UNITS = rows(
     ("a speaker's name stands in the text", "by_role", "speaker=role(t.speaker)",
      "speaker=t.speaker", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),
 ) + rows(
+    "release.limits",
+    "release/test_limits.py",
+    ("a void certificate meets a limit", "judged", 'if certificate["verdict"] == "holds" else None',
+     "if True else None", "test_a_limit_is_met_up_to_the_bound_that_is_certified[guess]"),
+    ("what is not certified meets a limit", "judged", "found is not None and found <= most",
+     "found is None or found <= most", "test_what_no_certificate_has_is_met_by_none"),
+) + rows(
     "outputs",
     "release/test_false_certificates.py",
     ("a marker that was edited is read", "marker", 'content.pop("sum", None) == _sum(content)',

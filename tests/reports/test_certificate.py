@@ -118,7 +118,10 @@ OTHER = (
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
 # Of each sentence: changes under which it must be said, and under which it must not.
+LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
+                      {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
 CASES = {
+    "OL": ([LIMITS, (*VOID, *LIMITS)], [(), (("limits", []),)]),
     "O0": ([VOID, NONE], [(), DP, PLAN]),
     "O1": ([(), VOID, NONE, DP, PLAN], []),
     "O2": ([()], [VOID, NONE, DP, PLAN]),
@@ -240,6 +243,10 @@ def test_words_that_depend_on_the_case():
     assert "several times larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
     assert "0.4 against a proof of 3.0 (it would notice half" in said(*AUDIT)["O13"][0]
     assert "at most 61.3 of 100 trainings" in said(*AUDIT)["O13"][0]
+    assert said(*LIMITS)["OL"] == [
+        "**This model does not meet the limits that were set**: guess <= 55 (52.4 is certified); "
+        "public <= 1% (3.77 % is certified)."
+    ]
     assert "found" not in said(*AUDIT)["O13"][0] and "audit" not in said(*REPORT)["O13"][0]
     assert said(*VOID)["O0"] == ["**This model carries no promise.** The randomness was a seed."]
 

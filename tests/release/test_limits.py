@@ -1,0 +1,95 @@
+"""Limits are part of the verdict: each name, on each side, and what no limit is."""
+
+import json
+
+import pytest
+
+from crtlib.release import certify, limits
+from crtlib.reports import model_card
+from crtlib.text import customersim, jsonl
+from tests import trainings
+
+CERTIFICATE = {
+    "verdict": "holds",
+    "rates": {"miss": {"upper": 0.0377}, "trace": {"upper": 0.02}, "public": {"upper": 0.01}},
+    "right_guess": [
+        {"who": "random", "at_most": 0.524}, {"who": "random", "at_most": 0.53},
+        {"who": "missed", "at_most": 0.625},
+    ],
+    "value_guess": [{"at_most": 0.000121}, {"at_most": 0.0202}],
+    "guarantee": {
+        "secret": {"epsilon": 0.197, "delta": 0.0378}, "missed": {"epsilon": 3.0, "delta": 1e-4}
+    },
+}  # fmt: skip
+TINY = {"unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "delta": 1e-4, "epsilon": 3.0}
+EDGES = {
+    "guess": ("53", "52.999"), "missed": ("62.5%", "62.49"), "value": ("2.02", "2.01"),
+    "epsilon": ("0.197", "0.1969"), "delta": (".0378", "3.7e-2"), "epsilon_missed": ("3", "2.999"),
+    "miss": ("3.77%", "0.0376"), "trace": ("0.02", "1.99%"), "public": ("1%", "0.0099"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """A model that CRT trained."""
+    home = tmp_path_factory.mktemp("limits")
+    jsonl.write_jsonl(customersim.simulate(40, 3, "paper"), home / "c.jsonl")
+    trainings.train(
+        home / "c.jsonl", out=home / "m", method="crt", policy="regex:customersim",
+        card=model_card.of_training, **TINY,
+    )  # fmt: skip
+    return home / "m"
+
+
+@pytest.mark.parametrize("name", limits.NAMES)
+def test_a_limit_is_met_up_to_the_bound_that_is_certified(name):
+    at, below = EDGES[name]
+    rows = limits.judged(CERTIFICATE, [f"{name} <= {at}", f"{name}<={below}"])
+    assert [row["met"] for row in rows] == [True, False]
+    assert rows[0]["certified"] == rows[1]["certified"]
+    for lacking in ({"verdict": "void"}, {"verdict": "none"}):
+        (row,) = limits.judged(CERTIFICATE | lacking, [f"{name} <= {at}"])
+        assert row == {"limit": f"{name} <= {at}", "certified": None, "met": False}
+
+
+def test_what_no_certificate_has_is_met_by_none():
+    bare = CERTIFICATE | {"rates": {}, "right_guess": [], "value_guess": []}
+    bare |= {"guarantee": {"secret": {"epsilon": "inf", "delta": "inf"}}}
+    names = [name for name in limits.NAMES if name != "epsilon_missed"]
+    rows = limits.judged(bare, [f"{name} <= 1000000" for name in names])
+    assert {row["met"] for row in rows} == {False}
+    assert {row["certified"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("text", [
+    "", "public", "public < 1%", "public <= -1", "public <= x", "nosuch <= 3", "public <= 1% or 2",
+    "epsilon <= 3%", "delta <= 1%", "public >= 1%", "public <= nan", "public <= 1e9999",
+])  # fmt: skip
+def test_what_is_no_limit_is_refused_in_one_line(text):
+    with pytest.raises(ValueError, match="must be NAME <= NUMBER") as error:
+        limits.judged(CERTIFICATE, [text])
+    assert "\n" not in str(error.value) and "--require" in str(error.value)
+
+
+def test_the_command_ends_with_four_where_a_limit_is_not_met(certified, tmp_path, run):
+    """And its page, its one line and its JSON say so; verification judges the limits again."""
+    page = tmp_path / "c.html"
+    words = ["certify", certified, "--out", page, "--force"]
+    code, said, _ = run(*words, "--require", "epsilon_missed <= 3.0")
+    value = json.loads(page.with_suffix(".json").read_text())
+    assert (
+        code == 0
+        and said == f"{page}: meets your limits; {certify.summary(value | {'limits': []})}\n"
+    )
+    assert "meets your limits" in page.read_text() and "the promise holds" not in page.read_text()
+    code, said, _ = run(*words, "--require", "guess <= 100", "--require", "public <= 0.001%")
+    assert code == 4 and "does not meet your limits: public <= 0.001%;" in said
+    assert "does not meet your limits" in page.read_text()
+    assert "does not meet the limits that were set" in page.read_text()
+    assert run(*words, "--verify")[0] == 4  # what it says is so, and it is not enough
+    code, said, _ = run(*words, "--require", "guess <= 100", "--json")
+    assert code == 0 and json.loads(said)["limits"][0]["met"] is True
+    assert run(*words[:-1], "--verify")[0] == 0
+    code, _, error = run(*words, "--require", "guess below 3")
+    assert code == 2 and len(error.splitlines()) == 1
+    assert json.loads(page.with_suffix(".json").read_text())["limits"][0]["limit"] == "guess <= 100"
