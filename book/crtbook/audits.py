@@ -377,8 +377,8 @@ def refuted_from(games: int, proved: float, *, confidence: float = 0.95) -> int:
 
 
 def power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
-    """How often the audit refutes a proof of the total variation ``proved`` where it is ``true``,
-    if the attacker reaches that; by the binomial law of his right guesses."""
+    """How often the audit refutes a proof of the total variation ``proved`` where the attacker
+    reaches ``true``, which with less noise may be more: by the binomial law of right guesses."""
     least = refuted_from(games, proved, confidence=confidence)
     return float(scipy.stats.binom.sf(least - 1, games, (1 + true) / 2))
 
@@ -422,7 +422,7 @@ def table(
     """One row a method, an epsilon that is ``proved`` at ``delta``, and a share of the declared
     noise that is added: the epsilon ``audited`` at the least, of how many ``games`` the attacker
     was ``right`` in, from how many right guesses on the proof is ``refuted_from``, and the
-    ``power``: how often an audit of this size refutes that noise.
+    ``power``: how often such an audit refutes that noise, by the share of right guesses here.
 
     ``names``: these of :data:`AUDITS` (all by default). The numbers hold with ``confidence`` each.
     Raises ``ValueError`` for an unknown name.
@@ -440,13 +440,13 @@ def table(
             right = sum(int(((p.scores > 0) == p.included).sum()) for p in played)
             proof, shown = played[0].proof, _shown(right, games, confidence)
             proved, distance = proof(1.0)
-            left, true = _noise_left(proof, shown), proof(max(noise, LEAST))[1]
+            left = _noise_left(proof, shown)
             rows.append({
                 "method": name, "label": each.label, "relation": each.relation, "noise": noise,
                 "epsilon": epsilon, "proved": proved, "right": right,
                 "audited": proof(left)[0] if left < math.inf else 0.0,
                 "refuted_from": refuted_from(games, distance, confidence=confidence),
-                "power": power(games, distance, true, confidence=confidence),
+                "power": power(games, distance, 2 * right / games - 1, confidence=confidence),
                 "delta": DELTA, "games": games, "confidence": confidence,
             })  # fmt: skip
     return pd.DataFrame(rows)
