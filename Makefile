@@ -12,7 +12,7 @@ LOCKED   = grep -E '\# (.* )?$(1)( |$$)' lock.txt > .venv/$(1).txt && $(PIP) --r
 .DEFAULT_GOAL := help
 # Without bytecode on disk, each of some hundred processes compiles the library and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help install book published reference publish lab page slides instructor pdf teaching test nightly faults mutants lint house lock release clean kills fuzz neighbours modes
+.PHONY: help install book published reference publish lab page slides instructor pdf teaching test quick nightly faults mutants lint house lock release clean kills fuzz neighbours modes
 
 help: ## show this list
 	@echo "crtlib: train language models on text that holds secrets, without learning the secrets"
@@ -101,6 +101,10 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --
 
 test: .venv/.installed ## run the tests of the library and of its guarantees
 	@$(PYTEST) -m "not nightly" --durations 10
+
+quick: .venv/.installed ## call every command, with --json and without, and plant the quick faults
+	@$(PYTEST) tests/test_commands.py
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --quick --jobs $(JOBS)
 
 nightly: .venv/.installed ## run all tests, the examples, every planted fault, 40 kills, 900 bad inputs and 500 pairs
 	@$(PYTEST) --durations 30

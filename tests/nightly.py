@@ -90,6 +90,20 @@ NIGHTLY = {
         ),
         "begins forty trainings",
     ),
+    "tests/accounting/test_ledger.py::test_one_step_equals_the_integral": "5 s",
+    "tests/accounting/test_mixtures.py::test_divergences_against_thirty_digits": "3 s",
+    "tests/accounting/test_accountants.py::"
+    "test_noise_is_found_with_few_evaluations[replace-1.0-1e-08": "2 s",
+    "tests/attacks/test_exposure.py::test_exposure_of_random_secrets": "draws many models",
+    "tests/book/experiments/test_claims.py::test_one_seed_decides_nothing": "5 s",
+    "tests/book/experiments/test_crt.py::test_a_cell_goes_on": "trains",
+    "tests/book/experiments/test_runner.py::test_a_scheduler": "starts processes",
+    "tests/faults/test_faults.py::test_the_quick_faults": "a step of its own in CI",
+    "tests/pins/test_keys.py": "declares the studies of all profiles",
+    "tests/screening/test_coverage.py::test_it_holds_on_simulated": "draws labels many times",
+    "tests/test_commands.py::test_every_command": "calls all twice, a step of its own in CI",
+    "tests/test_commands.py::test_json_prints": "calls all twice, a step of its own in CI",
+    "tests/test_without_torch.py::test_a_command_that_trains_nothing_needs_no_torch[line3": "3 s",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:

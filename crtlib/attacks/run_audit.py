@@ -87,6 +87,8 @@ class RunAudit:
         verdict += f"{self.refuted_from} would refute; half of the noise {half}"
         if self.power <= 2 * (1 - self.confidence):  # hardly more often than honest noise
             verdict = f"says nothing: half of the noise would be refuted {half}"
+        if not self.epsilon_lower:  # as blind attackers do, whatever the noise
+            verdict = f"says nothing: {self.right} of {self.guessed} are a coin's guesses"
         if self.refuted:
             verdict = "MORE THAN PROVED"
         share = f"{100 * self.confidence:g} %"

@@ -23,7 +23,8 @@ def audit(
 
     Beside each planted secret a control is drawn that was not; the attacker names which of the two
     was read. Ends with 4 where more is shown than the proof allows. Says how often it would have
-    noticed half of the noise at the most, and "says nothing" where that is hardly ever.
+    noticed half of the noise at the most, and "says nothing" where that is hardly ever, or where
+    the attacker did no better than a coin.
 
     Example: crtlib audit run --corpus dialogues.jsonl --out audit
     """

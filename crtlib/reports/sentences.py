@@ -320,14 +320,15 @@ def _evidence(c: Certificate, name: str) -> Mapping[str, Any] | None:
 
 def _o13(c: Certificate) -> list[str]:
     parts = []
-    if audit := _evidence(c, "audit"):
+    audit, report = _evidence(c, "audit"), _evidence(c, "report")
+    if audit and not audit["lower"]:
+        parts.append("an audit says nothing, as its attacker did no better than a coin")
+    elif audit:
         proved = c["guarantee"]["missed"]["epsilon"] if holds(c) else "inf"
         proof = f"a proof of {proved}" if proved != "inf" else "no proof"
-        power = (
-            f"it would notice half of the noise in at most {times(audit['power'])} of 100 trainings"
-        )
-        parts.append(f"an audit showed at least {audit['lower']} against {proof} ({power})")
-    if report := _evidence(c, "report"):
+        parts.append(f"an audit showed at least {audit['lower']} against {proof}, and would notice "
+                     f"half of the noise in at most {times(audit['power'])} of 100 trainings")  # fmt: skip
+    if report:
         parts.append(f"a report found {report['completed']} passages completed, "
                      f"{report['unique']} of one person only")  # fmt: skip
     return [f"Attacks we ran: {'; '.join(parts)}. A failed attack proves nothing."]

@@ -74,7 +74,10 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
         found = run_audit.audit(run, corpus, tmp_path / f"{seed}", seed=seed)
         assert not found.refuted and found.epsilon_lower < 0.8
         assert found.right < found.refuted_from <= found.guessed
-        assert f"not refuted: {found.right} of {found.guessed} guesses right" in found.lines()[1]
+        guesses = f"{found.right} of {found.guessed}"
+        blind = f"says nothing: {guesses} are a coin's guesses"  # whatever noise there was
+        seen = f"not refuted: {guesses} guesses right"
+        assert found.lines()[1].startswith(seen if found.epsilon_lower else blind)
         assert 0.2 < found.power <= 1
 
 

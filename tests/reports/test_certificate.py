@@ -241,8 +241,10 @@ def test_words_that_depend_on_the_case():
     assert "promise" not in said(*VOID, ("spent_before.runs", 1))["O9"][0]
     assert "All are charged, as if" in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
     assert "several times larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
-    assert "0.4 against a proof of 3.0 (it would notice half" in said(*AUDIT)["O13"][0]
+    assert "0.4 against a proof of 3.0, and would notice half" in said(*AUDIT)["O13"][0]
     assert "at most 61.3 of 100 trainings" in said(*AUDIT)["O13"][0]
+    blind = (("evidence.audit", {"lower": 0.0, "epsilon": 3.0, "power": 0.613}),)
+    assert "audit says nothing" in said(*blind)["O13"][0]
     assert said(*LIMITS)["OL"] == [
         "**This model does not meet the limits that were set**: guess <= 55 (52.4 is certified); "
         "public <= 1% (3.77 % is certified)."
