@@ -326,8 +326,10 @@ def _o13(c: Certificate) -> list[str]:
     elif audit:
         proved = c["guarantee"]["missed"]["epsilon"] if holds(c) else "inf"
         proof = f"a proof of {proved}" if proved != "inf" else "no proof"
-        parts.append(f"an audit showed at least {audit['lower']} against {proof}, and would notice "
-                     f"half of the noise in at most {times(audit['power'])} of 100 trainings")  # fmt: skip
+        parts.append(f"an audit showed at least {audit['lower']} against {proof}, and would")
+        parts[-1] += (
+            f" notice half of the noise in at most {times(audit['power'])} of 100 trainings"
+        )
     if report:
         parts.append(f"a report found {report['completed']} passages completed, "
                      f"{report['unique']} of one person only")  # fmt: skip
