@@ -279,6 +279,4 @@ def games(names: Iterable[str] | None = None, *, trials: int) -> pd.DataFrame:
     """The white-box games of the private methods at epsilon 3, ``trials`` each, with a confidence
     of .999: of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
     chosen = list(names) if names else [a.name for a in audits.AUDITS if a.name != "dpsgd_lora"]
-    return audits.table(
-        chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999
-    )
+    return audits.table(chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999)
