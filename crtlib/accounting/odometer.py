@@ -70,6 +70,7 @@ JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON 
 WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
 ORDER BY a.kind IN ('named', 'owned', 'lone', 'said')
 """
+OF_CORPUS = "(SELECT text FROM texts WHERE corpus = ?)"
 FACTS = ("named", "owned", "lone", "said")
 """Kinds of units that say whose the others are, and make no two texts the same."""
 ALIKE = 16
@@ -392,6 +393,22 @@ class Registry:
                 file.flush()
                 os.fsync(file.fileno())
         return path.read_bytes()
+
+    def forget(self, corpus: str) -> None:
+        """Know no more whose text the corpus with this hash was. The lines of its runs stay, and
+        each training from now on says that it may have followed them: :meth:`forgotten`."""
+        with _transaction(self.path) as base:
+            base.execute("PRAGMA secure_delete=ON")
+            for table in ("known", "texts"):
+                base.execute(f"DELETE FROM {table} WHERE text IN {OF_CORPUS}", (corpus,))
+
+    def forgotten(self, corpus: str) -> int:
+        """How many other corpora have runs here of which nobody knows whose text they read."""
+        known = {corpus}
+        if self.path.is_file():
+            with _connection(self.path) as base:
+                known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
+        return len({e.corpus for e in self.entries()} - known)
 
     def related(self, corpus: str) -> dict[str, Counter[str]]:
         """The hashes of all corpora with a conversation, a person or messages of this one, and its

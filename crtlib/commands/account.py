@@ -43,6 +43,9 @@ def account(
         str | None, opt("Hash of an entry of a model that nobody ever saw.", group=SPENT)
     ] = None,
     because: Annotated[str, opt("Why, for --strike.", group=SPENT)] = "",
+    forget: Annotated[
+        bool, opt("Forget whose text that odometer's was; its runs stay.", group=SPENT)
+    ] = False,
 ) -> Answer:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
 
@@ -56,7 +59,9 @@ def account(
     from crtlib.accounting import confidentiality
 
     if odometer is not None:
-        return _odometer(odometer, strike, because, 1e-6 if delta is None else delta)
+        return _odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
+    if forget:
+        raise ValueError("forget: needs --odometer")
     if delta is None or batch_size is None or points is None or epochs is None:
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
@@ -85,12 +90,15 @@ def account(
     return Answer(told, lines)
 
 
-def _odometer(folder: Path, strike: str | None, because: str, delta: float) -> Answer:
+def _odometer(folder: Path, strike: str | None, because: str, delta: float, forget: bool) -> Answer:
     from crtlib.accounting import odometer
 
     registry = odometer.Registry(odometer.home())
     if strike is not None:
         odometer.strike(folder, strike, because=because, registry=registry)
+    entries = odometer.read(folder)
+    if forget and entries:
+        registry.forget(entries[0].corpus)
     bill = odometer.bill(odometer.history(folder, registry), delta=delta)
     lines = []
     for run in bill["runs"]:
@@ -106,6 +114,11 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float) -> A
         f"          trace rate at most {at_most(total['gamma'])}, public at most "
         f"{at_most(total['delta2'])}",
     ]
+    if forget:
+        lines.append(
+            "forgotten: a certificate of a later run on another text of the same people does not "
+            "add these runs, and says that nobody of that text is assumed to be in this one"
+        )
     return Answer(bill, lines)
 
 

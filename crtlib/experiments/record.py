@@ -161,7 +161,8 @@ class Meter:
         assert self.entry is not None
         return {"folder": str(self.folder.resolve()), "run": self.entry.run,
                 "entry": self.entry.entry, "screening": self.entry.screening,
-                "before": " ".join(sorted({e.run for e in self.spent.entries}))}  # fmt: skip
+                "before": " ".join(sorted({e.run for e in self.spent.entries})),
+                "forgotten": str(self.registry.forgotten(self.facts["corpus"]))}  # fmt: skip
 
 
 def opened(

@@ -336,7 +336,9 @@ def parts(
                     if b.lineage == "outside"],
         "searched": {"trials": terms["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
-        "spent_before": _before(fold, alone, spent, own, key),
+        "spent_before": _before(
+            fold, alone, spent, own, key, int(record["odometer"].get("forgotten", 0))
+        ),
         "not_promised": [*NOT_PROMISED, *([PARTS] if record["unit"] == "dialogue" else []),
                          *([PAPER] if own.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
@@ -418,7 +420,7 @@ def _value_guesses(own: Promise, plan: gate.Planned | None = None) -> list[Pair]
 
 
 def _before(
-    fold: Fold, single: Promise, spent: odometer.Spent, own: Promise, key: bytes
+    fold: Fold, single: Promise, spent: odometer.Spent, own: Promise, key: bytes, forgotten: int
 ) -> dict[str, Any]:
     """This model's own guarantee, the earlier ones that the certificate adds, and the rates of all
     their screenings together. A line's own hash tells of the text to who knows the rest of it."""
@@ -427,7 +429,7 @@ def _before(
         bayes = fold.kind == "bayesian_confidentiality"
         alone = _pair(single.secret() if bayes else single.missed())
     return {"alone": alone, "unprotected": spent.unprotected, "runs": spent.runs,
-            "struck": spent.left,
+            "struck": spent.left, "forgotten": forgotten,
             "gamma": own.gamma, "delta2": own.delta2,
             "entries": outputs.keyed([e.entry for e in spent.entries], key)}  # fmt: skip
 

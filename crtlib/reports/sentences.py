@@ -257,13 +257,19 @@ def _earlier(c: Certificate) -> list[str]:
 
 def _alone(c: Certificate) -> bool:
     before = c["spent_before"]
-    return not any(before.get(name, 0) for name in ("runs", "unprotected", "struck"))
+    return not any(before.get(name, 0) for name in ("runs", "unprotected", "struck", "forgotten"))
 
 
 def _struck(c: Certificate) -> list[str]:
     n = c["spent_before"]["struck"]
     models = _plural(n, "earlier model on it is", "earlier models on it are")
     return [f"{models} not counted: the releaser says that nobody ever saw what was made."]
+
+
+def _forgotten(c: Certificate) -> list[str]:
+    texts = _plural(c["spent_before"]["forgotten"], "earlier text", "earlier texts")
+    return [f"**It is assumed that nobody of this text is in {texts}** of which the releaser "
+            "forgot whose they were: what models of theirs gave away is not counted."]  # fmt: skip
 
 
 def _none_earlier(c: Certificate) -> list[str]:
@@ -379,6 +385,7 @@ SENTENCES = (
     Sentence("O9n", _of_promise(_alone), _none_earlier),
     Sentence("O9u", lambda c: c["spent_before"].get("unprotected", 0) > 0, _unprotected),
     Sentence("O9s", lambda c: c["spent_before"].get("struck", 0) > 0, _struck),
+    Sentence("O9f", _of_promise(lambda c: c["spent_before"].get("forgotten", 0) > 0), _forgotten),
     Sentence("O10", lambda c: c["searched"]["trials"] > 1, _o10),
     Sentence("O11", lambda c: c["canaries"]["planted"] > 0, _o11),
     Sentence("O12", lambda c: c["model"]["base"] is not None, _o12),
@@ -387,7 +394,7 @@ SENTENCES = (
     Sentence("O13", lambda c: bool(_evidence(c, "audit") or _evidence(c, "report")), _o13),
     Sentence("O14", lambda c: True, _o14),
 )
-"""All sentences, in the order of the page. O9 has four parts with conditions of their own."""
+"""All sentences, in the order of the page. O9 has five parts with conditions of their own."""
 
 
 def sentences(c: Certificate) -> dict[str, list[str]]:

@@ -373,6 +373,28 @@ def test_a_struck_run_is_named(tmp_path):
     assert "No earlier run" not in page and "1 earlier model on it is not counted" in page
 
 
+def test_what_is_forgotten_is_assumed_in_every_later_certificate(tmp_path, run):
+    """A registry holds hashes of people, who may ask to be forgotten; their budgets are not."""
+    january, february = (
+        corpus(tmp_path / f"{n}.jsonl", seed, "ada")
+        for n, seed in (("january", 3), ("february", 4))
+    )
+    user = CRT | {"unit": "user"}
+    trainings.train(january, out=tmp_path / "one", **user)
+    home = odometer.find(january, corpora.corpus_hash(january))
+    assert run("account", "--forget")[0] == 2
+    code, said, _ = run("account", "--odometer", home, "--forget")
+    assert code == 0 and "forgotten: a certificate of a later run" in said
+    trainings.train(february, out=tmp_path / "two", **user)
+    made = certificate(tmp_path / "two", tmp_path / "two.html")
+    page = (tmp_path / "two.html").read_text()
+    assert (made["spent_before"]["runs"], made["spent_before"]["forgotten"]) == (0, 1)
+    assert "No earlier run" not in page and "nobody of this text is in 1 earlier text" in page
+    trainings.train(january, out=tmp_path / "three", **user)  # its own runs still count
+    made = certificate(tmp_path / "three", tmp_path / "three.html")
+    assert (made["spent_before"]["runs"], made["spent_before"]["forgotten"]) == (2, 0)
+
+
 def test_a_corpus_is_no_start_of_a_training_on_ones_own(tmp_path):
     """It may be the very text, read without noise before the first step that is counted."""
     text = corpus(tmp_path / "c.jsonl")

@@ -132,6 +132,7 @@ CASES = {
             (("spent_before.runs", 1),),
             (("spent_before.unprotected", 1),),
             (("spent_before.struck", 1),),
+            (("spent_before.forgotten", 1),),
             VOID,
             NONE,
         ],
@@ -154,6 +155,10 @@ CASES = {
     "O9s": (
         [(("spent_before.struck", 1),), (*NONE, ("spent_before.struck", 2))],
         [(), (("spent_before.runs", 3),)],
+    ),
+    "O9f": (
+        [(("spent_before.forgotten", 1),), (*DP, ("spent_before.forgotten", 2))],
+        [(), VOID, NONE, (("spent_before.struck", 3),)],
     ),
     "O10": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
     "O11": ([(("canaries", {"planted": 1, "copies": 3}),)], [(), NONE]),
