@@ -547,7 +547,7 @@ CHAIN = rows(
      "test_what_a_model_started_from_counts_though_it_was_struck"),
     ("a forgotten text leaves no trace", "Registry.forgotten",
      "{e.corpus for e in self.entries()} - known", "()",
-     "release/test_false_certificates.py::test_what_is_forgotten_is_assumed_in_every_later"),
+     "release/test_false_certificates.py::test_what_is_forgotten_is_assumed_in_every_later_certificate"),
     ("the registry knows a text by its messages alone", "Registry.register",
      "for kind, content in units",
      'for kind, content in units if kind != "user"',
