@@ -29,8 +29,21 @@ def ingest(
     text: Annotated[str | None, opt("What is said. [guessed]", group=COLUMNS)] = None,
     time: Annotated[str | None, opt("When it was said. [guessed]", group=COLUMNS)] = None,
     no_users: Annotated[
-        bool, opt("No person is known: each thread is a user.", group=COLUMNS)
+        bool,
+        opt("No person is known, or not in all rows of --user: a thread is one.", group=COLUMNS),
     ] = False,
+    agents: Annotated[
+        str,
+        opt(
+            "Who answers, so that threads stay whole: names, addresses, @domains.",
+            metavar="A,...",
+            group=COLUMNS,
+        ),
+    ] = "",
+    dates: Annotated[str, opt("3/4/2026 is dmy or mdy. [refused]", group=COLUMNS)] = "auto",
+    rename: Annotated[
+        str, opt("Names for columns by number: 5=sent.", metavar="N=B,...", group=COLUMNS)
+    ] = "",
     speaker_map: Annotated[
         str,
         opt("Rename speakers: agent=SYS,client=USR.", metavar="A=B,...", group=COLUMNS),
@@ -41,7 +54,7 @@ def ingest(
     keep: Annotated[str, opt("Further columns: all, none, or a,b.", group=COLUMNS)] = "all",
     quotes: Annotated[str, opt("Quoted lines of e-mails: drop or keep.")] = "drop",
     skip_bad: Annotated[bool, opt("Leave bad rows out, and count them.")] = False,
-    max_bad: Annotated[float, opt("Share of bad rows that still passes.")] = 0.01,
+    max_bad: Annotated[float, opt("Share of bad rows that still passes.")] = 0.05,
     limit: Annotated[int | None, opt("The first rows only.")] = None,
     split: Annotated[str, opt("Name of the split.")] = "train",
     shard: Annotated[int, opt("Size of a shard in MiB.", "place")] = 128,
@@ -69,7 +82,10 @@ def ingest(
         format=format,
         columns=library.Columns(user, thread, speaker, text, time),
         no_users=no_users,
-        speaker_map=_pairs(speaker_map),
+        agents=[name.strip().lower() for name in agents.split(",") if name.strip()],
+        dates=dates,
+        rename=_pairs(rename, "rename"),
+        speaker_map=_pairs(speaker_map, "speaker-map"),
         encoding=encoding,
         keep=keep,
         quotes=quotes,
@@ -86,8 +102,8 @@ def ingest(
     return Answer(summary.json(), [library.table(summary)])
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _pairs(text: str, flag: str) -> dict[str, str]:
     pairs = [part.split("=", 1) for part in text.split(",") if part.strip()]
     if bad := next((pair for pair in pairs if len(pair) < 2 or not pair[0].strip()), None):
-        raise ValueError(f"--speaker-map: {'='.join(bad)!r} must be A=B, with commas between")
+        raise ValueError(f"--{flag}: {'='.join(bad)!r} must be A=B, with commas between")
     return {old.strip(): new.strip() for old, new in pairs}

@@ -38,6 +38,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,23 @@ from crtlib.text.readers import Bad
 ROLES = {
     "user": (
         *("user", "userid", "username", "customer", "customerid", "client", "clientid"),
-        *("author", "authorid", "sender", "senderid"),
+        *("author", "authorid", "sender", "senderid", "kunde", "kundennr", "kundennummer"),
+        *("kundenid", "nutzer", "benutzer", "absender", "cliente", "usuario", "utilisateur"),
     ),
     "thread": (
         *("thread", "threadid", "conversation", "conversationid", "dialogue", "dialogueid"),
         *("ticket", "ticketid", "session", "sessionid", "case", "caseid", "chat", "chatid"),
+        *("ticketnr", "ticketnummer", "vorgang", "vorgangsnr", "vorgangsnummer", "fall"),
     ),
-    "speaker": ("speaker", "role", "sender", "from", "who"),
-    "text": ("text", "body", "message", "content", "utterance"),
-    "time": ("time", "timestamp", "date", "createdat", "sent", "sentat"),
+    "speaker": ("speaker", "role", "sender", "from", "who", "rolle", "absender", "von"),
+    "text": (
+        *("text", "body", "message", "content", "utterance"),
+        *("nachricht", "nachrichtentext", "inhalt", "mensaje", "texto", "texte"),
+    ),
+    "time": (
+        *("time", "timestamp", "date", "createdat", "sent", "sentat"),
+        *("datum", "zeit", "zeitpunkt", "zeitstempel", "gesendet", "gesendetam", "fecha"),
+    ),
 }
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
@@ -118,7 +127,7 @@ def guess(names: Sequence[str], given: Columns, *, where: str, no_users: bool = 
 
     Each column serves once; ``sender`` is the speaker where another column is the user. Thread,
     speaker and time may be missing. Raises ``ValueError`` where a given column is missing, two
-    could be the same, or there is no text or no user (unless ``no_users``).
+    could be the same, or there is no text or no user (unless ``no_users``: then none is guessed).
     """
     shown = "its first row does not look like a header"
     if all(re.fullmatch(r"[^\W\d_][\w.\- ]{0,40}", name) for name in names):
@@ -127,15 +136,13 @@ def guess(names: Sequence[str], given: Columns, *, where: str, no_users: bool = 
         name = getattr(given, role)
         if name and name not in names:
             raise ValueError(f"{where}: has no column {name!r} (--{role}); {shown}")
-    if no_users and given.user:
-        raise ValueError("--no-users: leaves no room for --user")
     columns = given
     for role in ROLES:
         if getattr(given, role) or (role == "user" and no_users):
             continue
         free = [n for n in names if n not in columns.used() and _plain(n) in ROLES[role]]
         if role == "user" and len(free) > 1:
-            free = [n for n in free if _plain(n) != "sender"]
+            free = [n for n in free if _plain(n) not in ("sender", "absender")]
         if len(free) > 1:
             both = " and ".join(map(repr, free[:2]))
             raise ValueError(f"{where}: columns {both} could both be the {role}; say --{role}")
@@ -154,19 +161,25 @@ def guess(names: Sequence[str], given: Columns, *, where: str, no_users: bool = 
 @dataclass(frozen=True)
 class How:
     """How sources are read. ``format`` is one of ``readers.FORMATS``; ``columns`` names those of a
-    table that are not to be guessed. ``no_users``: each thread is a user. ``keep``: further
-    columns, "all", "none" or "a,b". ``max_bad`` is a share of rows, ``limit`` a number of rows,
-    ``shard`` in MiB."""
+    table that are not to be guessed. ``no_users``: each thread is a user, or where ``columns``
+    names the user, each thread in which nobody is named. ``agents``: people, addresses or
+    @domains that answer others, in whose threads they are no person of their own. ``dates``:
+    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns by number. ``keep``:
+    further columns, "all", "none" or "a,b". ``max_bad`` is a share of rows, ``limit`` a number of
+    rows, ``shard`` in MiB."""
 
     format: str = "auto"
     columns: Columns = field(default_factory=Columns)
     no_users: bool = False
+    agents: Sequence[str] = ()
+    dates: str = "auto"
+    rename: Mapping[str, str] = field(default_factory=dict)
     speaker_map: Mapping[str, str] = field(default_factory=dict)
     encoding: str = "auto"
     keep: str = "all"
     quotes: str = "drop"
     skip_bad: bool = False
-    max_bad: float = 0.01
+    max_bad: float = 0.05
     limit: int | None = None
     split: str = "train"
     shard: int = 128
@@ -178,6 +191,11 @@ class How:
             ("shard", 1 <= self.shard <= 2048, "in [1, 2048] MiB"),
             ("split", self.split.isidentifier(), "letters, digits and '_'"),
             ("quotes", self.quotes in ("drop", "keep"), "drop or keep"),
+            ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
+            (
+                *("agents", self.columns.user or not (self.agents and self.no_users)),
+                "left out with --no-users",
+            ),
         ):
             if not allowed:
                 flag = name.replace("_", "-")
@@ -188,7 +206,7 @@ class How:
 class Source:
     """A file, folder or hub address, and what is taken from its rows: ``shape`` says what a row
     is; ``kept`` are further columns, None for one that only other sources have, ``ids`` those of
-    records so far, which must not come again. It counts its rows."""
+    records so far, which must not come again. It counts its rows, and those of agents."""
 
     path: str
     name: str
@@ -200,12 +218,17 @@ class Source:
     ids: set[str | None] | None = None
     rows: int = 0
     bad: int = 0
+    answers: int = 0
 
     def read(self) -> Iterator[readers.Row]:
         """Its rows, from the first."""
         how = self.how
         return readers.read(
-            self.path, self.form, encoding=how.encoding, quotes=how.quotes, split=how.split
+            *(self.path, self.form),
+            encoding=how.encoding,
+            quotes=how.quotes,
+            split=how.split,
+            rename=how.rename,
         )
 
     def look(self) -> None:
@@ -230,7 +253,9 @@ class Source:
             where = bad.says.replace(")", f" in row {number})")
             return f"{self.name}: {where}; try --encoding cp1252"
         column = f", column {bad.column}" if bad.column else ""
-        return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out"
+        more = f", --user {bad.column} --no-users counts it by its thread"
+        more *= bad.reason == "no user" and bad.column == self.columns.user and self.form != "mbox"
+        return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out{more}"
 
 
 # --------------------------------------------------------------------------- cells
@@ -251,9 +276,12 @@ def whole(text: str, column: str) -> str:
     return text
 
 
-def _name(value: Any, column: str, reason: str) -> str:
-    """A cell that must not be empty, without the white space around it; numbers are ids as well."""
+def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
+    """A cell, without the white space around it; numbers are ids as well. One that is ``empty``,
+    where that is allowed, is None."""
     if value is None or (isinstance(value, str) and not value.strip()):
+        if empty:
+            return None
         raise Bad(reason, "is empty", column)
     if isinstance(value, float) and value.is_integer():  # of a column with gaps
         value = int(value)
@@ -274,25 +302,52 @@ def cell(value: Any, column: str) -> str:
     return _JSON(whole(value, column) if isinstance(value, str) else value)
 
 
-def moment(value: Any, column: str = "time") -> int | None:
-    """Milliseconds since 1970 of a time in ISO 8601, as in e-mails, or in seconds or milliseconds
-    since 1970; UTC where it names no zone.
+def moment(value: Any, column: str = "time", dates: str = "auto") -> int | None:
+    """Milliseconds since 1970 of a time in ISO 8601, as in e-mails, as 28.2.2026 12:00, 2026/2/28
+    or, where ``dates`` says what comes first, 28/2/2026, or in seconds or milliseconds since 1970;
+    UTC where it names no zone.
 
     >>> moment("2026-02-28T12:00:00+01:00"), moment(0), moment("")
     (1772276400000, 0, None)
+    >>> moment("28.2.2026 12:00") == moment("02/28/26, 12:00 PM", dates="mdy")
+    True
     """
     if value is None or value == "":
         return None
     try:
         if isinstance(value, bool):  # a number to Python
             raise TypeError
-        time = _parsed(value)
+        time = _parsed(value, dates, column)
         return (time - (EPOCH if time.tzinfo else NAIVE)) // MILLISECOND
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
         raise Bad("no time", "is no time that is understood", column) from None
 
 
-def _parsed(value: Any) -> datetime:
+_DATE = re.compile(
+    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
+    r"(?:,?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?)?\s*(?:([ap])\.?m\.?|Uhr)?",
+    re.I,
+)
+"""A date of three numbers, and a time of day."""
+
+
+def _dated(found: re.Match[str], dates: str, column: str) -> datetime:
+    """What a date of three numbers says; with points between the day is first."""
+    sign, half = found[2], found[8] or ""
+    first, second, third = (int(found[k]) for k in (1, 3, 4))
+    hours, minutes, seconds = (int(found[k] or 0) for k in (5, 6, 7))
+    if half and 1 <= hours <= 12:
+        hours = hours % 12 + 12 * (half in "pP")
+    clock = (hours, minutes, seconds)
+    if len(found[1]) > 2:
+        return datetime(first, second, third, *clock)
+    if sign != "." and dates == "auto":
+        raise Bad("day or month first", "begins with day or month: say --dates dmy or mdy", column)
+    day, month = (second, first) if sign != "." and dates == "mdy" else (first, second)
+    return datetime(third + 2000 * (third < 100), month, day, *clock)
+
+
+def _parsed(value: Any, dates: str, column: str) -> datetime:
     if isinstance(value, datetime):
         return value
     if isinstance(value, str):
@@ -301,7 +356,8 @@ def _parsed(value: Any) -> datetime:
             try:
                 return datetime.fromisoformat(value)
             except ValueError:
-                return parsedate_to_datetime(value)
+                found = _DATE.fullmatch(value)
+                return _dated(found, dates, column) if found else parsedate_to_datetime(value)
     number = float(value)
     if not math.isfinite(number):
         raise ValueError("no time")
@@ -345,16 +401,24 @@ def rows(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
         return values
 
     def speaker(value: Any, name: str) -> str:
-        given = "" if value in (None, "") else _name(value, name, "no speaker")
+        given = _name(value, name, "no speaker", empty=True) or ""
         return source.how.speaker_map.get(given, given)
 
     c, none = source.columns, [None] * len(lot)
     text = column(c.text, _text, str)
-    user = none if source.how.no_users else column(c.user, _name, str.strip, "no user")
+    known = partial(_name, empty=source.how.no_users)
+    user = column(c.user, known, str.strip, "no user") if c.user else none
     thread = column(c.thread, _name, str.strip, "no thread") if c.thread else none
     speakers = column(c.speaker, speaker)
+    if source.how.agents:
+        agents = {name.lower() for name in source.how.agents}
+        names = [str(value).lower() for value in user]
+        answers = [n in agents or f"@{n.partition('@')[2]}" in agents for n in names]
+        user = [None if a else value for a, value in zip(answers, user, strict=True)]
+        speakers = [s or ("USR", "SYS")[a] for a, s in zip(answers, speakers, strict=True)]
+        source.answers += sum(answers)
     further = [column(name, cell, _JSON) if name else none for name in source.kept]
-    time = column(c.time, moment) if c.time else none
+    time = column(c.time, moment, None, source.how.dates) if c.time else none
     made = [range(len(lot)), thread, user, speakers, text, time, none, *further]
     if faults:
         good = [k for k in range(len(lot)) if k not in faults]
@@ -426,7 +490,7 @@ def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
         if content is None or (isinstance(content, str) and not content.strip()):
             continue
         speaker = whole(str(m.get("role") or ""), "role")
-        time = moment(m.get("timestamp", m.get("time")))
+        time = moment(m.get("timestamp", m.get("time")), dates=how.dates)
         said = (how.speaker_map.get(speaker, speaker), _text(content, "content"), time, None)
         messages.append((thread, user, *said))
     if not messages:
@@ -530,7 +594,7 @@ def _write(
     ids: set[str | None] | None = None
     if any(plan.shape != "table" for plan in plans):
         ids = set()
-    reasons: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit
     with (
         Threads(part / "threads", names) as threads,
@@ -541,6 +605,7 @@ def _write(
         for plan in plans:
             plan.kept = [name if name in plan.kept else None for name in names]
             plan.ids = ids
+            reasons: Counter[str] = Counter()
             bar = tqdm(plan.read(), "reading", unit=" rows", disable=not progress)
             stream = itertools.islice(bar, left)
             while lot := list(itertools.islice(stream, readers.BATCH)):
@@ -550,38 +615,42 @@ def _write(
                 bad = [(number, cells) for number, cells in lot if isinstance(cells, Bad)]
                 bad += [(good[k][0], fault) for k, fault in faults.items()]
                 for number, fault in sorted(bad, key=itemgetter(0)):
-                    if not how.skip_bad:
+                    plan.bad += fault.reason != readers.HEADER
+                    if plan.bad and not how.skip_bad:
                         raise ValueError(plan.refusal(number, fault))
                     reasons[fault.reason] += 1
                     row = (plan.name, str(number), fault.column, fault.reason)
                     rejected.writerow(map(files.harmless, row))
                 plan.rows += len(lot)
-                plan.bad += len(bad)
                 threads.put(made, len(good))
             left -= plan.rows
+            total += reasons
             if plan.bad > how.max_bad * plan.rows:
                 raise ValueError(
-                    f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
-                    f"({plan.bad / plan.rows:.2g}), more than --max-bad {how.max_bad}"
+                    f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad ({_why(reasons)}), "
+                    f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {how.max_bad}"
                 )
+        if how.agents and not any(plan.answers for plan in plans):
+            raise ValueError("--agents: nobody of these wrote a message here")
         if not threads.turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        users = "thread" if how.no_users else "column"
+        threads.name(fill=bool(how.agents or how.columns.user))
+        users = "thread" if threads.nobody else "column"
         writer = Writer(part, split=how.split, shard=how.shard << 20, users_are=users)
         for table in threads.tables():
             writer.add(table)
-    total = sum(plan.rows for plan in plans)
-    return writer.close(), {"rows": total, "rejected": dict(reasons), "cut": threads.cut}
+    read = sum(plan.rows for plan in plans)
+    return writer.close(), {"rows": read, "rejected": dict(total), "cut": threads.cut}
 
 
 class Threads(Sorter):
     """Collects messages and gives them back as rows of a corpus, threads in the order in which
     they began, one person each: who else speaks in a thread gets one of his own (``id~2``).
-    ``names``: those of the further columns."""
+    ``names``: those of the further columns. In ``nobody`` threads no person is known."""
 
     def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
         self.names = [json.dumps(name) for name in names]
-        self.rows = self.turns = self.cut = 0
+        self.rows = self.turns = self.cut = self.nobody = 0
         columns = ["row", "thread", "person", "speaker", "text", "time", "secrets"]
         columns += [f"x{k}" for k in range(len(names))]
         kinds = {"row": pa.int64(), "time": pa.int64()}
@@ -595,13 +664,20 @@ class Threads(Sorter):
             self.turns += len(made[0])
         self.rows += count
 
-    def tables(self) -> Iterator[pa.Table]:
-        """The threads as rows of a corpus, some at a time; turns that all have a time are put in
-        its order."""
+    def name(self, *, fill: bool) -> None:
+        """Give each thread its id and person. ``fill``: messages of nobody are the first
+        person's of their thread."""
+        if fill:
+            self.run(_FILLED)
         self.run(_NAMED)
         while self.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
             self.run(_ANOTHER)
         self.cut = self.run("SELECT count(*) FROM named WHERE nth = 2")[0][0]
+        self.nobody = self.run("SELECT count(*) FROM named WHERE person IS NULL")[0][0]
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The threads as rows of a corpus, some at a time; turns that all have a time are put in
+        its order."""
         further = "".join(f", x{k}" for k in range(len(self.names)))
         rest: pa.Table | None = None
         for batch in self.batches(_SORTED.replace("FURTHER", further)):
@@ -642,6 +718,11 @@ def _extra(columns: Sequence[tuple[str, list[str | None]]]) -> str | None:
     return f"{{{', '.join(parts)}}}" if parts else None
 
 
+_FILLED = """
+UPDATE messages SET person = first.person
+FROM (SELECT thread, arg_min(person, rowid) AS person FROM messages
+      WHERE person IS NOT NULL GROUP BY thread) AS first
+WHERE messages.person IS NULL AND messages.thread = first.thread"""
 _NAMED = """
 CREATE TABLE named AS
 SELECT *, CASE WHEN own > 0 THEN 'row-' || number WHEN nth = 1 THEN thread
@@ -679,6 +760,12 @@ def columns_line(columns: Columns, kept: Sequence[str], shape: str = "table") ->
     return textwrap.fill(f"columns   {roles}{further}", 80, subsequent_indent=indent)
 
 
+def _why(reasons: Mapping[str, int]) -> str:
+    """Reasons and how often each, the most frequent first."""
+    why = sorted(reasons.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count:,} {reason}" for reason, count in why)
+
+
 def table(summary: Summary) -> str:
     """What a command prints of it; at most 80 columns wide where names allow."""
     counts = summary.facts
@@ -689,14 +776,14 @@ def table(summary: Summary) -> str:
         f"turns {counts.turns:,} · threads {counts.threads:,} · users {counts.users:,}{dates}",
     ]
     if counts.users_are == "thread":
-        lines.append("no person is known: each thread counts as a user")
+        lines.append("where no person is known, each thread counts as a user")
     if summary.cut:
         lines.append(f"threads of several people, cut by person: {summary.cut:,}")
+        lines.append("  (--agents NAME,ADDRESS,@DOMAIN keeps them whole: those who answer)")
     if summary.rejected:
-        why = sorted(summary.rejected.items(), key=lambda item: -item[1])
-        parts = ", ".join(f"{count:,} {reason}" for reason, count in why)
         total = sum(summary.rejected.values())
-        lines.append(f"left out {total:,}: {parts}         {summary.out}/rejected.csv")
+        why = _why(summary.rejected)
+        lines.append(f"left out {total:,}: {why}         {summary.out}/rejected.csv")
     if summary.up_to_date:
         lines.append(f"{summary.out}: up to date")
     lines.append("policy that fits: none is known for this text; see 'crtlib label sample'")

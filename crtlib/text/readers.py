@@ -27,11 +27,12 @@ import json
 import mailbox
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +50,8 @@ FORMATS = (
 ENDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
 ENDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".eml": "eml", ".txt": "text", ".md": "text"}
 """The format that the end of a name says."""
+HEADER = "the header again"
+"""Why a row is left out that is no loss."""
 BATCH = 1_000
 """Rows of a Parquet file that are read at a time."""
 
@@ -105,21 +108,25 @@ def read(
     encoding: str = "auto",
     quotes: str = "drop",
     split: str = "train",
+    rename: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Row]:
-    """The rows of a source, one after another, in bounded memory.
+    """The rows of a source, one after another, in bounded memory (of mail, the ids are kept).
 
     A row that cannot be read has a ``Bad`` instead of cells. ``split`` is that of a ``datasets``
-    folder or of the hub. Raises ``ValueError`` where the source as a whole cannot be read.
+    folder or of the hub; ``rename`` gives names to columns of a CSV file by their numbers. Raises
+    ``ValueError`` where the source as a whole cannot be read.
     """
     if form not in FORMATS:
         raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(FORMATS)}")
+    if rename and form not in ("csv", "tsv"):
+        raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
     if form == "datasets":
         return enumerate(_dataset(os.fspath(path), split), 1)
     path = Path(path)
     if form in ("mbox", "eml"):
         return _mails(path, form, quotes)
     if form in ("csv", "tsv"):
-        return _table(path, encoding, "\t" if form == "tsv" else None)
+        return _table(path, encoding, "\t" if form == "tsv" else None, rename)
     if form == "parquet":
         return enumerate(_records(path), 1)
     return _texts(path, encoding) if form == "text" else _json(path)
@@ -164,20 +171,29 @@ def _undecoded(text: str) -> Bad | None:
     return None
 
 
-def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[Row]:
-    """A table with a header; row 1 is the header, as a spreadsheet counts."""
+def _table(
+    path: Path, encoding: str, delimiter: str | None, rename: Mapping[str, str]
+) -> Iterator[Row]:
+    """A table with a header; row 1 is the header, as a spreadsheet counts. It may come again."""
     csv.field_size_limit(max(csv.field_size_limit(), files.LONGEST))
     with _decoded(path, encoding) as text:
         lines = files.lines(text, path)
         first = next((line for line in lines if line.strip()), "")
         sign = delimiter or max(",;\t|", key=first.count)
-        header = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
+        again = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
+        places = [str(k + 1) for k in range(len(again))]
+        if wrong := next((place for place in rename if place not in places), None):
+            raise ValueError(f"--rename: {wrong!r} must be a column's number, 1 to {len(again)}")
+        header = [rename.get(place, name) for place, name in zip(places, again, strict=True)]
         if not any(header):
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
         if _undecoded("".join(header)):
             raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
-        if len(set(header)) < len(header) or not all(header):
-            raise ValueError(f"{path.name}: two columns have one name, or one has none")
+        for k, name in enumerate(header):
+            if name in header[:k] or not name:
+                says = f"and {header.index(name) + 1} have one name" if name else "has no name"
+                what = f"column{'s' * bool(name)} {k + 1} {says}"
+                raise ValueError(f"{path.name}: {what}; --rename {k + 1}=NAME gives it another")
         reader = csv.reader(lines, delimiter=sign, strict=True)
         number, width, more = 1, len(header), True
         while more:
@@ -188,6 +204,8 @@ def _table(path: Path, encoding: str, delimiter: str | None) -> Iterator[Row]:
                     number += 1
                     if bad := _undecoded("".join(cells)):
                         yield number, bad
+                    elif [cell.strip() for cell in cells] == again:
+                        yield number, Bad(HEADER, "is the header again")
                     elif len(cells) == width:
                         yield number, dict(zip(header, cells, strict=False))
                     else:
@@ -289,9 +307,10 @@ _ORIGINAL = re.compile(r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\
 
 def _mails(path: Path, form: str, quotes: str) -> Iterator[Row]:
     """The mails of an mbox, of one .eml file or of a folder of them, in order."""
+    roots: dict[str, str] = {}
     for number, raw in enumerate(_raw(path, form), 1):
         try:
-            yield number, mail(raw, quotes=quotes)
+            yield number, mail(raw, quotes=quotes, roots=roots)
         except Bad as bad:
             yield number, bad
 
@@ -310,8 +329,11 @@ def _raw(path: Path, form: str) -> Iterator[bytes]:
         yield from map(box.get_bytes, box.iterkeys())
 
 
-def mail(raw: bytes, *, quotes: str = "drop") -> dict[str, Any]:
-    """One mail as a row with the cells ``MAIL``; raises ``Bad``."""
+def mail(
+    raw: bytes, *, quotes: str = "drop", roots: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """One mail as a row with the cells ``MAIL``; raises ``Bad``. ``roots`` has the thread of each
+    mail that was read or named before: some programs name no mail but the one they answer."""
     message = email.message_from_bytes(raw)
 
     def header(name: str) -> str:
@@ -326,7 +348,10 @@ def mail(raw: bytes, *, quotes: str = "drop") -> dict[str, Any]:
         raise Bad("no user", "has no sender", "From")
     ids = _ID.findall(" ".join(map(header, ("References", "In-Reply-To", "Message-ID"))))
     text = _body(message)
-    thread = ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>"
+    roots = {} if roots is None else roots
+    first = ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>"
+    thread = next((roots[name] for name in ids if name in roots), first)
+    roots |= dict.fromkeys(ids, thread)
     text = without_quotes(text) if quotes == "drop" else text.strip()
     cells = (address, thread, header("Date") or None, header("Subject"), text)
     return dict(zip(MAIL, cells, strict=True))
