@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from array import array
+from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
+
+import numpy as np
 
 from crtlib.text.records import Point
 
 Method = Literal["exact", "bloom", "near"]
-RECENT = 2**15  # texts whose substrings are remembered: dialogues are many variants of a few
+RECENT = 2**15  # texts up to which every candidate is compared
+MOST = 2**11  # candidates of each text that are compared where there are more texts
 SHINGLE, PERMUTATIONS = 5, 128  # characters of a substring; minima of a MinHash
 LOST = 0.01  # the share of near pairs, right at the threshold, that may be overlooked
 
@@ -43,6 +48,10 @@ def pattern(
     itself. Candidates come from MinHash and are checked exactly: nothing below the threshold is
     marked, and a pair above it is overlooked with a probability below 1 %. Texts from one template
     are near to each other: what only one of them says is lost with it.
+    Of more than ``RECENT`` different texts each is compared with ``MOST`` candidates at most, those
+    of its rarest bands, so that time grows as the number of texts does. That overlooks more where
+    one template has thousands of variants: of the near texts of CustomerSim's turns, which are so,
+    none of 318 among 115,000 turns, and 46 of 2,334 (2 %) among 345,000.
 
     "bloom" needs the package rbloom and "near" datasketch: ``pip install 'crtlib[dedup]'``.
     """
@@ -82,34 +91,55 @@ class Seen:
 def _near(texts: list[str], threshold: float) -> list[bool]:
     datasketch = _needed("datasketch")
 
-    @lru_cache(maxsize=RECENT)
     def shingles(text: str) -> set[bytes]:
         last = max(len(text) - SHINGLE, 0)
         return {text[i : i + SHINGLE].encode() for i in range(last + 1)}
 
     def near(a: set[bytes], b: set[bytes]) -> bool:
-        small, large = sorted((len(a), len(b)))
-        if small / large < threshold:  # the most that they can share
-            return False
         both = len(a & b)
-        return both / (small + large - both) >= threshold
+        return both / (len(a) + len(b) - both) >= threshold
 
     # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
     # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
     bands = {rows: PERMUTATIONS // rows for rows in range(1, PERMUTATIONS // 2 + 1)}
     rows = max(rows for rows, n in bands.items() if (1 - threshold**rows) ** n <= LOST)
-    index = datasketch.MinHashLSH(num_perm=PERMUTATIONS, params=(bands[rows], rows))
-    empty = datasketch.MinHash(PERMUTATIONS, 0, hashfunc=zlib.crc32, scheme="affine32")
+    numbers = np.arange(bands[rows], dtype=np.uint32)[:, None]
+    empty = datasketch.MinHash(PERMUTATIONS, 0, hashfunc=int, scheme="affine32")
+    buckets: defaultdict[bytes, array[int]] = defaultdict(partial(array, "q"))
+    # A bit is the parity of how many substrings fall on it: two texts differ in no more bits than
+    # substrings, so most candidates are refused without a look at them.
+    bits = 64 * int(np.clip(sum(map(len, texts)) / (16 * len(texts) + 1), 16, 64))
+    parities = np.zeros((len(texts), bits // 64), dtype=np.uint64)
+    sizes = np.zeros(len(texts), dtype=np.int64)
+    ones = np.ones(bits // 64, dtype=np.uint16)
     repeated = Seen("exact", 0)(texts)
+    most = MOST if repeated.count(False) > RECENT else len(texts)
     for i, text in enumerate(texts):
         if repeated[i]:
             continue
         parts = shingles(text)
+        hashes = [zlib.crc32(part) for part in parts]
+        parity = np.bincount(np.array(hashes) % bits, minlength=bits) % 2 == 1
+        parities[i], sizes[i] = np.packbits(parity).view(np.uint64), len(parts)
         sketch = empty.copy()
-        sketch.update_batch(parts)
-        repeated[i] = any(near(parts, shingles(texts[j])) for j in index.query(sketch))
+        sketch.update_batch(hashes)
+        minima = sketch.hashvalues[: len(numbers) * rows].reshape(-1, rows)
+        shared = [buckets[key.tobytes()] for key in np.hstack([numbers, minima])]
+        found, left = [], most
+        for bucket in sorted(filter(None, shared), key=len):
+            found.append(bucket[-left:])
+            left -= len(bucket)
+            if left <= 0:
+                break
+        if found:
+            earlier = np.concatenate(found)
+            apart = np.bitwise_count(parities.take(earlier, 0) ^ parities[i]) @ ones
+            least = (1 - threshold) * (sizes[earlier] + sizes[i]) + 1e-6
+            close = earlier[apart * (1 + threshold) <= least]
+            repeated[i] = any(near(parts, shingles(texts[j])) for j in sorted(set(close.tolist())))
         if not repeated[i]:
-            index.insert(i, sketch, check_duplication=False)
+            for bucket in shared:
+                bucket.append(i)
     return repeated
 
 

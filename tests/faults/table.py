@@ -388,6 +388,11 @@ SCREENING = rows(
      "repeated.append(key in self.met)\n            self.met.add(key)",
      "self.met.add(key)\n            repeated.append(key in self.met)",
      "test_exact_and_an_almost_exact_filter_equal_brute_force"),
+    ("a text is compared with those of its most common bands", "_near", "key=len",
+     "key=len, reverse=True",
+     "test_of_many_variants_of_a_template_near_copies_are_found_among_few_candidates"),
+    ("texts are taken to differ in more bits than substrings", "_near", "+ 1e-6", "* 0.9",
+     "test_a_candidate_that_is_near_is_never_refused_by_its_parities"),
 )
 
 GATE = "test_what_a_file_may_know_decides_what_is_promised"

@@ -102,6 +102,43 @@ def test_near_texts_are_compared_with_what_is_kept_not_with_what_is_marked():
     assert first > 1 and all(found[1:first]) and not found[first]
 
 
+def variants(n, copies, seed=0):
+    """``n`` texts of one template, 0.55 alike, and copies of some, 0.87 alike."""
+    rng = random.Random(seed)
+    parcel = "your parcel with the number {} was given to our courier and will be at {} by noon"
+    said = [parcel.format(rng.randrange(10**9, 10**10), rng.randrange(10**9)) for _ in range(n)]
+    return said, [f"{said[k][:-12]}" for k in rng.sample(range(n), copies)]
+
+
+def overlooked(**limits):
+    """The share of 400 near copies that is not found among 3,000 variants of one template."""
+    said, copies = variants(3000, 400)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(dedup, name, value)
+        found = dedup.pattern(points(said + copies), "near")
+    assert not any(found[:3000])
+    return 1 - sum(found[3000:]) / 400
+
+
+def test_of_many_variants_of_a_template_near_copies_are_found_among_few_candidates():
+    assert overlooked(MOST=1) == 0  # up to RECENT texts all candidates are compared
+    assert overlooked(RECENT=1000, MOST=50) <= 0.01
+    assert overlooked(RECENT=1000, MOST=1) > 0.01
+
+
+def test_a_candidate_that_is_near_is_never_refused_by_its_parities():
+    """At a threshold of 0.1 each pair is a candidate, with a probability of 1 - 1e-6."""
+    rng, near = random.Random(3), []
+    for size in (10, 100, 1000, 8000):
+        text = "".join(rng.choices("abcdefgh ", k=size))
+        for cut in range(0, size - 5, max(1, size // 40)):
+            said = [text, text[cut:]]
+            near.append(similarity(*said) >= 0.1)
+            assert dedup.pattern(points(said), "near", threshold=0.1) == [False, near[-1]]
+    assert 0.7 < sum(near) / len(near) < 0.95
+
+
 @pytest.mark.parametrize("method", ["bloom", "near"])
 def test_the_pattern_is_the_same_in_another_process(method):
     code = (
