@@ -44,7 +44,7 @@ from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import gate
 from crtlib.screening.corpus import fitting, given, judge, unproved
-from crtlib.screening.rates import Rate, assumed, rates
+from crtlib.screening.rates import Counter, Rate, assumed
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
@@ -627,11 +627,11 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         return replace(prepared, known=unproved(prepared.rates, named))
     if labels is None:
         points, flags, cautious = prepared.checked
-        judged = given(corpora.corpus_hash(study.corpus), names=named, unit=study.unit, dial=dial)
-        found = rates(
-            points, *prepared.policies, flags=flags, cautious_flags=cautious, judged=judged
-        )
-        return replace(prepared, known=unproved(found, named))
+        counter = Counter(*prepared.policies)
+        counter.add(points, flags=flags, cautious_flags=cautious)
+        sha = corpora.corpus_hash(study.corpus)
+        judged = given(counter, sha, names=named, unit=study.unit, dial=dial)
+        return replace(prepared, known=unproved(counter.rates(judged=judged), named))
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if study.labelled:

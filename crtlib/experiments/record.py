@@ -457,6 +457,7 @@ def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
     if before := _before(study):
         counts = {k: v for k, v in before["labels"].items() if k != "left_out"}
         inline = _sha(["labels of the corpus", before["corpus_sha256"]])
+        counts["judged"] = d.rates.judged  # since it was screened
         return counts | {"sha256": counts["sha256"] or inline, "alpha": ALPHA}
     counts = {k: v for k, v in d.rates.labels_json().items() if k != "left_out"}
     if d.labels is not None:

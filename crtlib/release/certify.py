@@ -29,6 +29,7 @@ from crtlib.intervals import at_most, clopper_pearson_upper, exchangeable_rate, 
 from crtlib.release import gate, limits, seal
 from crtlib.release.gate import Fold
 from crtlib.reports import certificate
+from crtlib.text import labels
 
 RECORD = "record.json"
 PLAN = "secret_protection"
@@ -173,6 +174,29 @@ def _line(lines: Sequence[odometer.Entry], own: Fold, record: Mapping[str, Any])
                  ("trace rate", line.gamma, own.gamma)]  # fmt: skip
         same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
     return [f"The odometer has other {name} of this run." for name, a, b in same if a != b]
+
+
+def recounted(trained: Trained, judged: int | None = None) -> Trained:
+    """The training with bounds of its rates for so many pairs as its labels have judged until now,
+    of which this one was chosen, where they were fewer when it began."""
+    told, rates = trained.record["labels"], dict(trained.record["rates"])
+    if not told:
+        return trained
+    sha = trained.record["corpus"]["sha256"]
+    judged = judged or labels.pairs({"labels": told["sha256"]}, sha)
+    if judged <= told["judged"]:
+        return trained
+    told = {**told, "judged": judged}
+
+    def again(rows: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: {**row, "upper": _bound(row, told)} for name, row in rows.items()}
+
+    kinds = {kind: again(rows) for kind, rows in rates.pop("by_kind").items()}
+    rates, own = again(rates), trained.own
+    trace, public = (rates[name]["upper"] for name in ("trace", "public"))
+    own = replace(own, gamma=max(own.gamma, trace), delta2=own.delta2 and max(own.delta2, public))
+    record = {**trained.record, "labels": told, "rates": {**rates, "by_kind": kinds}}
+    return replace(trained, record=record, own=own)
 
 
 # --------------------------------------------------------------------------- the promise
@@ -533,6 +557,7 @@ def write(
     if pages[1].is_file() and "void_because" not in _json(pages[1]):  # such as model.json
         raise ValueError(f"--out: {pages[1]} is there and no certificate; take another name")
     trained = read(run, place=place, replaced=(*pages, Path(run) / gate.NAME))
+    trained = recounted(trained)
     attached = evidence(run, trained.record["corpus"]["sha256"], audit, report)
     content = parts(trained, name=name, copies=copies, evidence=attached, require=require)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -626,6 +651,7 @@ def _difference(
             seal.check(value, "signature", trained.key.public_key().public_bytes_raw().hex())
     except ValueError as error:
         return str(error)
+    trained = recounted(trained, value["labels"] and value["labels"]["judged"])
     for name, rate in value["rates"].items():
         if name != "by_kind" and _bound(rate, value["labels"]) != rate["upper"]:
             return f"rates.{name}.upper: does not follow from its counts"

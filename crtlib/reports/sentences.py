@@ -207,7 +207,7 @@ def _confidence(c: Certificate) -> str:
     others = c["labels"]["judged"] - 1
     if others > 0:
         text += f" {_plural(others, 'other judgement', 'other judgements')} of policies by labels "
-        text += "came before; the bounds allow for it."
+        text += "came before; the bounds allow for a choice among all."
     return text
 
 

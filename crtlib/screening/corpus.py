@@ -184,7 +184,7 @@ def screen(
     """
     pi, pi_c = how.pair()
     tally = _Tally(reveal)
-    counter, given = _counter(corpus, how, judges, (pi, pi_c))
+    counter, about = _counter(corpus, how, judges, (pi, pi_c))
     seen = None if how.dedup_by == "near" else dedup_module.Seen(how.dedup_by, _size(corpus, how))
     unlike: dict[int, list[Shift]] = {}
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
@@ -199,11 +199,14 @@ def screen(
                 unlike.setdefault(k, []).append(shift(points, known))
         parts.note("units", corpora.units(corpus))
         decided = parts.close()
-    found = counter.rates(judged=given["judged"])
     if judges is None:
-        found = unproved(found, (how.policy, how.conservative))
+        names, sha = (how.policy, how.conservative), corpora.corpus_hash(corpus)
+        about["judged"] = given(counter, sha, names=names, unit=how.unit, dial=_dial(how))
+    found = counter.rates(judged=about["judged"])
+    if judges is None:
+        found = unproved(found, names)
     shifts = [_together(some) for some in unlike.values()]
-    summary = _summary(corpus, how, tally, found, shifts, given)
+    summary = _summary(corpus, how, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
@@ -215,13 +218,14 @@ def _counter(
     pair: tuple[Policy, Policy],
 ) -> tuple[rates.Counter, dict[str, Any]]:
     """What counts the rates, and what is known of the labels."""
-    names = (how.policy, how.conservative)
-    dial = f"misses {how.gamma} per occurrence, seed {how.seed}" if how.gamma else ""
     if judges is None:
-        judged = given(corpora.corpus_hash(corpus), names=names, unit=how.unit, dial=dial)
-        about = {"judged": judged, "drawn": "given", "sha256": None, "agreement": None}
-        return rates.Counter(*pair), about
-    return judge(corpus, judges, pair, names=names, unit=how.unit, dial=dial)
+        return rates.Counter(*pair), {"drawn": "given", "sha256": None, "agreement": None}
+    names = (how.policy, how.conservative)
+    return judge(corpus, judges, pair, names=names, unit=how.unit, dial=_dial(how))
+
+
+def _dial(how: How) -> str:
+    return f"misses {how.gamma} per occurrence, seed {how.seed}" if how.gamma else ""
 
 
 def judge(
@@ -258,14 +262,14 @@ def judge(
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def given(corpus: str, *, names: tuple[str, str], unit: str, dial: str = "") -> int:
-    """Note in the registry that the labels which a text with this hash brings judge the policies
-    with these ``names``; how many pairs were judged on this text so far, this one included."""
-    with labels.known({"labels": "given"}, ()) as base:
-        row = ("given", *_hashes(names, unit, dial), corpus)
-        base.execute("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", row)
-        every = "SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ?"
-        return len(base.execute(every, (corpus,)).fetchall())
+def given(
+    counter: rates.Counter, corpus: str, *, names: tuple[str, str], unit: str, dial: str = ""
+) -> int:
+    """Note in the registry that the labels which a text with this hash brings, those that were
+    counted, judge the policies with these ``names``; how many pairs were judged on this text so
+    far, this one included."""
+    counted = hashlib.sha256(b"".join(sorted(row.order for row in counter.rows))).hexdigest()
+    return labels.pairs({"labels": f"given {counted}"}, corpus, [_hashes(names, unit, dial)])
 
 
 def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:
@@ -465,10 +469,12 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
 
 # --------------------------------------------------------------------------- what was screened
 def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
-    """The rates of a screened folder, as they were counted when it was made."""
+    """The rates of a screened folder, as they were counted when it was made; of the pairs that were
+    judged until now, this one was chosen."""
     summary = screened.summary(folder)
-    judged = (summary["labels"] or {}).get("judged", 1)
-    return rates.from_json(summary["rates"], judged=judged)
+    told = summary["labels"] or {"judged": 1, "sha256": None}
+    now = labels.pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
+    return rates.from_json(summary["rates"], judged=max(told["judged"], now))
 
 
 @register("screened", ":FOLDER")

@@ -1,7 +1,7 @@
 r"""The three rates that a guarantee of CRT stands on, counted on labels, with bounds.
 
 Let a labelled secret stand in the data point ``x``, and let ``x'`` be the point with the secret
-replaced by ``<MASK>``. The policies label both anew.
+replaced by ``<MASK>``, wherever its value is labelled there. The policies label both anew.
 
 - **miss**: a character of the secret that is no white space is in no span of ``pi``. For people.
 - **trace**: ``x`` as redacted differs from ``x'`` as redacted. Its probability is gamma of
@@ -37,6 +37,7 @@ from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
+from crtlib.screening.lists import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import overlaps, redact
 from crtlib.text import customersim, labels, multiwoz
@@ -171,7 +172,7 @@ class Rates:
 
 
 def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
-    """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs.
+    """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs since.
 
     >>> from_json(Rates(UNKNOWN, UNKNOWN, assumed(0.1)).to_json()).delta2
     0.1
@@ -179,7 +180,10 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
 
     def rate(row: Mapping[str, Any]) -> Rate:
         every = (row["all"][0], row["all"][1]) if row.get("all") else None
-        return Rate(row["count"], row["of"], row["upper"], row["how"], every)
+        upper = row["upper"]
+        if row["how"] == "one_per_cluster":
+            upper = _upper(row["count"], row["of"], judged)
+        return Rate(row["count"], row["of"], upper, row["how"], every)
 
     kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
     miss, trace, public = (rate(values[name]) for name in NAMES)
@@ -220,7 +224,7 @@ def judge(
     flags = pi(points) if flags is None else flags
     cautious = checked(pi_c)(points) if cautious_flags is None else cautious_flags
     judged: list[Judged] = []
-    where: list[tuple[Point, Sequence[Secret], Secret]] = []
+    where: list[tuple[Point, Sequence[Secret], Sequence[Secret]]] = []
     size = longest = 0
     for p, spans, more in zip(points, flags, cautious, strict=True):
         if not p.secrets or p.user.startswith(USER):
@@ -229,10 +233,13 @@ def judge(
         missed = _missed(p, spans)
         name = p.user if cluster == "user" and p.user else dialogue(p)
         size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
-        for s in p.secrets:
+        same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret
+        values = [entry(value := p.text[s.start : s.end])[0] or value for s in p.secrets]
+        for s, value in zip(p.secrets, values, strict=True):
+            same.setdefault(value, []).append(s)
             order = _order(seed, p.id, s.start)
             judged.append(Judged(name, s.kind, order, s in missed, None, public))
-            where.append((p, spans, s))
+            where.append((p, spans, same[value]))
     every = longest <= 16 * size + 2**20
     take = range(len(judged)) if every else _taken(judged)
     for k, trace in zip(take, _traces([where[k] for k in take], pi), strict=True):
@@ -250,14 +257,16 @@ def _taken(judged: Sequence[Judged]) -> list[int]:
     return sorted(set(first.values()))
 
 
-def _traces(rows: Sequence[tuple[Point, Sequence[Secret], Secret]], pi: Policy) -> Iterator[bool]:
+def _traces(
+    rows: Sequence[tuple[Point, Sequence[Secret], Sequence[Secret]]], pi: Policy
+) -> Iterator[bool]:
     """Of each secret: whether the redacted point differs from the redacted neighbour."""
     lot: list[tuple[str, Point]] = []
     last, text, size = None, "", 0
     for k, (p, spans, s) in enumerate(rows):
         if p is not last:
             last, text = p, redact(p, spans).text
-        lot.append((text, redact(p, [s])))
+        lot.append((text, redact(p, s)))
         size += len(p.text)
         if size > 2**24 or k == len(rows) - 1:  # so many characters at a time
             again = pi([neighbour for _, neighbour in lot])
@@ -298,13 +307,17 @@ def one_of_each(judged: Sequence[Judged]) -> list[Judged]:
     return list(first.values())
 
 
+def _upper(count: int, of: int, pairs: int) -> float:
+    return clopper_pearson_upper(count, of, confidence=1 - ALPHA / (2 * pairs))
+
+
 def _rate(name: str, judged: Sequence[Judged], pairs: int, how: How) -> Rate:
     taken = one_of_each(judged)
     count = sum(getattr(j, name) for j in taken)
     if how == "exchangeable":
         upper = exchangeable_rate(count, len(taken), judged=pairs)
     else:
-        upper = clopper_pearson_upper(count, len(taken), confidence=1 - ALPHA / (2 * pairs))
+        upper = _upper(count, len(taken), pairs)
     each = [getattr(j, name) for j in judged]
     every = None if None in each else (sum(each), len(each))
     return Rate(count, len(taken), upper, how, every)

@@ -424,9 +424,8 @@ def points(
 
 
 def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
-    """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies, each
-    named by a hash, on a corpus; how many pairs they have judged so far, this one included, as have
-    others that share a turn with them, and all sets of this corpus: who draws many may choose."""
+    """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
+    corpus; how many pairs so far (:func:`crtlib.text.labels.pairs`), this one included."""
     told = labels.about(folder)
     said = [row for row in _rows(Path(folder)) if row["annotator"] == told.get("first")]
     pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
@@ -437,15 +436,7 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    mine = told["labels"]
-    with labels.known(told, labels.tasks(folder)) as base:
-        rows = [(mine, *pair, corpus) for pair in {*pairs, (pi, pi_c)}]
-        base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", rows)
-        shared = "SELECT a.labels FROM drawn a JOIN drawn b USING (task) WHERE b.labels = ?"
-        every = (
-            f"SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ? OR labels IN ({shared})"
-        )
-        return len(base.execute(every, (corpus, mine)).fetchall())
+    return labels.pairs(told, corpus, {*pairs, (pi, pi_c)}, labels.tasks(folder))
 
 
 def table(summary: Imported) -> str:

@@ -193,13 +193,14 @@ Place = tuple[str, int]
 
 
 def _one_each(corpus: str | os.PathLike, by: str, rng: np.random.Generator) -> tuple[list, str]:
-    """One turn of each user (or thread), uniform among his, in one pass; and the corpus hash."""
+    """One turn of each user (or thread; one of nobody is a user), uniform among his, in one pass;
+    and the corpus hash."""
     chosen: dict[str, Place] = {}
     seen: dict[str, int] = {}
     digest = hashlib.sha256()
     for d in corpora.dialogues(corpus):
         digest.update(jsonl.canonical(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
-        who = d.user if by == "user" else d.id
+        who = (by == "user" and d.user) or d.id  # all whom nobody named are not one person
         turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
         if not turns:
             continue
@@ -249,6 +250,11 @@ CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
  UNIQUE (labels, pi, pi_c, corpus));
 """
 
+JUDGED = """
+SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ? OR labels IN
+ (SELECT a.labels FROM drawn a JOIN drawn b USING (task) WHERE b.labels = ?)
+"""
+
 
 @contextlib.contextmanager
 def known(told: dict[str, Any], drawn: Sequence[Task]) -> Iterator[sqlite3.Connection]:
@@ -267,6 +273,21 @@ def known(told: dict[str, Any], drawn: Sequence[Task]) -> Iterator[sqlite3.Conne
             turns = ((_turn(t), told["labels"], n + 1) for t in drawn)
             base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
         yield base
+
+
+def pairs(
+    told: dict[str, Any],
+    corpus: str,
+    rows: Iterable[Sequence[str]] = (),
+    drawn: Sequence[Task] = (),
+) -> int:
+    """Note in the registry that the labels of which ``told`` says judge these pairs of policies,
+    each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
+    share a turn with them, and all sets of this corpus: who draws many may choose."""
+    with known(told, drawn) as base:
+        every = [(told["labels"], *row, corpus) for row in rows]
+        base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
+        return len(base.execute(JUDGED, (corpus, told["labels"])).fetchall())
 
 
 def _turn(t: Task) -> str:

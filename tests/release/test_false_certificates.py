@@ -1527,3 +1527,124 @@ def test_an_odometer_lies_outside_of_the_release(tmp_path):
         with pytest.raises(ValueError, match=r"--odometer: .* must lie outside of --out"):
             own.train(text, method="dpsgd", out=out, odometer=place, epochs=1)
     assert not (tmp_path / "m").exists()
+
+
+def said(path, people, texts, secret):
+    """A corpus in which these people say these texts, each with a secret value; and its labels."""
+    talks = []
+    for k, (user, text) in enumerate(zip(people, texts, strict=True)):
+        at = [m.span() for m in re.finditer(secret, text)]
+        turn = Turn("USR", text, tuple(Secret("phone", *ends) for ends in at))
+        talks.append(records.Dialogue(f"d{k}", user, (turn,)))
+    jsonl.write_jsonl(talks, path)
+    return path, {d.id: d.turns[0].secrets for d in talks}
+
+
+def read(path, home, known, **drawn):
+    """Labels of a draw in the folder ``home``, as who knows them marks them."""
+    labels.sample(path, home, forms=["jsonl"], **drawn)
+    tasks = [
+        {"task": t.task, "done": True, "secrets": [asdict(s) for s in known[t.id]]}
+        for t in labels.tasks(home)
+    ]
+    page = {"schema": "crtlib/labels/1", "labels": labels.about(home)["labels"], "annotator": "a"}
+    (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
+    label_import.take(path, done, home)
+    return home
+
+
+def screened(path, out, policy="regex:customersim", judges=None):
+    """The rates of a policy on a text, both searches the same."""
+    out.mkdir()
+    return screening.screen(
+        path, out, screening.How(policy, policy), key=b"k" * 32, judges=judges
+    ).rates
+
+
+def test_all_whom_nobody_named_are_not_one_person(tmp_path):
+    """They drew one message together: "at most 1.85 of 100" was printed of 67."""
+    people = [f"u{k}" if k < 50 else "" for k in range(150)]
+    texts = [
+        f"my phone is {55512}{k:05} , call" if who else f"my phone is fife {k:05} six , call"
+        for k, who in enumerate(people)
+    ]
+    path, known = said(tmp_path / "c.jsonl", people, texts, r"(?<=phone is )\w+( \d+ six)?")
+    home = read(path, tmp_path / "labels", known, turns=150, seed=1)
+    assert {labels.about(home)[name] for name in ("users", "judge")} == {150}
+    found = screened(path, tmp_path / "s", judges=home)
+    truth = screened(path, tmp_path / "t")
+    assert found.public.upper >= truth.public.rate and truth.public.rate == 2 / 3
+
+
+def test_a_value_that_stands_twice_in_a_message_is_one_secret(tmp_path):
+    """Each place was blacked out by itself: half of the secrets left a trace, in truth all."""
+    texts = [f"phone 55512{k:05} , I say 55 512{k:05} !" for k in range(60)]
+    path, _ = said(tmp_path / "c.jsonl", [f"u{k}" for k in range(60)], texts, r"55 ?512\d{5}")
+    (toml := tmp_path / "p.toml").write_text("[phone]\npattern = '(?<=phone )\\d{10}'\n")
+    points = units.points(corpora.load(path), "turn")
+    found = rates.rates(points, by_name.policy_by_name(f"regex:{toml}"), policies.none)
+    assert (found.trace.count, found.trace.of) == (60, 60) and found.trace.all == (120, 120)
+    both = toml.with_name("q.toml")
+    both.write_text("[phone]\npattern = '55 ?512\\d{5}'\n")
+    found = rates.rates(points, by_name.policy_by_name(f"regex:{both}"), policies.none)
+    assert found.trace.count == 0
+
+
+def test_other_labels_of_a_corpus_are_another_judgement(tmp_path):
+    """Who labelled a text anew in its own file was charged once, and could keep the kindest."""
+    judged = []
+    for n in (20, 25, 25, 30):
+        text, _ = coded(tmp_path / "c.jsonl", labelled=n, people=60)
+        judged.append(screened(text, tmp_path / f"s{len(judged)}").judged)
+    assert judged == [1, 2, 2, 3]
+
+
+def test_a_policy_that_others_followed_was_chosen_among_all(tmp_path):
+    """The first policy that labels judged was charged as the only one, whatever came after it."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    page = tmp_path / "m.html"
+    one = certificate(tmp_path / "m", page)
+    assert one["labels"]["judged"] == 1 and "other judgement" not in page.read_text()
+    screened(text, tmp_path / "s", "regex:multiwoz")
+    assert certify.verify(tmp_path / "m", page)[0] is None  # it was chosen when it was the only one
+    two = certificate(tmp_path / "m", page)
+    assert two["labels"]["judged"] == 2 and two["id"] != one["id"]
+    assert "1 other judgement" in page.read_text()
+    for name in ("trace", "public"):
+        assert two["rates"][name]["upper"] > one["rates"][name]["upper"]
+    for who in ("secret", "missed"):
+        assert two["guarantee"][who]["delta"] >= one["guarantee"][who]["delta"]
+    assert two["guarantee"]["secret"]["delta"] > one["guarantee"]["secret"]["delta"]
+    assert two["guarantee"]["secret"]["epsilon"] > one["guarantee"]["secret"]["epsilon"]
+    assert certify.verify(tmp_path / "m", page)[0] is None
+    assert verify.difference(tmp_path / "m", two) is None
+
+
+def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, run):
+    text, folders = corpus(tmp_path / "c.jsonl"), [tmp_path / "one", tmp_path / "two"]
+    for folder, policy in zip(folders, ("regex:customersim", "cautious"), strict=True):
+        words = ["--policy", policy, "--conservative", "cautious", "--out", folder]
+        assert run("screen", text, *words)[0] == 0
+    first, second = map(screening.recorded, folders)
+    assert first.judged == second.judged == 2
+    assert first.trace.upper == rates._upper(first.trace.count, first.trace.of, 2)
+    made = own.train(folders[0], out=tmp_path / "m", method="crt", epochs=1, width=4)
+    assert "98.75 % upper bound" in made.promise
+    value = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert value["labels"]["judged"] == 2 and value["verdict"] == "holds"
+
+
+def test_a_limit_of_a_share_counts_what_earlier_searches_passed_over(tmp_path):
+    """The limit "public <= 0.1 %" was met, and a sentence said that 11 of 100 were learned."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", **CRT)
+    second = CRT | {"policy": "regex:multiwoz", "conservative": "everything"}
+    trainings.train(text, out=tmp_path / "two", **second)
+    value = certify.write(tmp_path / "two", tmp_path / "c.html", copies=(),
+                          require=["public <= 0.1%", "trace <= 100%"])  # fmt: skip
+    assert value["verdict"] == "holds" and value["rates"]["public"]["upper"] == 0
+    share = value["spent_before"]["delta2"]
+    assert share > 0.01 and [row["met"] for row in value["limits"]] == [False, True]
+    assert value["limits"][0]["certified"] == share
+    assert verify.difference(tmp_path / "two", value) is None

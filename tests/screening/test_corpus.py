@@ -160,7 +160,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
     how = How("none", "cautious", "dialogue")  # on other points: other rates, so one more
     outcome = screening.screen(home / "c.jsonl", home, how, key=None, judges=home / "labels")
     assert outcome.rates.judged == 3
-    assert screening.recorded(home / "s1").alpha == 0.05 / 4
+    assert screening.recorded(home / "s1").alpha == 0.05 / 6  # chosen among what was judged since
     jsonl.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
         pages.make(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
