@@ -5,15 +5,17 @@
   than :data:`ROWS` rows are folded; headers have a scope.
 - Numbers and their units, formulas and the stops behind them are not parted at a line's end.
   Names in code are parted between their words.
+- The story that opens a chapter shows the figure that it names first.
 - The first time that a chapter uses a word of the glossary, the word says what it means.
 """
 
+import copy
 import functools
 import re
 from pathlib import Path
 
 import yaml
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup, Comment, NavigableString
 
 GROUND = "#121212"
 """The dark page."""
@@ -77,11 +79,22 @@ def inline(body, images):
         alt = re.search(r'alt="([^"]*)"', match[0])
         if 'aria-label=""' in drawing and alt:
             drawing = drawing.replace('aria-label=""', f'aria-label="{alt[1]}"', 1)
-        key = path.stem[:8]
+        key = f"{path.stem[:8]}-{match.start()}"  # a figure may stand on its page twice
         drawing = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>f{key}-", drawing)
         return re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawing, count=1)
 
     return re.sub(r"<img\b[^>]*>", replaced, body)
+
+
+def told(soup):
+    """Repeat in the story that opens a chapter the figure that it names first."""
+    for box in soup.select(".story"):
+        link = box.find("a", href=re.compile("^#fig-"))
+        shown = link and soup.find(id=link["href"][1:])
+        # A picture that was drawn into the page waits as a comment.
+        drawn = shown and (shown.img or shown.find(string=lambda s: isinstance(s, Comment)))
+        if drawn:
+            box.p.insert_after(copy.copy(drawn))
 
 
 def captioned(soup):
@@ -291,6 +304,7 @@ def finished(app, pagename, templatename, context, doctree):
     for entries in soup.select(".citation-list[role=list]"):  # its entries are no list items
         del entries["role"]
     captioned(soup)
+    told(soup)
     arranged(soup)
     printed(soup)
     if pagename.startswith("chapters/"):

@@ -27,6 +27,7 @@ from crtlib.models import scoring
 from crtlib.screening import policies
 from crtlib.screening.policy import Policy
 from crtlib.text import canaries, customersim, units
+from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.methods import Constants
 
@@ -120,7 +121,7 @@ def room(seed: int = 0) -> Room:
     ]
     letters = rng.permutation(["A", "B", "C"]).tolist()
     fitted = dict(sorted(zip(letters, teams, strict=True)))
-    questions, truth = _questions(people, teams[0], rng)
+    questions, truth = ask(people, teams[0].prepared.all, rng)
     asked = {text for row in questions for text in row}
     sentences, members = _sentences(people, teams[0], rng, asked)
     announced, hidden = people.canaries[:ANNOUNCED], people.canaries[ANNOUNCED:]
@@ -174,11 +175,12 @@ def _sentences(
     return tuple(texts[i] for i in order), own[order]
 
 
-def _questions(
-    people: labs.People, leaky: labs.Fitted, rng: np.random.Generator
+def ask(
+    people: labs.People, read: Sequence[Point], rng: np.random.Generator
 ) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
-    """Sentences whose secret was missed, the true value among others, in random order. Their fresh
-    values are no sentence's: a value that stands in both would be fresh for sure."""
+    """Sentences whose secret was missed in ``read``, the true value among others, in random order,
+    and which it is. Their fresh values are no sentence's: a value that stands in both would be
+    fresh for sure."""
     drawn = customersim.simulate(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
     used = {membership.value_of(p, s) for p in people.others for s in p.secrets}
     pool = [
@@ -186,9 +188,7 @@ def _questions(
         for p in units.points(drawn, unit="turn")
         if used.isdisjoint(membership.value_of(p, s) for s in p.secrets)
     ]
-    asked = inference.questions(
-        people.points, leaky.prepared.all, pool, seed=people.seed, candidates=CANDIDATES
-    )
+    asked = inference.questions(people.points, read, pool, seed=people.seed, candidates=CANDIDATES)
     rows, truth = [], []
     for question in [q for q in asked if q.missed][:40]:
         order = rng.permutation(len(question.candidates))

@@ -167,15 +167,20 @@ def noise(plan: Plan) -> float:
     )
 
 
-def run(plan: Plan, seed: int = 0) -> Outcome:
-    """Screen, train, attack and account: some ten seconds of one core."""
-    text = people(seed)
+def trained(plan: Plan, text: labs.People) -> labs.Fitted:
+    """Screen and train as the plan says."""
     pi, pi_c = pair(plan)
     private = methods.by_name(plan.method).private
     constants = Constants.of(
         plan, noise_multiplier=noise(plan) if private else 0.0, normaliser=64.0
     )
-    fitted = labs.fit(text, plan.method, constants, pi=pi, pi_c=pi_c, dedup=plan.dedup)
+    return labs.fit(text, plan.method, constants, pi=pi, pi_c=pi_c, dedup=plan.dedup)
+
+
+def run(plan: Plan, seed: int = 0) -> Outcome:
+    """Screen, train, attack and account: some ten seconds of one core."""
+    text = people(seed)
+    fitted, pi, pi_c = trained(plan, text), *pair(plan)
     bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)
     probe = membership.probe(text.points, fitted.prepared.all, text.others, seed=seed)
     members, others = membership.score(fitted.model, fitted.tokenizer, probe)

@@ -17,6 +17,8 @@ from typing import Any
 from crtlib import files
 
 SCHEMA = "crtcourse/key/1"
+NAME = re.compile(r"\w[\w .'@-]{0,63}")
+"""A name that may be a file's or a folder's."""
 
 
 def seed(secret: bytes, *words: str) -> int:
@@ -55,9 +57,7 @@ def names(path: Path) -> list[str]:
         lines = file.read().decode("utf-8-sig", "replace").splitlines()
     found = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]
     for k, name in enumerate(found):
-        if not re.fullmatch(r"\w[\w .'@-]{0,63}", name) or name.casefold() in (
-            other.casefold() for other in found[:k]
-        ):
+        if not NAME.fullmatch(name) or name.casefold() in (other.casefold() for other in found[:k]):
             raise ValueError(
                 f"{path}: line {name[:80]!r}: must be a name of letters, digits, spaces and .'@-, "
                 "once"

@@ -23,7 +23,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
     CARD,
     INK,
@@ -402,22 +401,3 @@ def _amplified(rows: pd.DataFrame, gamma: float) -> str:
         for row in rows[rows.gamma == gamma].itertuples()
     ]
     return f"at γ = {gamma:g}, ε is {listed(said)}."
-
-
-def figure_6_slider(table: pd.DataFrame) -> str:
-    """Figure 6 with a slider for epsilon', as HTML; columns as in :func:`figure_6`."""
-    # On a logarithmic axis all budgets can be read; zero is a corner of every curve, and left out.
-    seen, frames = table[table.epsilon > 0], []
-    for target, rows in table.groupby("target"):
-        gamma = rows.gamma.iloc[(rows.gamma - 0.1).abs().argmin()]
-        curves = {
-            str(name).replace("_", " "): (line.gamma, line.epsilon)
-            for name, line in seen[seen.target == target].groupby("relation", sort=False)
-        }
-        frames.append(Frame(f"{target:g}", _amplified(rows, gamma).capitalize(), curves))
-    limits = max(0.003, seen.epsilon.min() / 1.2), seen.epsilon.max() * 1.2
-    return lines(
-        frames, active=len(frames) // 2, prefix="ε′", xaxis={"title": GAMMA},
-        yaxis={"title": "Bayesian confidentiality ε", "log": True, "range": limits},
-        alt="Bayesian confidentiality ε against the miss rate γ, with a slider for ε′ of DP-SGD.",
-    )  # fmt: skip

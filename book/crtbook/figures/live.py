@@ -1,4 +1,4 @@
-"""Two models that are trained in the page itself, each time the reader moves something.
+"""A model that is trained in the page itself, each time the reader moves something.
 
 >>> model = Counts(["my code is 4711. "] * 3 + ["my code is here. "] * 3)
 >>> model.exposure("my code is ", "4711") > 13, round(model.exposure("a code: ", "9"), 2) >= 0
@@ -81,39 +81,4 @@ def type_a_sentence(texts: Sequence[str], *, sentence: str, copies: int) -> str:
     return page(
         "live_type.html.j2", data=data, script=Markup(SCRIPT), sentence=sentence,
         copies=copies, bits=f"{bits:.1f}", most=f"{len(number) * math.log2(10):.1f}",
-    )  # fmt: skip
-
-
-def redact_a_dialogue(
-    turns: Sequence[tuple[str, str, str]],
-    *,
-    background: Sequence[str],
-    coins: Sequence[float],
-    canary: tuple[str, str],
-    gamma: float,
-) -> str:
-    """A dialogue under a policy that misses each secret with probability gamma, and what the model
-    that reads the redacted text learns of one number. As HTML.
-
-    ``turns``: text before the secret, the secret (may be empty), text after it. ``coins``: one
-    number in [0, 1) for each secret of the turns and then for each copy of the ``canary`` (prefix,
-    digits), which the policy misses where the coin is below gamma. ``background``: what else the
-    model reads.
-    """
-    secrets = sum(bool(secret) for _, secret, _ in turns)
-    if len(coins) <= secrets:
-        raise ValueError(f"coins={len(coins)}: must be more than the {secrets} secrets of turns")
-    missed = [coin < gamma for coin in coins]
-    copies = [canary[0] + (canary[1] if miss else "MASK") for miss in missed[secrets:]]
-    bits = Counts([*background, *copies]).exposure(*canary)
-    data = _embedded({
-        "texts": list(background), "order": ORDER, "alphabet": ALPHABET, "turns": list(turns),
-        "coins": [round(coin, 4) for coin in coins], "canary": list(canary),
-    })  # fmt: skip
-    marks = iter(missed)
-    rows = [(a, s, b, bool(s) and next(marks)) for a, s, b in turns]
-    return page(
-        "live_gamma.html.j2", data=data, script=Markup(SCRIPT), rows=rows, gamma=gamma,
-        missed=sum(missed[:secrets]), secrets=secrets, clear=sum(missed[secrets:]),
-        copies=len(copies), bits=f"{bits:.1f}", most=f"{len(canary[1]) * math.log2(10):.1f}",
     )  # fmt: skip

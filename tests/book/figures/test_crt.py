@@ -122,13 +122,6 @@ def test_figure_6_has_a_panel_for_each_relation():
     assert "_" not in alt(fig)
 
 
-def test_the_slider_of_figure_6_shows_one_budget_at_a_time():
-    page = crt.figure_6_slider(amplified())
-    assert page.count('data-frame="0" style="display:none"') == page.count('data-frame="1"') == 2
-    assert "At γ = 0.1, ε is 0.1 (add or remove) and 0.1 (replace)." in page
-    assert page.count('type="range"') == 1 and "<script src" not in page
-
-
 def of_crt(**chosen):
     table = tables.recorded("crt_laptop")
     table = table[table.corpus == "customersim"]

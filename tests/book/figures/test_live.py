@@ -45,10 +45,3 @@ def test_copies_raise_the_exposure_and_typed_text_is_escaped():
     assert many > few + 3
     page = live.type_a_sentence(["</script>"], sentence='"<b>" 12', copies=1)
     assert page.count("</script>") == 2 and "<b>" not in page
-
-
-def test_each_secret_needs_a_coin():
-    with pytest.raises(ValueError, match=r"^coins=1: must be more than the 1 secrets of turns$"):
-        live.redact_a_dialogue(
-            [("a ", "b", "")], background=[], coins=[0.5], canary=("p ", "1"), gamma=0
-        )
