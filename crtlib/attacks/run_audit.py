@@ -43,6 +43,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
 from crtlib.files import Named
+from crtlib.intervals import at_most
 from crtlib.models import scoring
 from crtlib.models.folder import load
 from crtlib.text import canaries, corpora
@@ -92,8 +93,9 @@ class RunAudit:
         if self.refuted:
             verdict = "MORE THAN PROVED"
         share = f"{100 * self.confidence:g} %"
-        shown = f"audited at least {self.epsilon_lower:.2f} ({share})"
-        return [f"proved {self.proved:.2f} · {shown}", verdict]
+        lower = math.floor(100 * self.epsilon_lower) / 100
+        shown = f"audited at least {lower:.2f} ({share})"
+        return [f"proved {at_most(self.proved, 3)} · {shown}", verdict]
 
 
 def audit(

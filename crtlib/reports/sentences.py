@@ -86,11 +86,11 @@ def _o1(c: Certificate) -> list[str]:
         f", {corpus['from']} to {corpus['to']}" if corpus.get("from") and corpus.get("to") else ""
     )
     turns = _plural(corpus["turns"], "message", "messages")
-    if corpus["users_are"] == "unknown":
-        return [f"Model {name} was trained on {turns}{when}. Whose they are is not known."]
     whose = f" of {_plural(corpus['users'], 'person', 'people')}"
     text = f"Model {name} was trained on {turns}{whose}{when}."
-    if corpus["users_are"] == "thread":
+    if corpus["users_are"] == "unknown":
+        text = f"Model {name} was trained on {turns}{when}. Whose they are is not known."
+    if corpus["users_are"] in ("thread", "unknown"):
         text += " Where no person was known, each conversation counts as a person."
     return [text]
 

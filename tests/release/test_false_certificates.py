@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from crtlib import outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.attacks import run_audit
 from crtlib.experiments import own, record
 from crtlib.release import certify, gate, seal, verify
 from crtlib.reports import model_card
@@ -1573,6 +1574,9 @@ def test_all_whom_nobody_named_are_not_one_person(tmp_path):
     assert {labels.about(home)[name] for name in ("users", "judge")} == {150}
     found = screened(path, tmp_path / "s", judges=home)
     truth = screened(path, tmp_path / "t")
+    trainings.train(path, out=tmp_path / "m", **CRT | {"labels": home})
+    assert certificate(tmp_path / "m", tmp_path / "m.html")["corpus"]["users_are"] == "unknown"
+    assert "each conversation counts as a person" in (tmp_path / "m.html").read_text()
     assert found.public.upper >= truth.public.rate and truth.public.rate == 2 / 3
 
 
@@ -1648,3 +1652,9 @@ def test_a_limit_of_a_share_counts_what_earlier_searches_passed_over(tmp_path):
     assert share > 0.01 and [row["met"] for row in value["limits"]] == [False, True]
     assert value["limits"][0]["certified"] == share
     assert verify.difference(tmp_path / "two", value) is None
+
+
+def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
+    """Both were rounded to the nearest: 2.99 was "proved" of 2.9931."""
+    found = run_audit.RunAudit(0.9967, 0.95, 300, 100, 60, 2.9931, refuted_from=99, power=0.61)
+    assert found.lines()[0] == "proved 3 \u00b7 audited at least 0.99 (95 %)"
