@@ -15,7 +15,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "book" / "_assets" / "rooms.svg"
-WIDTH, BOX, HEIGHT, FLOOR = 760, 116, 40, 88
+WIDTH, BOX, HEIGHT, FLOOR, WIDE = 540, 124, 40, 72, 4
 GROUND = "#eef1f4"
 
 
@@ -47,14 +47,14 @@ def draw() -> str:
     """The picture as SVG text."""
     house = _house()
     graph = house.read(ROOT / "crtlib").rooms()
-    layers = house.layers(ROOT / ".importlinter")
+    floors = [sorted(set(layer) & set(graph)) for layer in house.layers(ROOT / ".importlinter")]
+    rows = [names[k : k + WIDE] for names in floors for k in range(0, len(names), WIDE)]
     centre = {}
-    for floor, layer in enumerate(layers):
-        names = sorted(set(layer) & set(graph))
+    for floor, names in enumerate(rows):
         for k, name in enumerate(names):
-            x = WIDTH * (k + 1) / (len(names) + 1)
+            x = WIDTH * (k + 0.5) / len(names)
             centre[name] = (round(x), round(FLOOR * (floor + 0.5)))
-    height = FLOOR * len(layers)
+    height = FLOOR * len(rows)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'font-family="sans-serif" font-size="19">',
@@ -63,7 +63,7 @@ def draw() -> str:
     ]
     for a, b in direct(graph):
         (x, y), (u, v) = centre[a], centre[b]
-        if y == v:  # within the ground
+        if {a, b} <= set(floors[-1]):
             continue
         parts.append(
             f'<line x1="{x}" y1="{y + HEIGHT // 2}" x2="{u}" y2="{v - HEIGHT // 2}" '

@@ -90,11 +90,10 @@ def told(soup):
     """Repeat in the story that opens a chapter the figure that it names first."""
     for box in soup.select(".story"):
         link = box.find("a", href=re.compile("^#fig-"))
-        shown = link and soup.find(id=link["href"][1:])
-        # A picture that was drawn into the page waits as a comment.
-        drawn = shown and (shown.img or shown.find(string=lambda s: isinstance(s, Comment)))
-        if drawn:
-            box.p.insert_after(copy.copy(drawn))
+        if shown := link and soup.find(id=link["href"][1:]):
+            # What was drawn into the page waits as a comment; the last one, behind its style.
+            drawn = shown.find_all("img") or shown.find_all(string=lambda s: type(s) is Comment)
+            box.p.insert_after(*map(copy.copy, drawn[-1:]))
 
 
 def captioned(soup):
