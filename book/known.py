@@ -39,9 +39,9 @@ FINDINGS = (
          "ours-policy-sdp": "S-DP"},
         "accuracy of the attack at γ = 0.1, less that at γ = 0.5",
         0.0,
-        "Membership inference is asked of the secrets that the policy missed, and of no others. No "
-        "arm adds noise to them: that of S-DP is on what is flagged. The CRT paper's "
-        "Figure 4 asks of all secrets, and so rises with γ as more are missed.",
+        "An attacker guesses which secrets were in the text. We ask only about those that the "
+        "policy missed; no method here adds noise to them. The CRT paper's Figure 4 asks about all "
+        "secrets, so its curves rise as more are missed.",
         "Does it hold for a policy that misses by kind, as real ones do, and not at random?",
     ),
     Finding(
@@ -50,8 +50,8 @@ FINDINGS = (
         {"ours-named": "non-private", "ours-named-crt": "CRT"},
         "share of missed secrets that are named among ten",
         0.1,
-        "The attack is shown the sentence and ten values, and names the one that stood there; one "
-        "in ten is right by chance.",
+        "The attacker sees the sentence and ten values, and names the one that stood there. By "
+        "chance one guess in ten is right.",
         "Does an attack that has a reference model find what this one does not?",
     ),
     Finding(
@@ -60,7 +60,7 @@ FINDINGS = (
         {"ours-noise-price": ""},
         "perplexity of CRT over that of CRT without noise",
         1.0,
-        "Both arms redact, deduplicate and clip; only the noise is left out.",
+        "We train twice in the same way, once with noise and once without.",
         "What does it cost at an equal ε, where a larger corpus would be given less noise?",
     ),
     Finding(
@@ -69,17 +69,17 @@ FINDINGS = (
         {"crt-f2-dpsgd-lstm": "", "crt-f2-dpsgd-gpt": ""},
         "perplexity of CRT over that of DP-SGD",
         1.0,
-        "The paper counts all tokens of a test text, masks and secrets included, so that a model "
-        "which reads masks has less to guess. Over words both models read the same.",
+        "It depends on what is counted. The paper counts all tokens of a test text. There a model "
+        "that knows masks has less to guess. Over words both models read the same.",
         "Which of the two would a product be judged by?",
     ),
 )  # fmt: skip
 
-HEAD = """What three papers claim and our runs bear out, what they refute, and what nobody can say \
-yet. Each verdict is made from recorded runs by a rule that a test \
-tries in a world where the sentence is true and in one where it is false ({doc}`chapters/claims`), \
-and each says at which size it was seen. Most runs are smaller than the \
-papers': {doc}`reproducing` has the sizes."""
+HEAD = """What three papers claim: what our runs confirm, what they refute, and what nobody can \
+say yet. A rule makes each verdict from recorded runs. We try each rule twice beforehand, in a \
+world where the sentence is true and in one where it is false ({doc}`chapters/claims`). A verdict \
+says at which size it was seen, and most of our runs are smaller than the papers' \
+({doc}`reproducing`)."""
 
 
 def rows(finding: Finding, table: pd.DataFrame) -> pd.DataFrame:
@@ -140,7 +140,8 @@ def section(finding: Finding, found: pd.DataFrame) -> list[str]:
         f":alt: {theme.alt(figure(finding, found))}",
         ":width: 100%",
         "",
-        f"{finding.axis[0].upper()}{finding.axis[1:]}; dotted: {finding.line:g}. "
+        f"{finding.axis[0].upper()}{finding.axis[1:]}. Look which bars stay on one side of the "
+        f"dotted line at {finding.line:g}. "
         f"{_recorded(found)}.",
         "```",
         "",

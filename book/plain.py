@@ -31,7 +31,6 @@ NAMES = {
     "prf:proposition": "Proposition",
     "prf:lemma": "Lemma",
     "prf:algorithm": "Algorithm",
-    "prf:proof": "Proof",
     "prf:remark": "Remark",
     "exercise": "Exercise",
     "solution": "Solution",

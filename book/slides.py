@@ -31,7 +31,7 @@ body{background:#1d2733;overflow:hidden;font-size:max(22px,min(2.3vw,4.1vh))}
 section{display:none;position:fixed;inset:0;background:#fff;padding:3.2vh 6vw 6vh;overflow:auto}
 section.on{display:flex;flex-direction:column}section>div{margin:auto 0;width:100%}
 h2{margin:.1em 0 .4em;color:var(--accent);font-size:1.35em}.title>div{margin:0}
-section.few{font-size:1.25em}section figure.live{font-size:.8em}
+section.few{font-size:1.25em}section figure.live{font-size:1em}
 section img,section svg{max-height:74vh;width:100%;display:block;margin:auto}
 section pre{font-size:.62em}.title{padding-top:30vh}.title h2{font-size:2em}
 footer{position:fixed;right:1.5vw;bottom:1.2vh;color:var(--faint);font-size:.6em;z-index:2}

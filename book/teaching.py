@@ -79,7 +79,7 @@ def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
 
 
 NOT_TOLD = ("", "Five questions", "Exercises", "Summary", "The published runs")
-FOLDED = re.compile(r"(?ms)^(`{3,})\{(?:prf:proof|solution|exercise)\}.*?^\1$")
+FOLDED = re.compile(r"(?ms)^(`{3,})\{(?:solution|exercise|admonition\} Proof).*?^\1$")
 
 
 def size(names: Sequence[str], sections: Sequence[str] | None = None) -> tuple[int, int]:
