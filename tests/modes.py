@@ -28,6 +28,7 @@ STEPS = {
     "label sample": ["corpus", "--turns", 30, "--teach", 20, "--seed", 1, "--out", "labels"],
     "label import": ["corpus", "done.json", "--labels", "labels"],
     "tagger": ["corpus", "--labels", "labels", "--epochs", 1, "--out", "tagger"],
+    "advise": ["corpus", "--labels", "labels", "--policy", "cautious", "--require", "guess <= 90"],
     "screen": ["corpus", "--policy", "cautious", "--labels", "labels", "--reveal", 1,
                "--out", "screened"],
     "train": ["talk.jsonl", *TINY, "--canaries", 200, "--copies", 1, "--out", "model"],

@@ -101,6 +101,7 @@ NIGHTLY = {
     "tests/book/experiments/test_runner.py::test_a_scheduler": "starts processes",
     "tests/faults/test_faults.py::test_the_quick_faults": "a step of its own in CI",
     "tests/pins/test_keys.py": "declares the studies of all profiles",
+    "tests/release/test_advise.py::test_what_was_spent": "trains twice",
     "tests/screening/test_coverage.py::test_it_holds_on_simulated": "draws labels many times",
     "tests/test_commands.py::test_every_command": "calls all twice, a step of its own in CI",
     "tests/test_commands.py::test_json_prints": "calls all twice, a step of its own in CI",

@@ -39,6 +39,7 @@ COMMANDS = (
     "convert",
     "label",
     "tagger",
+    "advise",
     "screen",
     "train",
     "generate",

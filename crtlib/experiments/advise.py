@@ -1,0 +1,289 @@
+"""From an officer's limits back to a plan that meets them, or to what is missing.
+
+Each pair of policies is judged by labels, as ``crtlib train --labels`` would, and prepared as that
+would; so the bounds of a row are those that its certificate will have. All pairs that were looked
+at are charged in all rows: who takes the best of many has chosen by these labels.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from crtlib.accounting import odometer
+from crtlib.experiments import crt, data, own, record
+from crtlib.experiments.crt import CrtStudy
+from crtlib.experiments.data import Data
+from crtlib.files import Named
+from crtlib.intervals import clopper_pearson_upper
+from crtlib.release import certify, gate, limits
+from crtlib.screening.corpus import fitting, judge
+from crtlib.screening.rates import NAMES, Rate, Rates
+from crtlib.text import labels as labelled
+from crtlib.training import schedules
+
+EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+"""The noise that is tried, by the epsilon of one data point in clear."""
+MORE = tuple(1.05**k for k in range(1, 120))
+"""How many times as many labels are thought of, if those that are there are too few."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pair of policies with the least noise that meets the limits (or, where none does, with the
+    most that was tried): the bounds of its certificate. ``read``: turns that must be read, in all,
+    until it meets them, if the policies go on to fail as often as on these labels; None where no
+    number of labels is enough. ``redacted`` is a share of the characters, ``private`` of the
+    points."""
+
+    policy: str
+    conservative: str
+    unit: str
+    meets: bool
+    epsilon: float
+    noise: float
+    private: float
+    redacted: float
+    rates: Mapping[str, Any]
+    judged: Sequence[Mapping[str, Any]]
+    guess: float
+    read: int | None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The ``rows``, which of them is advised (None: none meets the limits), and why. ``turns`` were
+    read of so many ``people``; ``pairs`` of policies have judged these labels."""
+
+    rows: tuple[Row, ...]
+    best: int | None
+    why: str
+    commands: tuple[str, ...]
+    turns: int
+    people: int
+    pairs: int
+
+    def json(self) -> dict[str, Any]:
+        """As one JSON object, schema ``crtlib/advice/1``."""
+        return {"schema": "crtlib/advice/1", "ok": self.best is not None, **asdict(self)}
+
+    def text(self) -> str:
+        """For a terminal, at most 80 columns where names allow."""
+        head = f"{'':4}{'private':>8}{'redacted':>9}{'trace':>9}{'public':>9}"
+        lines = [f"{head}{'epsilon':>9}{'noise':>7}{'guess':>7}{'read':>8}  limits"]
+        for k, r in enumerate(self.rows, 1):
+            trace, public = (100 * r.rates[name]["upper"] for name in ("trace", "public"))
+            lines.append(
+                f"{k:<4}{100 * r.private:>6.1f} %{100 * r.redacted:>7.1f} %{trace:>7.2f} %"
+                f"{public:>7.2f} %{r.epsilon:>9g}{r.noise:>7.3g}{100 * r.guess:>7.1f}"
+                f"{'-' if r.read is None else f'{r.read:,}':>8}  {'met' if r.meets else 'not met'}"
+            )
+        lines += [f"{k}   {r.policy}, then {r.conservative}; a point is a {r.unit}"
+                  for k, r in enumerate(self.rows, 1)]  # fmt: skip
+        lines.append(
+            f"labels: {self.turns:,} turns of {self.people:,} people; they have judged "
+            f"{self.pairs} pairs, and all are charged"
+        )
+        return "\n".join([*lines, self.why, *self.commands])
+
+
+def advise(
+    corpus: Named,
+    labels: Named,
+    require: Sequence[str],
+    *,
+    policies: Sequence[str] = (),
+    conservative: Sequence[str] = ("cautious", "everything"),
+    units: Sequence[str] = ("turn",),
+    hours: float = 0.0,
+    **settings: Any,
+) -> Advice:
+    """Which policies and how much noise meet limits, what that costs, or what is missing.
+
+    Args:
+        labels: A folder of ``crtlib label`` that somebody has read; it counts the pairs judged.
+        require: Limits as of ``crtlib certify --require``.
+        policies: By default the corpus' own, if any.
+        conservative: With each of which each policy is tried, for each of the ``units``.
+        hours: How long people can still read.
+        settings: Fields of a training (:class:`crtlib.recipe.Crt`), as ``epochs`` or ``init``.
+
+    Raises:
+        ValueError: For limits that are none, and for what cannot be judged or trained on.
+    """
+    if not require:
+        raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
+    limits.judged({"verdict": "none"}, require)  # refuses what is none
+    about = labelled.about(labels)
+    names = [(p, c, u) for p in policies or [fitting(corpus)] for c in conservative for u in units]
+    given = {k: v for k, v in settings.items() if v is not None}
+    tried = [_prepared(corpus, labels, name, given) for name in dict.fromkeys(names)]
+    pairs = max(prepared.labels["judged"] for _, prepared, _ in tried if prepared.labels)
+    rows = []
+    for study, prepared, counter in tried:
+        prepared = replace(prepared, known=counter.rates(judged=pairs))
+        rows.append(_row(study, prepared, require, int(about["judge"])))
+    return _advice(rows, require, corpus, labels, about, pairs, hours, given)
+
+
+def _prepared(
+    corpus: Named, labels: Named, names: tuple[str, str, str], given: Mapping[str, Any]
+) -> tuple[CrtStudy, Data, Any]:
+    """A training with a pair of policies as it would begin, and what counts their failures."""
+    policy, conservative, unit = names
+    how = {**given, "policy": policy, "conservative": conservative, "unit": unit}
+    study = own.study_of(corpus, **how)
+    prepared = data.data(study)
+    counter, told = judge(corpus, labels, prepared.policies, names=names[:2], unit=unit)
+    return own.sized(study, prepared, given), replace(prepared, labels=told), counter
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """What the certificate of a training would say, at any epsilon and for any rates."""
+
+    study: CrtStudy
+    facts: Mapping[str, Any]
+    spent: odometer.Spent
+    require: Sequence[str]
+    ready: dict[float, CrtStudy] = field(default_factory=dict)
+
+    def at(self, epsilon: float, rates: Rates) -> tuple[list[dict[str, Any]], float]:
+        """The limits as judged, and how often a guess is right."""
+        if epsilon not in self.ready:
+            self.ready[epsilon] = replace(self.study, epsilon=epsilon).ready()
+        ready, facts = self.ready[epsilon], self.facts
+        event = schedules.events(crt.schedule(ready))
+        assert event is not None
+        screening = gate.Screening(facts["screening"], rates.gamma, rates.delta2)
+        holds = tuple(facts["holds"].items())
+        run = gate.Noised("this", facts["unit"], facts["relation"], (event,), screening, holds)
+        fold = gate.fold([run, gate.Screened("public steps", screening)])
+        promise = certify.promise(fold, self.spent, delta=ready.delta, accountant=ready.accountant)
+        kind = gate.kind_of(promise.gamma, promise.delta2)
+        missed = promise.missed()
+        secret = missed if kind == "dp" else promise.secret()
+        guesses = certify._right_guesses(promise, kind, ())
+        values = certify._value_guesses(promise)
+        said = {
+            "verdict": "holds",
+            "rates": rates.to_json(),
+            "guarantee": certify._guarantee(promise, kind, secret, missed, None),
+            "right_guess": [{"who": who, "at_most": certify._share(p)} for who, _, p in guesses],
+            "value_guess": [{"at_most": certify._share(p)} for _, p in values],
+        }
+        return limits.judged(said, self.require), certify._share(guesses[0][2])
+
+    def meets(self, epsilon: float, rates: Rates) -> bool:
+        """Whether all limits are met."""
+        return all(row["met"] for row in self.at(epsilon, rates)[0])
+
+
+def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) -> Row:
+    meter = record.meter(study.ready(), prepared)
+    with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
+        if not meter.folder.is_dir():
+            meter = replace(meter, folder=Path(new) / "odometer")
+            odometer.reserve(meter.folder, meter.facts["corpus"])
+        look = _Outlook(study, meter.facts, meter.spent, require)
+    rates, parts = prepared.rates, prepared.prepared
+    met = bisect_left(EPSILONS, True, key=lambda e: not look.meets(e, rates))
+    epsilon = EPSILONS[max(met - 1, 0)]
+    found, guess = look.at(epsilon, rates)
+    enough = (m for m in MORE if look.meets(epsilon, _after(rates, m)))
+    times = 1.0 if met else next(enough, None)
+    covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
+    return Row(
+        policy=study.policy,
+        conservative=study.conservative,
+        unit=study.unit,
+        meets=met > 0,
+        epsilon=epsilon,
+        noise=look.ready[epsilon].noise_multiplier or 0.0,
+        private=len(parts.private) / max(1, len(parts.all)),
+        redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
+        rates={name: getattr(rates, name).to_json() for name in NAMES},
+        judged=found,
+        guess=guess,
+        read=None if times is None else math.ceil(turns * times),
+    )
+
+
+def _after(rates: Rates, more: float) -> Rates:
+    """The rates after so many times as many labels, if policies fail as often as on these."""
+
+    def grown(rate: Rate) -> Rate:
+        if rate.how != "one_per_cluster":
+            return rate
+        of, count = math.floor(rate.of * more), math.ceil(rate.count * more)
+        upper = clopper_pearson_upper(min(count, of), of, confidence=1 - rates.alpha)
+        return replace(rate, count=min(count, of), of=of, upper=upper)
+
+    return replace(
+        rates, miss=grown(rates.miss), trace=grown(rates.trace), public=grown(rates.public)
+    )
+
+
+def _advice(
+    rows: Sequence[Row],
+    require: Sequence[str],
+    corpus: Named,
+    labels: Named,
+    about: Mapping[str, Any],
+    pairs: int,
+    hours: float,
+    given: Mapping[str, Any],
+) -> Advice:
+    turns, people = int(about["judge"]), int(about["users"])
+    who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
+    best = max(
+        (k for k, r in enumerate(rows) if r.meets),
+        key=lambda k: (1 - rows[k].redacted) * (2 - rows[k].private) / rows[k].noise,
+        default=None,
+    )
+    commands: list[str] = []
+    if best is not None:
+        r = rows[best]
+        more = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
+        unit = [f"--unit {r.unit}"] * (r.unit != "turn")
+        asked = " ".join(f"--require {shlex.quote(text)}" for text in require)
+        policy, cautious = shlex.quote(r.policy), shlex.quote(r.conservative)
+        commands = [
+            f"crtlib train {corpus} --policy {policy} --conservative {cautious} "
+            f"--labels {labels} {' '.join([f'--epsilon {r.epsilon:g}', *unit, *more])} --out model",
+            f"crtlib certify model --out certificate.html {asked}",
+        ]
+        why = f"plan {best + 1}: keeps most text for its noise"
+        return Advice(tuple(rows), best, why, tuple(commands), turns, people, pairs)
+    near = min((r.read for r in rows if r.read is not None), default=None)
+    missing = " and ".join(_missing(rows))
+    if near is None:
+        why = f"none meets the limits, however many labels: {missing}; it takes better policies"
+    else:
+        needed = near * labelled.SECONDS / 3600
+        left = (near - turns) * labelled.SECONDS / 3600
+        why = f"none meets the limits ({missing}): needs {near:,} turns, {needed:.0f} hours"
+        if near > people:
+            why += f"; there are {people:,} {who}"
+        elif left > hours:
+            why += f", {left:.0f} more than were read; --hours allows {hours:g}"
+        else:
+            commands = [f"crtlib label sample {corpus} --turns {near} --out more-labels"]
+    return Advice(tuple(rows), None, why, tuple(commands), turns, people, pairs)
+
+
+def _missing(rows: Sequence[Row]) -> Iterator[str]:
+    """Each limit that no row meets, with the least that is certified."""
+    for judged in zip(*(r.judged for r in rows), strict=True):
+        if not any(row["met"] for row in judged):
+            limit = judged[0]["limit"]
+            every = [row["certified"] for row in judged if row["certified"] is not None]
+            share = limit.split()[0].rstrip("<=") in NAMES
+            least = f"{100 * min(every):.3g} %" if share else f"{min(every, default=math.inf):.3g}"
+            yield f"{limit}: at least {least} here"

@@ -1,0 +1,131 @@
+"""From limits to a plan: its bounds are those of its certificate; what no plan meets."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from crtlib.accounting import odometer
+from crtlib.experiments import advise as library
+from crtlib.experiments.advise import advise
+from crtlib.release import certify
+from crtlib.screening.rates import Rate, Rates
+from crtlib.text import labels
+from tests import trainings
+from tests.reports.test_certify import read_by_people
+
+FINDS, LEAVES = "regex:customersim", "regex:schema_guided"
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return read_by_people(tmp_path, people=80)[0]
+
+
+@pytest.fixture
+def ask(corpus):
+    def call(*limits, policies=(FINDS,), **how):
+        return advise(corpus, corpus.parent / "labels", limits, policies=policies, epochs=1, **how)
+
+    return call
+
+
+def carried_out(corpus, row, out):
+    """The certificate of a row."""
+    trainings.train(
+        corpus, out=out, method="crt", policy=row.policy, conservative=row.conservative,
+        labels=corpus.parent / "labels", epsilon=row.epsilon, unit=row.unit,
+        epochs=1, width=4,
+    )  # fmt: skip
+    limits = [judged["limit"] for judged in row.judged]
+    return certify.write(out, out.with_suffix(".html"), copies=(), require=limits)
+
+
+LIMITS = ("guess <= 56", "epsilon_missed <= 5", "public <= 1%", "miss <= 50%", "value <= 30",
+          "missed <= 95", "delta <= 1e-3", "trace <= 50%", "epsilon <= 3")  # fmt: skip
+
+
+def test_a_plan_is_certified_with_the_bounds_that_were_said(corpus, ask, tmp_path):
+    advice = ask(*LIMITS)
+    best = advice.rows[advice.best]
+    assert (best.policy, best.conservative, best.epsilon) == (FINDS, "everything", 4.0)
+    assert advice.pairs == 2 and not odometer.find(corpus, "x").exists()
+    made = carried_out(corpus, best, tmp_path / "best")
+    assert made["limits"] == best.judged and all(row["met"] for row in made["limits"])
+    assert made["mechanism"]["phases"][-1]["noise_multiplier"] == best.noise
+    assert made["rates"]["trace"]["upper"] == best.rates["trace"]["upper"]
+
+
+def test_what_was_spent_before_counts(corpus, ask, tmp_path):
+    """And a row that is not advised has the bounds of its certificate as well."""
+    first = ask(*LIMITS, policies=(FINDS, LEAVES))
+    other = first.rows[-1]
+    assert other.policy == LEAVES and not other.meets
+    made = carried_out(corpus, other, tmp_path / "other")
+    assert made["limits"] == other.judged and not all(row["met"] for row in made["limits"])
+    again = ask(*LIMITS, policies=(FINDS, LEAVES), conservative=("everything",))
+    assert again.pairs == first.pairs == 4, "the same pairs are no new choice"
+    later = again.rows[0]
+    assert later.judged != first.rows[1].judged
+    assert carried_out(corpus, later, tmp_path / "later")["limits"] == later.judged
+
+
+def test_the_least_noise_that_meets_them_is_taken(ask):
+    (row,) = ask("epsilon_missed <= 2.5", conservative=("everything",)).rows
+    assert row.meets and row.epsilon == 2.0
+    (row,) = ask("epsilon_missed <= 2.5", "missed <= 53", conservative=("everything",)).rows
+    assert row.meets and row.epsilon < 2.0
+
+
+def test_every_pair_that_was_tried_is_charged(ask):
+    alone = ask("trace <= 50%", conservative=("everything",))
+    both = ask("trace <= 50%", conservative=("everything", "cautious"))
+    assert (alone.pairs, both.pairs) == (1, 2)
+    bounds = [advice.rows[0].rates["trace"]["upper"] for advice in (alone, both)]
+    assert bounds[0] < bounds[1] == both.rows[1].rates["trace"]["upper"]
+
+
+def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
+    """Nothing was missed: more labels help. A policy that leaves some: no labels do."""
+    more = ask("trace <= 2%")
+    assert more.best is None and more.commands == ()
+    needed = {row.read for row in more.rows}
+    read = labels.about(corpus.parent / "labels")["judge"]
+    assert len(needed) == 1 and needed.pop() > read == more.turns
+    assert "needs" in more.why and f"there are {more.people} people" in more.why
+    never = ask("trace <= 2%", policies=(LEAVES,))
+    assert never.best is None and {row.read for row in never.rows} == {None}
+    assert "however many labels" in never.why and "better policies" in never.why
+
+
+def test_hours_that_are_left_make_a_draw_of_it(ask):
+    limit = "trace <= 12.5%"
+    short, enough = ask(limit), ask(limit, hours=1)
+    assert short.best is None and "--hours allows 0" in short.why and not short.commands
+    assert enough.best is None and "label sample" in enough.commands[0]
+    assert f"--turns {min(row.read for row in enough.rows)} " in enough.commands[0]
+
+
+def test_more_labels_at_the_same_rate():
+    rates = Rates(*(Rate(count, 40, 0.5, "one_per_cluster") for count in (0, 3)),
+                  Rate(0, 40, 0.0, "policy"))  # fmt: skip
+    after = library._after(rates, 2.5)
+    assert (after.miss.count, after.miss.of, after.trace.count) == (0, 100, 8)
+    assert after.miss.upper < 0.5 and after.public == rates.public
+    assert library._after(replace(rates), 1000).trace.upper > 3 / 40
+
+
+def test_the_command(corpus, run):
+    words = ["advise", corpus, "--labels", corpus.parent / "labels", "--policy", FINDS,
+             "--conservative", "everything", "--epochs", 1]  # fmt: skip
+    code, said, _ = run(*words, "--require", "guess <= 60", "--require", "public <= 1%")
+    assert code == 0 and "crtlib train" in said and "--require 'guess <= 60'" in said
+    assert max(map(len, said.split("\nplan")[0].splitlines())) <= 80
+    code, said, _ = run(*words, "--require", "trace <= 1%", "--json")
+    value = json.loads(said)
+    assert code == 4 and value["ok"] is False and value["best"] is None and value["rows"][0]["read"]
+    for wrong, says in ((["--require", "x"], "must be NAME <= NUMBER"), ([], "is missing"),
+                        (["--require", "guess <= 60", "--hours", "-1"], "hours"),
+                        (["--require", "guess <= 60", "--unit", "word"], "unit")):  # fmt: skip
+        code, _, error = run(*words, *wrong)
+        assert code == 2 and says in error and len(error.splitlines()) == 1
