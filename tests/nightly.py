@@ -7,6 +7,8 @@ NIGHTLY = {
     "tests/accounting/test_accountants.py::test_delta_agrees_with_importance_sampling[0.01": "6 s",
     "tests/accounting/test_accountants.py::"
     "test_noise_is_found_with_few_evaluations[add_or_remove-1.0-1e-08": "8 s",
+    "tests/accounting/test_accountants.py::test_a_thousand_different": "compares times",
+    "tests/accounting/test_accountants.py::test_many_unsampled_steps_are_one_gaussian[1000": "5 s",
     "tests/attacks/test_reading.py": "trains by transformers",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",

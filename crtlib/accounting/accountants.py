@@ -26,7 +26,7 @@ import numpy as np
 from scipy import special
 
 from crtlib.accounting import renyi as renyi_module
-from crtlib.accounting.composition import Composition
+from crtlib.accounting.composition import MANY, Composition
 from crtlib.accounting.losses import Array, Pair
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
@@ -172,7 +172,9 @@ class Profile:
     @cached_property
     def renyi(self) -> renyi_module.Curve:
         with _quiet():
-            return renyi_module.Curve(*(self._parts(way) for way in DIRECTIONS[self.relation]))
+            every = 8 if self._transformed and len(self._events) > MANY else 1
+            ways = (self._parts(way) for way in DIRECTIONS[self.relation])
+            return renyi_module.Curve(*ways, every=every)
 
 
 def _merged(event: tuple[float, float, int, int]) -> tuple[float, float, int, int]:

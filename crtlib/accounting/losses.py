@@ -138,11 +138,11 @@ def discounted(mass: Array, spacing: float) -> Array:
 
 def power(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:
     """``z ** n`` by squaring, whose rounding is known (n products)."""
-    out = np.ones_like(z)
-    while n:
+    out = z if n & 1 else np.ones_like(z)
+    while n := n >> 1:
+        z = z * z
         if n & 1:
             out = out * z
-        z, n = z * z, n >> 1
     return out
 
 

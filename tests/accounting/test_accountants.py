@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from itertools import pairwise
 
 import mpmath
@@ -113,6 +114,39 @@ def test_a_transform_of_unsampled_steps_is_one_gaussian(delta):
     assert exact <= by_transform <= exact * (1 + 1e-4) + 1e-6
     event = SampledGaussian(1.0, sigma, steps)
     assert ledger.epsilon(event, delta=delta) == exact
+
+
+def different(parts, q, steps=10):
+    """So many pairs, each with another probability and another noise multiplier."""
+    return [
+        (losses.Pair.of(q * (1 - k / 9999), group=1, sigma=2 + k / 50, direction="forward"), steps)
+        for k in range(parts)
+    ]
+
+
+def test_many_different_steps_are_at_most_a_little_above_a_finer_lattice(monkeypatch):
+    few = composition.MANY - 1
+    parts = different(few + 2, 0.05)
+    quick = composition.Composition(parts).epsilon(1e-6)
+    monkeypatch.setattr(composition, "MANY", 10**6)
+    exact = composition.Composition(parts).epsilon(1e-6)
+    assert exact <= quick <= exact * 1.002
+
+
+@pytest.mark.parametrize("parts", [70, 1000])
+def test_many_unsampled_steps_are_one_gaussian(parts):
+    sigmas = [20 + k / parts for k in range(parts)]
+    exact = accountants.gaussian_epsilon(math.sqrt(sum(s**-2 for s in sigmas)), 1e-6)
+    pairs = [losses.Pair.of(1.0, group=1, sigma=s, direction="forward") for s in sigmas]
+    found = composition.Composition([(pair, 1) for pair in pairs]).epsilon(1e-6)
+    assert exact <= found <= exact * 1.002
+
+
+def test_a_thousand_different_steps_take_seconds():
+    events = [SampledGaussian(0.01 + 1e-6 * k, 1 + k / 1000, 10) for k in range(1000)]
+    started = time.process_time()
+    assert 3.5 < ledger.epsilon(events, delta=1e-5) < 4
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize("shift, epsilon", [(0.3, 0.1), (1.0, 5.0), (2.0, 20.0), (0.05, 1.0)])
