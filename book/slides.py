@@ -23,6 +23,7 @@ BOOK = Path(__file__).resolve().parent
 MOST = 32
 """Slides of a deck, at most; figures come before boxes where there are more."""
 QUOTED = re.compile(r"(?ms)^> \*\*(?P<head>[^\n]*)\*\*\n(?P<body>(?:^>[^\n]*\n?)*)")
+FOLDED = re.compile(r"(?ms)^<details><summary>([^\n]*mistakes?)</summary>\n(.*?)^</details>")
 QUESTION = re.compile(r"(?m)^\*\*Question\.\*\* (.*)$")
 HEADING = re.compile(r"(?m)^## (.*)$")
 SKIP = ("What you will learn", "What you will do", "Before you start", "Exercise", "Proof")
@@ -31,8 +32,9 @@ body{background:#1d2733;overflow:hidden;font-size:max(22px,min(2.3vw,4.1vh))}
 section{display:none;position:fixed;inset:0;background:#fff;padding:3.2vh 6vw 6vh;overflow:auto}
 section.on{display:flex;flex-direction:column}section>div{margin:auto 0;width:100%}
 h2{margin:.1em 0 .4em;color:var(--accent);font-size:1.35em}.title>div{margin:0}
-section.few{font-size:1.25em}section figure.live{font-size:1em}
-section img,section svg{max-height:74vh;width:100%;display:block;margin:auto}
+section.few{font-size:1.25em}math[display=block]{font-size:.8em}
+section figure.live :not(svg,svg *){font-size:max(20px,1.9vw)!important}
+section img,section svg{max-height:76vh;width:100%;display:block;margin:auto}
 section pre{font-size:.62em}.title{padding-top:30vh}.title h2{font-size:2em}
 footer{position:fixed;right:1.5vw;bottom:1.2vh;color:var(--faint);font-size:.6em;z-index:2}
 aside{display:none}body.notes section.on aside{display:block;margin-top:1em;padding:.6em 1em;
@@ -59,7 +61,7 @@ addEventListener("click",e=>{if(!e.target.closest("a,summary,input,button,figure
 def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
     """One slide."""
     aside = f"<aside>{render.markdown(notes)}</aside>" if notes else ""
-    if not kind and len(re.sub(r"<svg.*?</svg>|<[^>]*>", "", body, flags=re.S).split()) < 45:
+    if not kind and len(re.sub(r"<svg.*?</svg>|<[^>]*>", "", body, flags=re.S).split()) < 55:
         kind = "few"
     css = f' class="{kind}"' if kind else ""
     head = render.parser().renderInline(html.escape(title, quote=False))
@@ -74,7 +76,7 @@ def _boxes(text: str, section: str) -> list[str]:
         if not head.startswith(SKIP):
             body = "\n".join(line.removeprefix(">").strip() for line in quoted.splitlines())
             out.append(slide(head, render.markdown(body)))
-    return out
+    return out + [slide(head, render.markdown(body)) for head, body in FOLDED.findall(text)]
 
 
 def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
@@ -114,14 +116,19 @@ def _shown(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
     return out
 
 
+def _raised(text: str) -> str:
+    text = teaching.raised(html.escape(text))
+    return re.sub(r"\{(su[bp])\}`([^`]*)`", r"<\1>\2</\1>", text)
+
+
 def deck(number: int, hour: dict[str, Any]) -> str:
     """The deck of one hour."""
     notes = f"**Say:** {hour['say']}\n\n**Ask:** {hour['ask']}\n\n**Wait for:** {hour['wait']}"
-    goals = "".join(f"<li>{html.escape(x)}</li>" for x in hour["objectives"])
+    goals = "".join(f"<li>{_raised(x)}</li>" for x in hour["objectives"])
     first = [
         slide(hour["title"], f"<p>Hour {number}</p>", notes, "title on"),
-        *(slide("What came before", f"<p>{html.escape(question)}</p><details><summary>Answer"
-                f"</summary><p>{html.escape(answer)}</p></details>")
+        *(slide("What came before", f"<p>{_raised(question)}</p><details><summary>Answer"
+                f"</summary><p>{_raised(answer)}</p></details>")
           for _, question, answer in teaching.quiz(number)),
         slide("After this hour you can", f"<ul>{goals}</ul>", notes),
     ]  # fmt: skip
