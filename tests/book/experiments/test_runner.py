@@ -66,7 +66,7 @@ def test_two_sweeps_of_one_store_share_the_work(tmp_path):
     runs = [Slow(seed=k) for k in range(12)]
     with ThreadPoolExecutor(2) as both:
         tables = [both.submit(swept, runs, Store(tmp_path), workers=2) for _ in range(2)]
-        first, second = (table.result(60) for table in tables)
+        first, second = (table.result(600) for table in tables)
     assert sorted(BEGUN) == list(range(12))  # each once, by one of them
     assert first.equals(second) and len(first) == 12
     assert not list((tmp_path / "leases").iterdir())
@@ -83,7 +83,7 @@ def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(place):
         lease = store.lease(study.key, "alive")
         facts = dict(lease.facts())
         roots.write(lease.path, json.dumps({**facts, "pid": 2**22 + 1}))  # no such process
-        assert len(waiting.result(60)) == 1
+        assert len(waiting.result(600)) == 1
 
 
 def test_a_killed_sweep_that_nobody_reaped_holds_nothing(tmp_path):
