@@ -28,6 +28,12 @@ Named = str | os.PathLike[str]
 """A file or folder, as a caller names it."""
 
 
+def cache() -> Path:
+    """Where models are kept between runs: ``CRTLIB_CACHE``, else ``~/.cache/crtlib``."""
+    home = os.environ.get("CRTLIB_CACHE")
+    return Path(home) if home else Path.home() / ".cache" / "crtlib"
+
+
 @contextlib.contextmanager
 def replacing(path: Named, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, else it is removed.

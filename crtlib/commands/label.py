@@ -18,7 +18,8 @@ def sample(
     teach: Annotated[int, opt("Further turns, to teach a tagger.")] = 0,
     by: Annotated[str, opt("What is drawn: user or dialogue; one turn each.")] = "user",
     policy: Annotated[
-        str | None, opt("Prefills the teaching part, never the judging part.")
+        str | None,
+        opt("Prefills the teaching part, half of which is where tagger:FOLDER doubts most."),
     ] = None,
     seal: Annotated[
         str | None,
@@ -51,6 +52,12 @@ def sample(
     if seal:
         policy_by_name(seal)  # refuses what is none
 
+    doubt = None
+    for part in (policy or "").split("+"):
+        if part.startswith("tagger:"):
+            from crtlib.screening.tagger import load
+
+            doubt = load(part.removeprefix("tagger:")).doubt
     with executors.pool(executor, workers) as pool:
         summary = library.sample(
             corpus,
@@ -62,6 +69,7 @@ def sample(
             by=by,
             policy=spread(policy, pool) if policy else None,
             cautious=spread("cautious", pool) if policy else None,
+            doubt=doubt,
             sealed=[digest(part) for part in seal.split("+")] if seal else [],
             kinds=[kind.strip() for kind in kinds.split(",")],
             context=context,

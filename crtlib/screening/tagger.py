@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,8 @@ from tqdm import tqdm
 from crtlib import files
 from crtlib.checks import check
 from crtlib.draws import drawing
+from crtlib.screening import encoder
+from crtlib.screening.encoder import Encoder
 from crtlib.screening.policy import (
     Floats,
     Labels,
@@ -85,11 +88,17 @@ def _padded(sentences: Sequence[list[tuple[int, ...]]]) -> tuple[Tensor, Tensor]
 class Net(nn.Module):
     """Hashed features, summed -> bidirectional GRU -> a score for each tag."""
 
+    rate, epochs, plain = 6e-3, 14, 2
+
     def __init__(self, tags: int) -> None:
         super().__init__()
         self.embed = nn.EmbeddingBag(_BUCKETS, WIDTH, mode="sum", padding_idx=0)
         self.mix = nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)
         self.head = nn.Linear(2 * WIDTH, tags)
+
+    def read(self, text: str) -> Sentence:
+        """The features of each word of a text."""
+        return [_features(text[a:b]) for a, b in words(text)]
 
     def forward(self, features: Tensor, lengths: Tensor, *, dropout: float = 0.0) -> Tensor:
         """(batch, time, 6) hashed features -> (batch, time, tags) scores."""
@@ -101,31 +110,54 @@ class Net(nn.Module):
         scores: Tensor = self.head(F.dropout(h, dropout))
         return scores
 
+    def loss(self, sentences: Sequence[Sentence], tags: Sequence[Sequence[int]]) -> Tensor:
+        """Cross entropy of the words' tags."""
+        windows = [s[k : k + _WINDOW] for s in sentences for k in range(0, len(s), _WINDOW)]
+        features, lengths = _padded(windows)
+        # It is for unseen words: some lose their letters here and keep their shape.
+        forget = torch.rand(features.shape[:2]) < 0.4
+        features[..., :3].masked_fill_(forget[..., None], 0)
+        inside = torch.arange(features.shape[1]) < lengths[:, None]
+        scores = self(features, lengths, dropout=0.3)[inside]
+        return F.cross_entropy(scores, torch.tensor([t for each in tags for t in each]))
+
+    def scores(self, sentences: Sequence[Sentence]) -> Iterator[tuple[int, Floats]]:
+        """Of each text that has a word: (words, tags) probabilities, in double precision and
+        rounded, so that the company in which it is read does not show in them."""
+        net = copy.deepcopy(self).double().eval()
+        for rows in _lots([len(s) for s in sentences]):
+            features, lengths = _padded([sentences[i] for i in rows])
+            found = net(features, lengths).softmax(-1).round(decimals=6).numpy()
+            for i, p in zip(rows, found, strict=True):
+                yield i, p[: len(sentences[i])]
+
+    def save(self, folder: Path) -> None:
+        """Its weights are all that is to be read back."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tagger:
-    """A trained tagger for the secrets of ``kinds``, and what taught it (None: not known)."""
+    """A trained tagger for the secrets of ``kinds``, and what taught it (None: not known); the
+    ``threshold`` of its policy; the encoder that it was taught on, if any."""
 
     kinds: tuple[str, ...]
-    net: Net
+    net: Net | Encoder
     taught_by: Teaching | None = None
+    threshold: float = 0.3
+    backbone: str | None = None
 
     def probabilities(self, points: Sequence[Point]) -> list[Floats]:
-        """For each point (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on.
-
-        In double precision and rounded, so that the company in which a point is tagged does not
-        show in its labels.
-        """
-        sentences = [[_features(p.text[a:b]) for a, b in words(p.text)] for p in points]
-        scores: list[Floats] = [np.zeros((0, 1 + 2 * len(self.kinds)))] * len(sentences)
-        net = copy.deepcopy(self.net).double().eval()
+        """For each point (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on. Those
+        of a point are the same in whatever company it is."""
+        found: list[Floats] = [np.zeros((0, 1 + 2 * len(self.kinds)))] * len(points)
         with torch.inference_mode():
-            for rows in _lots([len(s) for s in sentences]):
-                features, lengths = _padded([sentences[i] for i in rows])
-                found = net(features, lengths).softmax(-1).round(decimals=6).numpy()
-                for i, p in zip(rows, found, strict=True):
-                    scores[i] = p[: len(sentences[i])]
-        return scores
+            for i, scores in self.net.scores([self.net.read(p.text) for p in points]):
+                found[i] = scores
+        return found
+
+    def doubt(self, points: Sequence[Point]) -> list[float]:
+        """Of each point the highest score of a word for any secret: where reading teaches most."""
+        return [1 - float(found[:, 0].min(initial=1)) for found in self.probabilities(points)]
 
     def spans(self, points: Sequence[Point], plain: float) -> Labels:
         """Runs of words that are plain with a probability under ``plain``, cut where one begins.
@@ -173,53 +205,60 @@ def fit(
     points: Sequence[Point],
     *,
     seed: int,
-    epochs: int = 14,
+    epochs: int | None = None,
+    backbone: str | None = None,
+    threshold: float = 0.3,
     progress: bool = False,
 ) -> Tagger:
     """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
 
-    Most points hold no secret: an epoch is all that do and twice as many of
-    the others, drawn anew, which is quicker and leans towards recall. Raises ``ValueError`` where
-    no point holds a labelled secret.
+    It learns from nothing, in 14 ``epochs``, or on a pre-trained ``backbone``
+    (:func:`crtlib.screening.encoder.pretrained`), in 6. Most points hold no secret: an epoch is all
+    that do and twice as many of the others (with a backbone twenty times), drawn anew, which is
+    quicker and leans towards recall.
+    ``threshold`` is that of its policy. Raises ``ValueError`` where no point holds a labelled
+    secret, or there is no such backbone.
     """
-    check("epochs", epochs, epochs >= 1, "at least 1")
+    check("epochs", epochs, epochs is None or epochs >= 1, "at least 1")
+    check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
-    data = [window for p in points for window in _windows(p, kinds)]
-    has = torch.tensor([any(tags) for _, tags in data], dtype=torch.bool)
-    if not has.any():
+    every = [(p.text, tags) for p in points if (tags := _tags(p, kinds))]
+    has = [any(tags) for _, tags in every]
+    if not any(has):
         raise ValueError("points: none holds a labelled secret, at least one is needed")
-    labelled, plain = has.nonzero()[:, 0], (~has).nonzero()[:, 0]
-    some = min(len(plain), 2 * len(labelled))
-    batches = -(-(len(labelled) + some) // _BATCH)
+    labelled, plain = (
+        torch.tensor([k for k, held in enumerate(has) if held == which], dtype=torch.long)
+        for which in (True, False)
+    )
     with drawing(seed):
-        net = Net(1 + 2 * len(kinds))
-        nn.init.normal_(net.embed.weight, std=0.1)
-        optimizer = torch.optim.Adam(net.parameters(), lr=6e-3, fused=True)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
-        for _ in tqdm(range(epochs), desc="tagger", unit="epoch", disable=not progress):
+        net: Net | Encoder = Net(1 + 2 * len(kinds))
+        if backbone:
+            net = encoder.pretrained(backbone, 1 + 2 * len(kinds))
+        else:
+            nn.init.normal_(net.embed.weight, std=0.1)  # type: ignore[arg-type,union-attr]
+        data = [(net.read(text), tags) for text, tags in every]
+        some = min(len(plain), net.plain * len(labelled))
+        batches = -(-(len(labelled) + some) // _BATCH)
+        optimizer = torch.optim.Adam(net.parameters(), lr=net.rate, fused=True)
+        steps = (epochs or net.epochs) * batches
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
+        for _ in tqdm(range(epochs or net.epochs), "tagger", unit="epoch", disable=not progress):
             rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
             for batch in _batches(rows, data):
                 optimizer.zero_grad()
-                _loss(net, [data[i] for i in batch]).backward()  # type: ignore[no-untyped-call]
+                sentences, tags = zip(*(data[i] for i in batch), strict=True)
+                net.loss(sentences, tags).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-    return Tagger(kinds, net.eval(), teaching(points))
+    return Tagger(kinds, net.eval(), teaching(points), threshold, backbone)
 
 
 _BATCH = 32
-Tagged = tuple[list[tuple[int, ...]], list[int]]
-"""A sentence: the features of its words, and their tags."""
+Sentence = list[tuple[int, ...]]
+"""The features of a text's words."""
 
 
-def _windows(point: Point, kinds: Sequence[str]) -> Iterator[Tagged]:
-    """The point's words with their tags, cut where it is very long."""
-    features = [_features(point.text[a:b]) for a, b in words(point.text)]
-    tags = _tags(point, kinds)
-    for k in range(0, len(tags), _WINDOW):
-        yield features[k : k + _WINDOW], tags[k : k + _WINDOW]
-
-
-def _batches(rows: Tensor, data: Sequence[Tagged]) -> Iterator[list[int]]:
+def _batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:
     """The rows in random order, in batches of about equal lengths: little padding."""
     order = rows[torch.randperm(len(rows))].tolist()
     lots = [order[k : k + 16 * _BATCH] for k in range(0, len(order), 16 * _BATCH)]
@@ -228,25 +267,19 @@ def _batches(rows: Tensor, data: Sequence[Tagged]) -> Iterator[list[int]]:
         yield order[k * _BATCH : (k + 1) * _BATCH]
 
 
-def _loss(net: Net, batch: Sequence[Tagged]) -> Tensor:
-    features, lengths = _padded([sentence for sentence, _ in batch])
-    # It is for unseen words: some lose their letters here and keep their shape.
-    forget = torch.rand(features.shape[:2]) < 0.4
-    features[..., :3].masked_fill_(forget[..., None], 0)
-    inside = torch.arange(features.shape[1]) < lengths[:, None]
-    scores = net(features, lengths, dropout=0.3)[inside]
-    return F.cross_entropy(scores, torch.tensor([t for _, tags in batch for t in tags]))
-
-
 def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
-    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically.
+    """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically; of an encoder its
+    settings and its tokenizer before them.
 
-    Both are private: they hold digests of the turns that taught it.
+    All are private: they hold digests of the turns that taught it.
     """
     folder = Path(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    tagger.net.save(folder)
     with files.replacing(folder / "tagger.safetensors") as part:
         save_file(tagger.net.state_dict(), str(part))
     summary: dict[str, object] = {"version": _VERSION, "kinds": tagger.kinds}
+    summary |= {"threshold": tagger.threshold, "backbone": tagger.backbone}
     if known := tagger.taught_by:
         summary["taught_by"] = {name: sorted(some) for name, some in vars(known).items()}
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
@@ -262,9 +295,11 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
         summary = json.loads(parts[0].read_text(encoding="utf-8"))
         kinds = tuple(map(str, summary["kinds"]))
         weights = load_file(str(parts[1]))
-        if len(weights["head.bias"]) != 1 + 2 * len(kinds):  # before memory is taken for it
+        tags = 1 + 2 * len(kinds)
+        if len(weights["head.bias"]) != tags:  # before memory is taken for it
             raise ValueError("kinds")
-        net = Net(1 + 2 * len(kinds))
+        backbone, threshold = summary.get("backbone"), float(summary.get("threshold", 0.3))
+        net = encoder.blank(folder, tags) if backbone else Net(tags)
         net.load_state_dict(weights)
         known = summary.get("taught_by")
         taught = known and Teaching(
@@ -272,6 +307,7 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
             frozenset(map(int, known["words"])),
             frozenset(map(int, known["shapes"])),
         )
+        check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError,
             SafetensorError, MemoryError) as error:  # fmt: skip
         why = type(error).__name__
@@ -279,7 +315,7 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
         raise ValueError(f"{folder}: its tagger {says}") from None
     if summary.get("version") != _VERSION:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
-    return Tagger(kinds, net.eval(), taught or None)
+    return Tagger(kinds, net.eval(), taught or None, threshold, backbone)
 
 
 # --------------------------------------------------------------------------- its two policies
@@ -290,19 +326,23 @@ def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
     return Policy(name, flag, label, learned=True, taught_by=known, batched=True)
 
 
-def redacting(tagger: Tagger, threshold: float = 0.3) -> Policy:
-    """``pi``: words whose score for the kinds together is at least ``threshold`` (A.4: 0.3)."""
+def redacting(tagger: Tagger, threshold: float | None = None) -> Policy:
+    """``pi``: words whose score for the kinds together is at least ``threshold`` (A.4: 0.3), by
+    default that of the tagger."""
+    threshold = tagger.threshold if threshold is None else threshold
     check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     # Probabilities have six decimals: a score of exactly the threshold counts.
     return _policy("tagger", "tagger", tagger, 1 - threshold + 5e-7)
 
 
-def conservative(tagger: Tagger, plain: float = 0.9) -> Policy:
-    """``pi_c``: every tag, and all plain text with a score under ``plain`` (A.4: 0.9).
+def conservative(tagger: Tagger, plain: float | None = None) -> Policy:
+    """``pi_c``: every tag, and all plain text with a score under ``plain`` (A.4: 0.9), by default
+    a third of what ``pi`` needs.
 
     A plain score of more than one half leaves no room for a tag, so ``plain`` says it all; where
     it is at least 1 - ``threshold`` all that ``pi`` flags is flagged.
     """
+    plain = max(0.5, round(1 - tagger.threshold / 3, 6)) if plain is None else plain
     check("plain", plain, 0.5 <= plain <= 1, "in [0.5, 1]")
     return _policy("tagger_conservative", "tagger, cautious", tagger, plain)
 

@@ -83,7 +83,9 @@ def teach(
     *,
     unit: str = "turn",
     heldout: float = 0.3,
-    epochs: int = 14,
+    epochs: int | None = None,
+    backbone: str | None = None,
+    threshold: float = 0.3,
     seed: int = 0,
     judges: Sequence[Point] | None = None,
     judged: int = 1,
@@ -96,13 +98,21 @@ def teach(
 
     A share ``heldout`` of the users judges it; with ``judges``, labelled points of other people,
     all of ``source`` teaches. ``judged`` and ``cluster`` are those of
-    :func:`crtlib.screening.rates.rates`. It is taught here; an ``executor`` flags. Raises
+    :func:`crtlib.screening.rates.rates`; ``epochs``, ``backbone`` and ``threshold`` those of
+    :func:`crtlib.screening.tagger.fit`. It is taught here; an ``executor`` flags. Raises
     ``ValueError`` where nothing is labelled.
     """
     points = units.points(source, unit=unit) if isinstance(source, Corpus) else tuple(source)
     pair = split(points, heldout, seed) if judges is None else (points, tuple(judges))
     taught, others = pair
-    made = tagger.fit(taught, seed=seed, epochs=epochs, progress=progress)
+    made = tagger.fit(
+        taught,
+        seed=seed,
+        epochs=epochs,
+        backbone=backbone,
+        threshold=threshold,
+        progress=progress,
+    )
     two = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
     pairs = {key: spread(policy, executor) for key, policy in two.items()}
     labels = {key: policy(others) for key, policy in pairs.items()}
@@ -123,7 +133,9 @@ def teach(
         "corpus": name or (source.name if isinstance(source, Corpus) else ""),
         "unit": unit,
         "seed": seed,
-        "epochs": epochs,
+        "epochs": epochs or made.net.epochs,
+        "backbone": backbone,
+        "threshold": threshold,
         "taught_points": len(taught),
         "judged_points": len(others),
     }
@@ -156,10 +168,12 @@ def make(
     corpus: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    labels: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     unit: str = "turn",
     heldout: float = 0.3,
-    epochs: int = 14,
+    epochs: int | None = None,
+    backbone: str | None = None,
+    threshold: float = 0.3,
     seed: int = 0,
     force: bool = False,
     executor: Executor | None = None,
@@ -168,33 +182,41 @@ def make(
     """Teach a tagger and write it, with its summary, into the private folder ``out``; None where it
     is there already, made of the same.
 
-    ``labels``: a folder of ``crtlib label``, whose teaching part teaches and whose judging part
-    judges; without it the labels that the corpus came with, split by user.
+    ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, but for what
+    people said who judge, and the judging part of the first one judges; without them the labels
+    that the corpus came with, split by user.
     """
-    inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
-    options = {"unit": unit, "heldout": heldout, "epochs": epochs, "seed": seed}
+    folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
+    inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
+    options = {"unit": unit, "heldout": heldout, "epochs": epochs, "backbone": backbone}
+    options |= {"threshold": threshold, "seed": seed}
     recipe: dict[str, Any] = {"command": "tagger", "options": options, "inputs": inputs}
     if outputs.up_to_date(out, **recipe):
         return None
     outputs.check_folder(out, inputs=list(inputs.values()), force=force)
-    how: dict[str, Any] = {"unit": unit, "epochs": epochs, "seed": seed, "executor": executor}
-    how |= {"progress": progress}
-    if labels is None:
+    how: dict[str, Any] = {name: options[name] for name in options if name != "heldout"}
+    how |= {"executor": executor, "progress": progress}
+    if not folders:
         source: Corpus | Sequence[Point] = corpora.load(corpus)
     else:
-        source = label_import.points(corpus, labels, part="teach", unit=unit)
+        about, known = (
+            labels_module.about(folders[0]),
+            json.dumps([options, outputs.hashed(inputs)]),
+        )
+        name = hashlib.sha256(known.encode()).hexdigest()
+        uses = [
+            label_import.judging(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
+            for which in (name, f"{name} pi_c")  # each is judged alone
+        ]
+        judges = label_import.points(corpus, folders[0], part="judge", unit=unit)
+        apart = {_whose(p, about["by"]) for p in judges}
+        sets = [label_import.points(corpus, x, part="teach", unit=unit) for x in folders]
+        source = [p for some in sets for p in some if _whose(p, about["by"]) not in apart]
         if not any(p.secrets for p in source):
             raise ValueError(
                 f"--labels: none of the {len(source)} turns that teach holds a secret; draw more "
                 "with 'crtlib label sample --teach'"
             )
-        about, known = labels_module.about(labels), json.dumps([options, outputs.hashed(inputs)])
-        name = hashlib.sha256(known.encode()).hexdigest()
-        uses = [
-            label_import.judging(labels, pi=which, pi_c=which, corpus=about["corpus"])
-            for which in (name, f"{name} pi_c")  # each is judged alone
-        ]
-        judges = label_import.points(corpus, labels, part="judge", unit=unit)
         how |= {"judges": judges, "judged": uses[-1], "cluster": about["by"]}
     taught = teach(source, heldout=heldout, name=Path(corpus).name, **how)
     with outputs.staged(out, force=force, **recipe) as part:
@@ -202,3 +224,9 @@ def make(
         summary = json.dumps(taught.summary, indent=1) + "\n"
         (part / "summary.json").write_text(summary, encoding="utf-8")
     return taught
+
+
+def _whose(point: Point, by: str) -> str:
+    """The person, or the conversation where no name is known or conversations were drawn."""
+    thread = point.id.rpartition("/")[0] or point.id
+    return (point.user if by == "user" else "") or thread

@@ -101,6 +101,7 @@ def sample(
     policy: Flags | None = None,
     sealed: Sequence[str] = (),
     cautious: Flags | None = None,
+    doubt: Callable[[Sequence[Point]], Sequence[float]] | None = None,
     kinds: Sequence[str] = KINDS,
     context: int = 2,
     forms: Sequence[str] = ("page",),
@@ -113,7 +114,7 @@ def sample(
     prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of
     turns that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To
     teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
-    prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
+    or where ``doubt`` is largest, prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
     them. ``sealed`` are hashes of policies as they are before anybody reads. ``forms`` are of
     ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
     ``out`` may not be written.
@@ -153,11 +154,12 @@ def sample(
     pool = _texts(corpus, whose[wanted:][:choice], context)
     some, rest = pool[:uniform], pool[uniform:]
     if policy and cautious:
-        pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
-        alike = [_covered(a) == _covered(b) for a, b in pairs]
-        some += [rest[k] for k in sorted(range(len(rest)), key=alike.__getitem__)][
-            : teach - uniform
-        ]
+        if doubt:
+            last = [-amount for amount in doubt(_points(rest))]
+        else:
+            pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
+            last = [float(_covered(a) == _covered(b)) for a, b in pairs]
+        some += [rest[k] for k in sorted(range(len(rest)), key=last.__getitem__)][: teach - uniform]
     tasks = [
         replace(t, task=f"{part}-{k:05d}", part=part)
         for part, each in (("judge", judge), ("teach", some))
@@ -228,9 +230,12 @@ def _texts(corpus: str | os.PathLike, places: Sequence[Place], context: int) -> 
     return [found[place] for place in places]
 
 
+def _points(tasks: Sequence[Task]) -> list[Point]:
+    return [Point(f"{t.id}/{t.turn}", t.user, t.text) for t in tasks]
+
+
 def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
-    points = [Point(f"{t.id}/{t.turn}", t.user, t.text) for t in tasks]
-    return [tuple(spans) for spans in policy(points)]
+    return [tuple(spans) for spans in policy(_points(tasks))]
 
 
 def _covered(spans: Iterable[Secret]) -> set[int]:

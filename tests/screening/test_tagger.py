@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from crtlib import __main__ as cli
-from crtlib.screening import by_name, policies, recall, tagger
+from crtlib.screening import by_name, encoder, policies, recall, tagger
 from crtlib.screening.policy import runs, words
 from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.records import MASK, Point, Secret
@@ -203,3 +204,80 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
         "screen", file, "--policy", "oracle", "--unit", "turn", "--out", tmp_path / "n"
     )
     assert code == 0 and "without --labels nothing" in said.out and "pi flagged nothing" in said.out
+
+
+# --------------------------------------------------------------------------- a pre-trained encoder
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    """An encoder of transformers with two small layers, and a tokenizer that knows few words."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("backbone")
+    letters = [chr(c) for c in range(33, 127) if not chr(c).isupper()]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    names = dict.fromkeys([*special, *letters, *(f"##{c}" for c in letters), "i", "am", "usr"])
+    cut = Tokenizer(models.WordPiece({w: k for k, w in enumerate(names)}, unk_token="[UNK]"))
+    cut.normalizer, cut.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=cut, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
+        sep_token="[SEP]", mask_token="[MASK]",
+    ).save_pretrained(folder)  # fmt: skip
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(names), intermediate_size=64, **sizes)
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def encoded(backbone):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder.Encoder, "rate", 3e-3)  # it has learned nothing before
+        return tagger.fit(TRAIN[:120], seed=0, epochs=7, backbone=backbone, threshold=0.2)
+
+
+def test_an_encoder_answers_each_text_as_if_it_stood_alone(encoded):
+    long = replace(TEST[0], text=" ".join(p.text for p in TEST[:60]), secrets=())
+    points = [*TEST[:20], long, Point("m", "u", f"USR: {MASK} ☃ \u200b x."), Point("e", "u", "")]
+    together = encoded.probabilities(points)
+    for p, found in zip(points, together, strict=True):
+        assert np.array_equal(found, encoded.probabilities([p])[0])
+        assert found.shape == (len(words(p.text)), 1 + 2 * len(encoded.kinds))
+    assert len(together[20]) > 500  # longer than any model of this kind reads at once
+    for policy in (tagger.redacting(encoded), tagger.conservative(encoded)):
+        assert len(policy(points)) == len(points)
+
+
+def test_an_encoder_learns_and_a_word_is_as_little_plain_as_its_least_plain_token(encoded):
+    net = encoded.net
+    tokens, of = net.read("USR: I am Wilhelmina.")
+    assert len(tokens) > len(words("USR: I am Wilhelmina.")) and sorted(of) == of
+    with torch.inference_mode():
+        ((_, scores),) = net.scores([(tokens, of)])
+        alone = net._states([tokens]).softmax(-1)[:, 0].numpy()
+    for k, row in enumerate(scores):
+        assert abs(row[0] - min(alone[i] for i, w in enumerate(of) if w == k)) < 1e-5
+        losses = [
+            net.loss([net.read(p.text)], [tagger._tags(p, encoded.kinds)]).item()
+            for p in TRAIN[:50]
+        ]
+    assert np.mean(losses) < 0.5 * np.log(1 + 2 * len(encoded.kinds))
+
+
+def test_an_encoder_is_saved_with_all_that_reads_it_again(encoded, tmp_path):
+    tagger.save(encoded, tmp_path / "t")
+    again = tagger.load(tmp_path / "t")
+    assert (again.threshold, again.backbone) == (0.2, encoded.backbone)
+    assert tagger.redacting(again)(TEST[:50]) == tagger.redacting(encoded)(TEST[:50])
+    (tmp_path / "t" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="is damaged or is no tagger"):
+        tagger.load(tmp_path / "t")
+
+
+def test_a_backbone_that_is_none_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("CRTLIB_CACHE", str(tmp_path))
+    monkeypatch.setattr("crtlib.screening.encoder.PACKAGE", "no_such_package")
+    for name, says in (("minilm", r"needs crtlib\[encoder\]"), (str(tmp_path), "must be minilm")):
+        with pytest.raises(ValueError, match=says) as error:
+            tagger.fit(TRAIN[:50], seed=0, backbone=name)
+        assert "\n" not in str(error.value)

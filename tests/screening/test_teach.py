@@ -1,12 +1,13 @@
 """Teaching a policy: what is said of it, and what is written."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from crtlib.screening import rates, tagger, teach
 from crtlib.screening.policy import shift, teaching
-from crtlib.text import customersim, jsonl, units
+from crtlib.text import customersim, jsonl, label_import, labels, units
 from crtlib.text.records import Point
 
 CORPUS = customersim.simulate(40, 0)
@@ -66,3 +67,35 @@ def test_teaching_says_what_both_operating_points_miss(tmp_path):
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_several_sets_of_labels_teach_and_the_first_judges(tmp_path):
+    """A second set is drawn where the tagger doubts; who judges in the first teaches nothing."""
+    path = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(CORPUS, path)
+    truth = {f"{d.id}/{i}": t.secrets for d in CORPUS.dialogues for i, t in enumerate(d.turns)}
+
+    def read(name, **how):
+        kinds = sorted({s.kind for spans in truth.values() for s in spans})
+        labels.sample(path, tmp_path / name, turns=12, teach=12, kinds=kinds, **how)
+        tasks = [
+            {"task": t.task, "done": True, "secrets": [asdict(s) for s in truth[f"{t.id}/{t.turn}"]]}
+            for t in labels.tasks(tmp_path / name)
+        ]
+        page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / name)["labels"]}
+        done = tmp_path / "done.json"
+        done.write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
+        label_import.take(path, done, tmp_path / name)
+        return label_import.points(path, tmp_path / name, part="teach", unit="turn")
+
+    one = read("one", seed=1)
+    first = teach.make(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
+    policy = tagger.redacting(first.tagger)
+    two = read("two", seed=2, policy=policy, cautious=policy, doubt=first.tagger.doubt)
+    both = [tmp_path / "one", tmp_path / "two"]
+    taught = teach.make(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
+    judges = {p.user for p in label_import.points(path, both[0], part="judge", unit="turn")}
+    assert judges & {p.user for p in two}
+    kept = [p for p in (*one, *two) if p.user not in judges]
+    assert taught.summary["taught_points"] == len(kept) > len(one)
+    assert taught.summary["judged_points"] == first.summary["judged_points"]

@@ -159,6 +159,12 @@ def test_half_of_the_teaching_part_is_where_the_policies_disagree(tmp_path):
     lines = [json.loads(x) for x in (tmp_path / "o/tasks.jsonl").read_text().splitlines()]
     prefilled = {x["task"] for x in lines if x["secrets"]}
     assert prefilled == {t.task for t in teach if "Ann" in t.text}
+    labels.sample(
+        tmp_path / "c.jsonl", tmp_path / "p", turns=40, policy=flag("Ann"), cautious=flag("Ann"),
+        doubt=lambda points: [p.text.count("call") for p in points], teach=40, seed=1,
+    )  # fmt: skip
+    teach = [t for t in labels.tasks(tmp_path / "p") if t.part == "teach"]
+    assert all("call" in t.text for t in teach[20:]) and any("call" not in t.text for t in teach)
 
 
 def test_the_table_says_which_n_certifies_which_bound(home):
