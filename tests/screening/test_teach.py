@@ -79,7 +79,11 @@ def test_several_sets_of_labels_teach_and_the_first_judges(tmp_path):
         kinds = sorted({s.kind for spans in truth.values() for s in spans})
         labels.sample(path, tmp_path / name, turns=12, teach=12, kinds=kinds, **how)
         tasks = [
-            {"task": t.task, "done": True, "secrets": [asdict(s) for s in truth[f"{t.id}/{t.turn}"]]}
+            {
+                "task": t.task,
+                "done": True,
+                "secrets": [asdict(s) for s in truth[f"{t.id}/{t.turn}"]],
+            }
             for t in labels.tasks(tmp_path / name)
         ]
         page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / name)["labels"]}
