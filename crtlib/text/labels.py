@@ -111,12 +111,12 @@ def sample(
     """Draw turns of ``corpus`` (a folder or JSONL) and write them to ``out`` for people to read.
 
     To judge: users (or threads) uniformly without replacement, one turn of each, uniformly; never
-    prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of
-    turns that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To
-    teach: ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree,
-    or where ``doubt`` is largest, prefilled by ``policy``. Where the users are too few for both parts, each gets its share of
-    them. ``sealed`` are hashes of policies as they are before anybody reads. ``forms`` are of
-    ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
+    prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of turns
+    that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To teach:
+    ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree, or
+    where ``doubt`` is largest, prefilled by ``policy``. Where the users are too few for both parts,
+    each gets its share of them. ``sealed`` are hashes of policies as they are before anybody reads.
+    ``forms`` are of ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
     ``out`` may not be written.
     """
     for name, value, allowed, rule in (
