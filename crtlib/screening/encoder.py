@@ -116,7 +116,7 @@ def pretrained(name: str, tags: int) -> Encoder:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     place = str(_shipped() if name == NAME else name)
     try:
         body = AutoModel.from_pretrained(place, dtype=torch.float32)
