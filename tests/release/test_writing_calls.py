@@ -42,6 +42,7 @@ OWN = {
     "models.smollm2": "folder _convert",
     "reports.leakage": "write make",
     "reports.screening": "make",
+    "screening.encoder": "Encoder.save _shipped",
     "screening.tagger": "save",
     "screening.teach": "make",
     "text.folder": "Writer.add Writer.close card save save_as",
