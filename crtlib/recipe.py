@@ -151,8 +151,21 @@ class Language(Recipe):
         opt("Longer points: split (pieces clipped together) or cut.", group=TEXT,
             needs="model=gpt2 or init!=random"),
     ] = "split"  # fmt: skip
-    canaries: Annotated[int, opt("Canaries to plant and attack.", group=TEXT, ge=0)] = 0
-    copies: Annotated[int, opt("Copies of each canary.", group=TEXT, needs="canaries", ge=0)] = 20
+    canaries: Annotated[
+        Annotated[int, Field(ge=0)] | Literal["auto"],
+        opt("Canaries to plant and attack; auto: for an audit, as many as its power needs.",
+            group=TEXT, metavar="int from 0, or auto"),
+    ] = 0  # fmt: skip
+    copies: Annotated[
+        int,
+        opt("Copies of each canary; 1: for crtlib audit, and passed over by the policy.",
+            group=TEXT, needs="canaries", ge=0),
+    ] = 20  # fmt: skip
+    power: Annotated[
+        float,
+        opt("How often an audit is to notice half of the noise, by a strong attacker.",
+            group=TEXT, needs="canaries=auto", gt=0, lt=1),
+    ] = 0.9  # fmt: skip
     layers: Annotated[int, opt("Layers.", group=MODEL, needs="init=random", ge=1)] = 1
     width: Width = 64
     lora: Annotated[

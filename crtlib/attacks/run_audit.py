@@ -1,17 +1,21 @@
 """Audit of one real training: many invented secrets, each planted once, against controls.
 
-Beside each planted secret a control is drawn from what is left of the same space. A coin decides
-which of the two the attacker sees first; he names the one that the model finds likelier. The two
-could have changed places before training, so the coins are fair whatever the model has read, and
-to exchange them is to replace one data point, which is what the proof is about: the audit of
-Steinke, Nasr and Jagielski (2023) with pairs in place of "in or out".
+A canary is a word of rare letters that the redaction policy passes over; to it belongs a control,
+drawn like it, that nobody trained on. A coin decides which of the two the attacker sees first; he
+names the one that the model finds likelier. The two could have changed places before training, so
+the coins are fair whatever the model has read, and to exchange them is to replace one data point,
+which is what the proof is about: the audit of Steinke, Nasr and Jagielski (2023) with pairs in
+place of "in or out".
 
->>> pairs(["000001", "000002"], seed=0)[0][0]
-'000001'
->>> print(RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99, power=0.61).lines()[1])
-not refuted: 60 of 100 guesses right, 99 would refute; half of the noise at most 61 % of the time
->>> print(RunAudit(0.4, 0.95, 300, 100, 60, 8.0, refuted_from=None, power=0.0).lines()[1])
+>>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99, power=0.61)
+>>> print(found.lines()[1])  # doctest: +NORMALIZE_WHITESPACE
+not refuted: 60 of 100 guesses right, 99 would refute; half of the noise would be refuted at most
+61 % of the time
+>>> from dataclasses import replace
+>>> print(replace(found, proved=8.0, refuted_from=None, power=0.0).lines()[1])
 says nothing: half of the noise would be refuted at most 0 % of the time
+>>> print(replace(found, shadow=Shadow(7.2, 0.0, 0.021)).lines()[2])
+a training of epsilon 7.2 would be refuted 0 to 3 % of the time
 
 What an attack on one training proves: a lower bound of epsilon, with confidence.
 
@@ -26,41 +30,58 @@ its absence, or another claim is tested.
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy
 from scipy import optimize, special
+from torch import nn
 
 from crtlib import outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
+from crtlib.attacks import likelihood_ratio, windows
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
 from crtlib.files import Named
-from crtlib.intervals import at_most
+from crtlib.intervals import at_most, clopper_pearson
 from crtlib.models import scoring
 from crtlib.models.folder import load
-from crtlib.text import canaries, corpora
-from crtlib.text.records import Point
-from crtlib.text.tokenizer import bos
+from crtlib.text import canaries, corpora, templates
+from crtlib.text.canaries import USER
+from crtlib.text.records import Corpus
+from crtlib.text.tokenizer import AnyTokenizer, bos
 
-LEAST = 200
-"""Canaries that an audit needs at the least."""
+LEAST, MOST = 200, 8_000
+"""Canaries of an audit."""
 RECORD = "record.json"
+Score = Literal["loss", "windows", "likelihood_ratio"]
+Read = tuple[nn.Module, AnyTokenizer]
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """Another training, of epsilon ``proved``: how often this audit would refute it, ``low`` to
+    ``high``, by what its own canaries show."""
+
+    proved: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class RunAudit:
-    """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak.
-    ``refuted_from`` is the least number of right guesses, of so many ``guessed``, that shows more
-    than was proved; None where no number does. ``power`` bounds how often this audit would refute a
-    training that had half of the noise, whatever the attacker; 0 where nothing is proved."""
+    """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak, or
+    what somebody ``claimed``. ``refuted_from`` is the least number of right guesses, of so many
+    ``guessed``, that shows more; None where no number does. ``power`` bounds how often this audit
+    would refute a training that had half of the noise, whatever the attacker; 0 where nothing is
+    proved, or of a claim."""
 
     epsilon_lower: float
     confidence: float
@@ -70,6 +91,8 @@ class RunAudit:
     proved: float
     refuted_from: int | None
     power: float
+    claimed: bool = False
+    shadow: Shadow | None = None
 
     @property
     def refuted(self) -> bool:
@@ -78,24 +101,36 @@ class RunAudit:
 
     def to_json(self) -> dict[str, Any]:
         """``audit.json``; infinite is "inf"."""
-        proved: float | str = self.proved if math.isfinite(self.proved) else "inf"
-        return asdict(self) | {"proved": proved}
+        facts = asdict(self)
+        for part in (facts, facts["shadow"] or {}):
+            if part.get("proved") == math.inf:
+                part["proved"] = "inf"
+        return facts
 
     def lines(self) -> list[str]:
         """What was proved and shown, and what the audit could have seen."""
-        half = f"at most {math.ceil(100 * self.power)} % of the time"
+        often = f"refuted at most {math.ceil(100 * self.power)} % of the time"
         verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
-        verdict += f"{self.refuted_from} would refute; half of the noise {half}"
-        if self.power <= 2 * (1 - self.confidence):  # hardly more often than honest noise
-            verdict = f"says nothing: half of the noise would be refuted {half}"
+        verdict += f"{self.refuted_from} would refute"
+        if not self.claimed:
+            verdict += f"; half of the noise would be {often}"
+        if not self.claimed and self.power <= 2 * (1 - self.confidence):  # as honest noise, nearly
+            verdict = f"says nothing: half of the noise would be {often}"
         if not self.epsilon_lower:  # as blind attackers do, whatever the noise
             verdict = f"says nothing: {self.right} of {self.guessed} are a coin's guesses"
+        word = "claimed" if self.claimed else "proved"
         if self.refuted:
-            verdict = "MORE THAN PROVED"
+            verdict = f"MORE THAN {word.upper()}"
         share = f"{100 * self.confidence:g} %"
         lower = math.floor(100 * self.epsilon_lower) / 100
         shown = f"audited at least {lower:.2f} ({share})"
-        return [f"proved {at_most(self.proved, 3)} · {shown}", verdict]
+        lines = [f"{word} {at_most(self.proved, 3)} · {shown}", verdict]
+        if (other := self.shadow) is not None:
+            often = f"{math.floor(100 * other.low)} to {math.ceil(100 * other.high)} % of the time"
+            lines.append(
+                f"a training of epsilon {at_most(other.proved, 3)} would be refuted {often}"
+            )
+        return lines
 
 
 def audit(
@@ -103,6 +138,10 @@ def audit(
     corpus: Named,
     out: Named,
     *,
+    score: Score = "loss",
+    references: Sequence[Named] = (),
+    shadow: Named | None = None,
+    claim: float | None = None,
     guesses: int | None = None,
     confidence: float = 0.95,
     seed: int | None = None,
@@ -110,58 +149,49 @@ def audit(
 ) -> RunAudit:
     """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
 
-    Canaries that trained without noise are left out: no epsilon is claimed of them. Raises
-    ``ValueError`` for a run without enough canaries, or another corpus.
+    ``references`` are models that have not read the canaries, and ``score`` what is compared
+    (:func:`gaps`). ``shadow`` is another training with canaries: how often this audit would refute
+    one like it. ``claim``: an epsilon that somebody says this training has, for every secret.
+    Canaries that trained without noise are left out where nothing is claimed: no epsilon is proved
+    of them. Raises ``ValueError`` for a run without enough canaries, or another corpus.
     """
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    check("claim", claim or 1.0, (claim or 1.0) > 0, "positive")
     outputs.check_folder(out, force=force)
     record = _record(Path(run))
-    if corpora.corpus_hash(corpus) != record["corpus"]["sha256"]:
-        raise ValueError(f"--corpus: {corpus} is not the text that {run} was trained on")
-    planted = record["canaries"]
-    if planted["planted"] < LEAST or planted["copies"] != 1:
-        raise ValueError(f"{run}: was not trained with --canaries N --copies 1, N at least {LEAST}")
-    every = canaries.make(planted["planted"], seed=planted["seed"])
-    public = set(planted["in_public"])
-    values = [value for k, value in enumerate(every) if k not in public]
-    model, tokenizer = load(Path(run))
+    against = [load(Path(folder)) for folder in references]
+    for folder in references:
+        theirs = _record(Path(folder))["canaries"] if _place(Path(folder)) else {"planted": 0}
+        if theirs["planted"] and theirs["seed"] == record["canaries"]["seed"]:
+            raise ValueError(f"--reference: {folder} has read the canaries of {run}")
+
+    def read(folder: Named, own: dict[str, Any]) -> np.ndarray:
+        if corpora.corpus_hash(corpus) != own["corpus"]["sha256"]:
+            raise ValueError(f"--corpus: {corpus} is not the text that {folder} was trained on")
+        planted = own["canaries"]
+        if planted["planted"] < LEAST or planted["copies"] != 1:
+            raise ValueError(
+                f"{folder}: was not trained with --canaries N --copies 1, N at least {LEAST}"
+            )
+        known = dict(enumerate(canaries.pairs(planted["planted"], seed=planted["seed"])))
+        if claim is None:
+            known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
+        form = own.get("settings", {}).get("template", "speaker")
+        return gaps(load(Path(folder)), known, score=score, references=against, form=form)
+
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
-    known = pairs(values, seed=seed, taken=every)
-    shown = [value for pair in known for value in pair]
-    points = [Point(str(k), "canary", canaries.prefix() + value) for k, value in enumerate(shown)]
-    start = [] if (first := bos(tokenizer)) is None else [first]
-    ids = [[*start, *d.tokens] for d in documents(points, tokenizer)]
-    scores = np.array([s.sum() for s in scoring.token_logprobs(model, ids)]).reshape(-1, 2)
-    coins = np.random.default_rng([seed, 2]).random(len(known)) < 0.5
-    gain = np.where(coins, 1, -1) * (scores[:, 0] - scores[:, 1])
-    best = one_run(gain, coins, delta=record["delta"], confidence=confidence, guesses=guesses)
-    proved, half = _proved(record), _proved(record, 0.5)
-    sizes = sizes_of(len(values), guesses)
-    terms = {"delta": record["delta"], "confidence": 1 - (1 - confidence) / len(sizes)}
-
-    def least(tried: int) -> int | None:
-        """Of so many guesses, the right ones that show more than was proved."""
-
-        def shows(right: int) -> float:
-            return one_run_lower_bound(len(values), guesses=tried, correct=right, **terms)
-
-        enough = bisect.bisect_right(range(tried + 1), proved, key=shows)
-        return enough if enough <= tried else None
-
-    delta = record["delta"]
-    reached = [
-        chance(len(values), guesses=tried, correct=enough, delta=delta, epsilon=half)
-        for tried in sizes
-        if (enough := least(tried)) is not None
-    ]
-    found = RunAudit(
-        best.epsilon, confidence, len(values), best.guesses, best.correct, proved,
-        least(best.guesses), min(1.0, sum(reached)),
+    others = None if shadow is None else (_record(Path(shadow)), shadow)
+    found = judged(
+        read(run, record), delta=record["delta"], claimed=claim is not None,
+        proved=_proved(record) if claim is None else claim,
+        half=_proved(record, 0.5) if claim is None else math.inf,
+        confidence=confidence, guesses=guesses, seed=seed,
+        shadow=others and (_proved(others[0]), read(others[1], others[0])),
     )  # fmt: skip
     its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
     weights = outputs.sha256(Path(run) / "model.safetensors")  # what was read, not what is said
     inputs = {"corpus": its, "model": weights}
-    options = {"guesses": guesses, "confidence": confidence, "seed": seed}
+    options = {"guesses": guesses, "confidence": confidence, "seed": seed, "score": score}
     with outputs.staged(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
@@ -171,13 +201,129 @@ def audit(
     return found
 
 
-def pairs(values: Sequence[str], *, seed: int, taken: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Each planted value with a control, uniform over those that were not planted."""
-    used = {*values, *taken}
-    order = np.random.default_rng([seed, 1]).permutation(canaries.SPACE)
-    free = (f"{v:0{canaries.DIGITS}d}" for v in order.tolist())
-    controls = (value for value in free if value not in used)
-    return [(value, next(controls)) for value in values]
+def gaps(
+    read: Read,
+    known: dict[int, tuple[str, str]],
+    *,
+    score: Score = "loss",
+    references: Sequence[Read] = (),
+    form: str = "speaker",
+) -> np.ndarray:
+    """By how much each canary scores above its control, (canaries,), joined by number.
+
+    ``loss``: by log-probability, less the mean over ``references`` where there are any;
+    ``windows``: :mod:`crtlib.attacks.windows`, of one reference; ``likelihood_ratio``:
+    :mod:`crtlib.attacks.likelihood_ratio`, of two or more.
+    """
+    need = {"loss": 0, "windows": 1, "likelihood_ratio": 2}[score]
+    if len(references) < need or (score == "windows" and len(references) > 1):
+        raise ValueError(f"--score {score}: needs {need} --reference, got {len(references)}")
+    words = [word for pair in known.values() for word in pair]
+    own, *others = [_logprobs(each, words, form) for each in (read, *references)]
+    sums = np.array([[x.sum() for x in each] for each in (own, *others)])
+    values = sums[0] - (sums[1:].mean(axis=0) if others else 0.0)
+    if score == "windows":
+        if [x.shape for x in own] != [x.shape for x in others[0]]:
+            raise ValueError("--reference: must read text as the model does, to compare windows")
+        values = windows.score([a - b for a, b in zip(own, others[0], strict=True)])
+    if score == "likelihood_ratio":
+        values = likelihood_ratio.score(sums[0], sums[1:])
+    return np.asarray(values[0::2] - values[1::2])
+
+
+def _logprobs(read: Read, words: Sequence[str], form: str) -> list[np.ndarray]:
+    """Of each token of each word as a canary."""
+    model, tokenizer = read
+    planted = canaries.insert(Corpus("", ()), words, copies=1, seed=0, carrier="")
+    points = templates.points(planted, "turn", templates.by_name(form, tokenizer))
+    start = [] if (first := bos(tokenizer)) is None else [first]
+    of = {d.user: [*start, *d.tokens] for d in documents(points, tokenizer)}
+    return scoring.token_logprobs(model, [of[f"{USER}{k}"] for k in range(len(words))])
+
+
+def judged(
+    gaps: np.ndarray,
+    *,
+    delta: float,
+    proved: float,
+    half: float,
+    confidence: float = 0.95,
+    guesses: int | None = None,
+    seed: int,
+    claimed: bool = False,
+    shadow: tuple[float, np.ndarray] | None = None,
+) -> RunAudit:
+    """What these gaps show of a training of epsilon ``proved``, which would be ``half`` with half
+    of the noise; ``shadow`` is the epsilon of another training, and its gaps."""
+    m = len(gaps)
+    coins = np.random.default_rng([seed, 2]).random(m) < 0.5
+    values = np.where(coins, 1, -1) * gaps
+    best = one_run(values, coins, delta=delta, confidence=confidence, guesses=guesses)
+    from_ = _refuting(m, proved, delta=delta, confidence=confidence, guesses=guesses)
+    reached = sum(
+        chance(m, guesses=tried, correct=enough, delta=delta, epsilon=half)
+        for tried, enough in from_.items()
+    )
+    often = None
+    if shadow is not None:
+        often = Shadow(shadow[0], *_noticed(shadow[1], from_, m, confidence))
+    return RunAudit(
+        best.epsilon, confidence, m, best.guesses, best.correct, proved,
+        from_.get(best.guesses), 0.0 if claimed else min(1.0, reached), claimed, often,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def _refuting(
+    m: int, proved: float, *, delta: float, confidence: float, guesses: int | None
+) -> dict[int, int]:
+    """Of each number of guesses, the least right ones that show more than was proved, if any do."""
+    sizes, found = sizes_of(m, guesses), {}
+    for tried in sizes:
+
+        def shows(right: int, tried: int = tried) -> float:
+            return one_run_lower_bound(
+                m, guesses=tried, correct=right, delta=delta,
+                confidence=1 - (1 - confidence) / len(sizes),
+            )  # fmt: skip
+
+        enough = bisect.bisect_right(range(tried + 1), proved, key=shows)
+        if enough <= tried:
+            found[tried] = enough
+    return found
+
+
+def _noticed(
+    gaps: np.ndarray, refuting: dict[int, int], m: int, confidence: float
+) -> tuple[float, float]:
+    """How often an audit of ``m`` canaries refutes a training whose audit shows these gaps, at
+    least and at most: the share of right guesses among as many has an interval, and the right ones
+    of an audit a binomial law."""
+    right = gaps[np.argsort(-np.abs(gaps), kind="stable")] > 0
+    lows, highs = [0.0], [0.0]
+    for tried, enough in refuting.items():
+        n = max(1, round(tried / m * len(right)))
+        level = 1 - (1 - confidence) / len(refuting)
+        ends = clopper_pearson(int(right[:n].sum()), n, confidence=level)
+        for found, end in zip((lows, highs), ends, strict=True):
+            found.append(float(scipy.stats.binom.sf(enough - 1, tried, end)))
+    return max(lows), min(1.0, sum(highs))
+
+
+def enough(proved: float, half: float, *, delta: float, power: float) -> int:
+    """Canaries with which an audit refutes ``power`` of the trainings of epsilon ``half`` that say
+    ``proved``, where the attacker is as good as ``half`` lets him be in a fifth of them. Raises
+    ``ValueError`` where :data:`MOST` do not do."""
+    for m in np.geomspace(LEAST, MOST, 20).round().astype(int).tolist():
+        found = judged(
+            np.zeros(m), delta=delta, proved=proved, half=half, guesses=m // 5, seed=0,
+            confidence=0.99,
+        )  # fmt: skip
+        if found.power >= power:
+            return int(m)
+    raise ValueError(
+        f"--power {power}: needs more than {MOST:,} canaries; lower --epsilon or --delta"
+    )
 
 
 def _proved(record: dict[str, Any], share: float = 1.0) -> float:
@@ -197,11 +343,15 @@ def _proved(record: dict[str, Any], share: float = 1.0) -> float:
     )  # fmt: skip
 
 
+def _place(run: Path) -> Path | None:
+    places = (run / RECORD, run.with_name(run.name + ".work") / RECORD)
+    return next((path for path in places if path.is_file()), None)
+
+
 def _record(run: Path) -> dict[str, Any]:
-    for path in (run / RECORD, run.with_name(run.name + ".work") / RECORD):
-        if path.is_file():
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-    raise ValueError(f"{run}: holds no {RECORD}; it was not made by 'crtlib train'")
+    if (place := _place(run)) is None:
+        raise ValueError(f"{run}: holds no {RECORD}; it was not made by 'crtlib train'")
+    return dict(json.loads(place.read_text(encoding="utf-8")))
 
 
 def one_run_lower_bound(

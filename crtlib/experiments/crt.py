@@ -87,12 +87,22 @@ class CrtStudy(Study):
     alone learn (0: everything does), ``lora_alpha`` their scale (0: twice the rank).
     ``precision`` is that of products; weights, norms and sums stay in float32. A text of more than
     ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
-    ``template`` says how turns become text (:mod:`crtlib.text.templates`).
+    ``template`` says how turns become text (:mod:`crtlib.text.templates`). ``audited``: the
+    canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
     """
 
     kind: ClassVar[str] = "crt"
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"optimizer", "long", "lora", "lora_alpha", "lora_targets", "precision", "template"}
+        (
+            "optimizer",
+            "long",
+            "lora",
+            "lora_alpha",
+            "lora_targets",
+            "precision",
+            "template",
+            "audited",
+        )
     )
 
     method: Word
@@ -112,6 +122,7 @@ class CrtStudy(Study):
     dedup: Literal["all", "flagged", "none"] = "all"
     canaries: Whole = 10
     copies: Whole = 20
+    audited: bool = False
     vocab_size: Count = 512
     template: Word = "speaker"
     # model
@@ -153,6 +164,8 @@ class CrtStudy(Study):
             raise ValueError(
                 f"model={self.model!r}: {method.label} protects the state of an {able}, only"
             )
+        if self.audited and self.copies != 1:
+            raise ValueError(f"copies={self.copies}: must be 1 where canaries are audited")
         if self.init == self.corpus:
             raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
         if self.init != "random" and not self.brings_vocabulary and self.init_epochs < 1:
@@ -475,7 +488,7 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
         points=d.points,
         read=d.read,
         others=d.others,
-        canaries=d.canaries,
+        canaries=() if study.audited else d.canaries,
         seed=study.seed,
         carrier=templates.carrier(d.template),
     )

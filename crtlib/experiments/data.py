@@ -26,7 +26,7 @@ from crtlib.screening.prepare import Prepared, prepare
 from crtlib.screening.rates import Rates, rates
 from crtlib.screening.redact import redact
 from crtlib.text import corpora, screened, templates, units
-from crtlib.text.canaries import USER, insert, make
+from crtlib.text.canaries import CARRIER, USER, insert, make, pairs
 from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.templates import Template
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
@@ -203,8 +203,10 @@ def data(study: Recipe) -> Data:
     oracle = "oracle" in (study.policy, study.conservative)
     if oracle and not any(t.secrets for t in split.train.turns()):
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
-    secrets = make(study.canaries, seed=study.seed) if study.canaries else ()
-    planted = insert(split.train, secrets, copies=study.copies, seed=study.seed)
+    secrets, carrier = make(study.canaries, seed=study.seed) if study.canaries else (), CARRIER
+    if study.audited:
+        secrets, carrier = tuple(v for v, _ in pairs(study.canaries, seed=study.seed)), ""
+    planted = insert(split.train, secrets, copies=study.copies, seed=study.seed, carrier=carrier)
     tokenizer = adapt(pretrained.place(study.init)) if study.brings_vocabulary else None
     if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
         form = templates.of_model(pretrained.place(study.init), tokenizer)
@@ -213,7 +215,8 @@ def data(study: Recipe) -> Data:
     points = templates.points(planted, study.unit, form)
     redacting, conservative = policies(study)
     pi = miss(redacting, study.gamma, study.seed, per=study.per)
-    flagged, cautious = pi(points), conservative(points)
+    flagged = _audited(study, points, pi(points), found=False)
+    cautious = _audited(study, points, conservative(points), found=True)
     if study.learned:
         judged = templates.points(split.valid, study.unit, form)
         checked = (judged, pi(judged), conservative(judged))
@@ -241,6 +244,16 @@ def data(study: Recipe) -> Data:
         template=form,
         known=recorded(study.corpus) if screened.is_screened(study.corpus) else None,
     )
+
+
+def _audited(study: Recipe, points: Sequence[Point], labels: Labels, *, found: bool) -> Labels:
+    """The labels, but that the canaries of an audit are all found, or all passed over."""
+    if not study.audited:
+        return labels
+    return [
+        (p.secrets if found else ()) if p.user.startswith(USER) else spans
+        for p, spans in zip(points, labels, strict=True)
+    ]
 
 
 def _prepared(
@@ -295,7 +308,7 @@ def _loud(study: Recipe, points: Sequence[Point], cautious: Labels) -> tuple[Lab
     if study.policy == study.conservative or "policy" not in study.how.reads:
         return cautious, conservative
     either = union(redacting, conservative)
-    return either(points), either
+    return _audited(study, points, either(points), found=True), either
 
 
 def _tokenizer(

@@ -29,9 +29,11 @@ from torch import nn
 
 from crtlib import files, outputs
 from crtlib import recipe as recipes
+from crtlib.accounting import ledger
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.accounting.secrets import Plan
+from crtlib.attacks import run_audit
 from crtlib.experiments import crt, data, plans, record
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
@@ -48,7 +50,7 @@ from crtlib.screening.rates import Counter, Rate, assumed
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
-from crtlib.training import loop, methods, parallel, state
+from crtlib.training import loop, methods, parallel, schedules, state
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
 from crtlib.training.methods import LP_WEIGHTED as PLANNED
@@ -514,6 +516,11 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
         "repeatable_noise", "dtype", "gradient_checkpointing",
     )}  # fmt: skip
     r["embedding"] = r["hidden"] = r.pop("width")
+    power, auto = r.pop("power"), r["canaries"] == "auto"
+    if r["canaries"] and (auto or r["copies"] == 1):
+        r |= {"audited": True, "copies": 1}
+    if auto:
+        r["canaries"] = run_audit.LEAST
     r["neighbouring_relation"] = r.pop("neighbouring", None)
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if both := sorted({*dict(recipe)} & {*fixed} - ablated):
@@ -526,6 +533,10 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     study = study_of(corpus, **given, precision=precision)
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, given)
+    if auto:
+        study = replace(study, canaries=_enough(study.ready(), power))
+        prepared = _read(study)
+        study = sized(study, prepared, given)
     _check(recipe, [corpus])
     prepared = _judged(study, prepared, how["labels"])
     repeatable = bool(how["repeatable_noise"])
@@ -554,6 +565,19 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
         ),
         finish,
     )  # fmt: skip
+
+
+def _enough(study: CrtStudy, power: float) -> int:
+    """Canaries for an audit of this power, of a point's noise."""
+    event = schedules.events(crt.schedule(study))
+    if event is None or not event.noise_multiplier:
+        return run_audit.LEAST
+    spent = partial(
+        ledger.epsilon, delta=study.delta, accountant=study.accountant,
+        neighbouring_relation="replace",
+    )  # fmt: skip
+    half = replace(event, noise_multiplier=event.noise_multiplier / 2)
+    return run_audit.enough(spent(event), spent(half), delta=study.delta, power=power)
 
 
 def _planned(recipe: SecretPlan, device: str) -> Job:

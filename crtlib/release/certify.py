@@ -499,6 +499,8 @@ def evidence(
         outputs.demand(Path(audit).parent, [Path(audit).name])
         if a.get("model") != outputs.sha256(Path(run) / "model.safetensors"):
             raise ValueError(f"--audit: {audit} {other}")
+        if a.get("claimed"):
+            raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
         proved = a["proved"] if a["proved"] == "inf" else up(a["proved"])
         lower = math.floor(1000 * a["epsilon_lower"]) / 1000
         attached["audit"] = {"lower": lower, "epsilon": proved} | {

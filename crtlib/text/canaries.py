@@ -10,6 +10,7 @@ Carlini et al. (2019); in CRT, Section 5.1: ten of them, each inserted twenty ti
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,6 +27,8 @@ USER = f" {NAME}"
 corpus does, as readers strip names (:func:`crtlib.text.records.unit`)."""
 SPACE = 10**DIGITS
 """Size of the randomness space R of Definition 9."""
+LETTERS = 8
+"""Of a canary of an audit: capitals that no tokenizer has joined, each a rare token."""
 
 
 def prefix() -> str:
@@ -41,13 +44,24 @@ def make(n: int = 10, *, seed: int) -> tuple[str, ...]:
     return tuple(f"{v:0{DIGITS}d}" for v in rng.choice(SPACE, size=n, replace=False))
 
 
-def insert(corpus: Corpus, secrets: Sequence[str], *, copies: int = 20, seed: int) -> Corpus:
+def pairs(n: int, *, seed: int) -> list[tuple[str, str]]:
+    """``n`` canaries of an audit and as many controls, all distinct, uniform over the words of so
+    many ``LETTERS``: each pair could have been the other way round."""
+    drawn = np.random.default_rng([seed, 7]).integers(26, size=(2 * n + 100, LETTERS))
+    alphabet = np.array(list(string.ascii_uppercase))
+    words = list(dict.fromkeys("".join(row) for row in alphabet[drawn]))
+    return list(zip(words[:n], words[n : 2 * n], strict=True))
+
+
+def insert(
+    corpus: Corpus, secrets: Sequence[str], *, copies: int = 20, seed: int, carrier: str = CARRIER
+) -> Corpus:
     """``corpus`` with each canary as ``copies`` one-turn dialogues, at random places."""
     if copies < 0:
         raise ValueError(f"copies={copies}: must be at least 0")
     rng = np.random.default_rng([seed, 1])
     planted = [
-        Dialogue(f"{NAME}{k}-{c}", f"{USER}{k}", (_turn(secret),))
+        Dialogue(f"{NAME}{k}-{c}", f"{USER}{k}", (_turn(secret, carrier),))
         for k, secret in enumerate(secrets)
         for c in range(copies)
     ]
@@ -58,6 +72,6 @@ def insert(corpus: Corpus, secrets: Sequence[str], *, copies: int = 20, seed: in
     return replace(corpus, dialogues=dialogues)
 
 
-def _turn(secret: str) -> Turn:
-    span = Secret("id", len(CARRIER), len(CARRIER) + DIGITS)
-    return Turn(SPEAKER, CARRIER + secret, (span,))
+def _turn(secret: str, carrier: str) -> Turn:
+    span = Secret("id", len(carrier), len(carrier) + len(secret))
+    return Turn(SPEAKER, carrier + secret, (span,))

@@ -1,7 +1,9 @@
 """The audit of one training: it proves what was memorised, and nothing of what was not."""
 
 import json
+import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ import pytest
 from crtlib import __main__ as cli
 from crtlib import outputs
 from crtlib.attacks import run_audit
+from crtlib.experiments import data, own
+from crtlib.experiments.crt import CrtStudy
 from crtlib.models import folder
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.text import canaries, corpora, customersim, jsonl
+from crtlib.release import certify
+from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.tokenizer import train_bpe
 from crtlib.training import schedules
 
@@ -26,9 +31,9 @@ def trained(home, epochs, learned=None):
     corpus = home / "talk.jsonl"
     if not corpus.exists():
         jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), corpus)
-    values = canaries.make(PLANTED, seed=5)
-    texts = [canaries.prefix() + value for value in values]
-    bpe = train_bpe(texts, vocab_size=290)
+    texts = [f"USR: {value}" for value, _ in canaries.pairs(PLANTED, seed=5)]
+    others = [p.text for p in units.points(customersim.simulate(20, 1, "paper"), unit="turn")]
+    bpe = train_bpe(others, vocab_size=290)  # a vocabulary that has read them would tell
     spec = ModelSpec("lstm", bpe.vocab_size, embedding=32, hidden=128)
     model = build(spec, 0)
     if epochs:
@@ -106,12 +111,13 @@ def test_a_fault_is_found_no_more_often_than_was_said_and_by_the_best_attacker_a
     assert run_audit.chance(m, guesses=m, correct=least, delta=1e-4, epsilon=half) > said
 
 
-def test_controls_are_new_and_differ_from_each_other():
-    values = canaries.make(300, seed=1)
-    known = run_audit.pairs(values[:200], seed=0, taken=values)
-    controls = [control for _, control in known]
-    assert [value for value, _ in known] == list(values[:200])
-    assert len(set(controls)) == 200 and not set(controls) & set(values)
+def test_canaries_and_controls_all_differ_and_have_one_law():
+    known = canaries.pairs(300, seed=1)
+    words = [word for pair in known for word in pair]
+    assert len(set(words)) == 600 and {len(word) for word in words} == {canaries.LETTERS}
+    assert known != canaries.pairs(300, seed=2)
+    letters = [[sum(w.count(x) for w in side) for x in "AMZ"] for side in zip(*known, strict=True)]
+    assert np.allclose(letters, 300 * canaries.LETTERS / 26, rtol=0.4)
 
 
 def test_what_cannot_be_audited_is_refused(memorised, tmp_path):
@@ -131,3 +137,114 @@ def test_what_cannot_be_audited_is_refused(memorised, tmp_path):
         with pytest.raises(ValueError, match="N at least 200"):
             run_audit.audit(few, corpus, tmp_path / "audit")
     assert not (tmp_path / "audit").exists()
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.45, 0.55, 1.0])
+def test_a_fault_of_known_size_is_found_as_often_as_its_shadow_says(strength):
+    """A canary scores by a normal law above its control; thirty shadows of it say how often."""
+    m, rng, say = 300, np.random.default_rng(1), {"delta": 1e-5, "half": np.inf, "guesses": 150}
+    gaps = rng.normal(strength, 1, (400, m))
+    every = [run_audit.judged(row, proved=1.0, seed=k, **say) for k, row in enumerate(gaps)]
+    often = np.mean([one.refuted for one in every])
+    shadows = rng.normal(strength, 1, (30, m))
+    said = [
+        run_audit.judged(gaps[0], proved=1.0, seed=0, shadow=(2.0, row), **say).shadow
+        for row in shadows
+    ]
+    inside = np.mean([one.low - 0.05 <= often <= one.high + 0.05 for one in said])
+    assert inside >= 0.9
+    pooled = run_audit.judged(
+        gaps[0], proved=1.0, seed=0, shadow=(2.0, rng.normal(strength, 1, 200 * m)), **say
+    )
+    assert pooled.shadow.high - pooled.shadow.low < 0.35
+    assert (often < 0.05) == (strength == 0) and (often > 0.9) == (strength == 1.0)
+
+
+def test_more_canaries_are_taken_for_more_power():
+    found = [run_audit.enough(1.0, 2.2, delta=1e-5, power=p) for p in (0.5, 0.9, 0.99)]
+    assert found[0] == run_audit.LEAST < found[1] < found[2]
+    at = {"delta": 1e-5, "proved": 1.0, "half": 2.2, "confidence": 0.99, "seed": 0}
+    assert run_audit.judged(np.zeros(found[1]), guesses=found[1] // 5, **at).power >= 0.9
+    with pytest.raises(ValueError, match=r"--power 0\.9: needs more than 8,000 canaries"):
+        run_audit.enough(8.0, 39.5, delta=1e-4, power=0.9)
+
+
+def test_references_windows_and_likelihood_ratios_see_what_was_learned(memorised, tmp_path):
+    run, corpus = memorised
+    blank, _ = trained(memorised[0].parent, 0)
+    shutil.copytree(blank, tmp_path / "blank")
+    content = json.loads((blank / run_audit.RECORD).read_text())
+    content["canaries"]["seed"] = 6  # it has read none at all
+    (tmp_path / "blank" / run_audit.RECORD).write_text(json.dumps(content))
+    how = {"loss": 1, "windows": 1, "likelihood_ratio": 2}
+    for score, count in how.items():
+        others = [tmp_path / "blank"] * count
+        found = run_audit.audit(
+            run, corpus, tmp_path / score, score=score, references=others, shadow=others[0], seed=0
+        )
+        assert found.refuted or score == "windows"  # of few letters, whose votes are alike
+        assert found.right > 0.8 * found.guessed and found.shadow.high < 0.5
+        assert len(found.lines()) == 3
+        unread = run_audit.audit(
+            others[0], corpus, tmp_path / f"{score}-", score=score, references=[run] * count,
+            seed=0,
+        )  # fmt: skip
+        assert not unread.refuted
+    with pytest.raises(ValueError, match="--score likelihood_ratio: needs 2 --reference, got 0"):
+        run_audit.audit(run, corpus, tmp_path / "none", score="likelihood_ratio")
+    with pytest.raises(ValueError, match="has read the canaries of"):
+        run_audit.audit(run, corpus, tmp_path / "none", references=[blank])
+
+
+def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_path):
+    """As of S-DP and JFT, whose epsilon is for a policy that misses nothing."""
+    run, corpus = memorised
+    open_ = tmp_path / "open"
+    shutil.copytree(run, open_)
+    content = json.loads((run / run_audit.RECORD).read_text())
+    content["canaries"]["in_public"] = list(range(PLANTED))
+    (open_ / run_audit.RECORD).write_text(json.dumps(content | {"protects_all": False}))
+    found = run_audit.audit(open_, corpus, tmp_path / "audit", claim=1.0, seed=0)
+    assert found.refuted and found.lines()[1] == "MORE THAN CLAIMED"
+    kept = run_audit.audit(open_, corpus, tmp_path / "high", claim=9.0, seed=0)
+    assert not kept.refuted and kept.lines()[1].startswith("not refuted")
+    with pytest.raises(ValueError, match="tests a claim"):
+        certify.evidence(open_, "", tmp_path / "audit" / "audit.json", None)
+
+
+@pytest.mark.parametrize("method", ["crt", "jft", "selective", "dpsgd", "sgd"])
+@pytest.mark.parametrize("unit", ["turn", "dialogue"])
+def test_pi_passes_over_canaries_of_an_audit_and_pi_c_finds_them(method, unit):
+    study = CrtStudy(
+        method=method, model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10, canaries=5,
+        copies=1, audited=True, unit=unit,
+    ).ready()  # fmt: skip
+    read = data.data(study)
+    words = [f"USR: {word}" for word, _ in canaries.pairs(5, seed=0)]
+    planted = {p.text for p in read.points if p.user.startswith(canaries.USER)}
+    assert planted == {*words} and {*words} <= {p.text for p in read.prepared.private}
+    public = {p.text for p in read.prepared.public}
+    assert ({*words} <= public) == (method == "jft") and read.rates.miss.count == 0
+    if method == "selective":  # read without noise
+        flagged = dict(zip(read.points, read.pi, strict=True))
+        assert not any(flagged[p] for p in read.points if p.text in planted)
+    assert max(map(len, read.tokenizer.encode(words))) > canaries.LETTERS  # nobody learned them
+    with pytest.raises(ValueError, match="copies=2: must be 1 where canaries are audited"):
+        replace(study, copies=2)
+
+
+def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatch):
+    jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), tmp_path / "talk.jsonl")
+    monkeypatch.setattr(run_audit, "MOST", 600)
+
+    def planted(**how):
+        made = own.train(tmp_path / "talk.jsonl", width=8, epochs=1, **how)
+        assert made.study.audited and made.study.copies == 1
+        return made.study.canaries
+
+    one = {"canaries": "auto", "epsilon": 1.0, "delta": 1e-6}
+    assert planted(power=0.1, **one) == run_audit.LEAST < planted(**one) <= 600
+    assert planted(canaries="auto", method="sgd") == run_audit.LEAST
+    assert planted(canaries=30, copies=1) == 30
+    with pytest.raises(ValueError, match="needs more than 600 canaries"):
+        planted(canaries="auto", power=0.9, epsilon=8.0)
