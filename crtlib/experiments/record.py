@@ -399,7 +399,8 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
     if before := _before(study):  # a point is a dialogue there, and may stand for several turns
         known = before["about"]
         dates = {name: known[name] for name in ("users_are", "from", "to")}
-        turns = round(known["turns"] * len(read.dialogues) / before["points"])
+        said = screened.turns(study.corpus)
+        turns = sum(said[d.id] for d in read.dialogues)
         name = before["corpus"]
         users = len({d.user for d in read.dialogues})
         return {"name": name, "sha256": sha, "turns": turns, "users": users, **dates}

@@ -87,9 +87,9 @@ def _o1(c: Certificate) -> list[str]:
     )
     turns = _plural(corpus["turns"], "message", "messages")
     whose = f" of {_plural(corpus['users'], 'person', 'people')}"
-    text = f"Model {name} was trained on {turns}{whose}{when}."
+    text = f"Model {name} was trained on a text of {turns}{whose}{when}."
     if corpus["users_are"] == "unknown":
-        text = f"Model {name} was trained on {turns}{when}. Whose they are is not known."
+        text = f"Model {name} was trained on a text of {turns}{when}. Whose they are is not known."
     if corpus["users_are"] in ("thread", "unknown"):
         text += " Where no person was known, each conversation counts as a person."
     return [text]

@@ -369,6 +369,7 @@ def _write(
         for s in spans
     )
     parts.note("spans", rows)
+    parts.note("said", ((p.id, len(p.spoken)) for p in points))
     for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
         tally.counts[name] += getattr(prepared, name)
     tally.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)

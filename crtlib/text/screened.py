@@ -37,11 +37,13 @@ BESIDE = {
         "ids": ("pseudonym", "id", "user", "turn"),
         "spans": ("id", "start", "end", "kind", "policy"),
         "units": ("kind", "sha256"),
+        "said": ("id", "turns"),
     }.items()
 }
-"""What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, and by
-what a registry knows the text again."""
+"""What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, by what a
+registry knows the text again, and how many messages a point has."""
 KEY = "private/key"
+SAID = "private/said.parquet"
 _BATCH = 10_000
 
 
@@ -82,11 +84,11 @@ class Parts:
         self.sorter.add("ids", names, threads, [p.user for p in points], turns)
 
     def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Take rows of one of the tables ``BESIDE``; a span is called by the id of its point."""
+        """Take rows of one of the tables ``BESIDE``; an ``id`` is that of a point."""
         rows = iter(rows)
         while lot := list(itertools.islice(rows, _BATCH)):
             first, *rest = zip(*lot, strict=True)
-            names = [self.name("id", one) for one in first] if table == "spans" else first
+            names = first if table == "units" else [self.name("id", one) for one in first]
             self.sorter.add(table, names, *rest)
 
     def close(self) -> dict[str, str]:
@@ -145,7 +147,7 @@ def dialogues(folder: Named) -> Iterator[Dialogue]:
 def summary(folder: Named) -> dict[str, Any]:
     """What screening said of the folder, with plain hashes: it stands in the private part."""
     name = "private/summary.json"
-    known = name in outputs.demand(folder, names=[name])["files"]
+    known = {name, SAID} <= outputs.demand(folder, names=[name])["files"].keys()
     content = json.loads((Path(folder) / name).read_bytes()) if known else {}
     if "decided" not in content:
         raise ValueError(f"{folder}: is of another version of crtlib; screen the corpus anew")
@@ -158,7 +160,7 @@ def decided(folder: Named) -> dict[str, str]:
     paths = [
         p for part in PARTS for p in (*home.glob(f"{part}/data/*"), home / part / "train.jsonl")
     ]
-    paths.append(home / "private" / "units.parquet")
+    paths += [home / "private" / "units.parquet", home / SAID]
     return {str(p.relative_to(home)): outputs.sha256(p) for p in sorted(paths) if p.is_file()}
 
 
@@ -166,3 +168,9 @@ def units(folder: Named) -> Iterator[tuple[str, str]]:
     """The units of the text that was screened: see :func:`crtlib.text.corpora.units`."""
     for batch in pq.ParquetFile(Path(folder) / "private" / "units.parquet").iter_batches():
         yield from ((row["kind"], row["sha256"]) for row in batch.to_pylist())
+
+
+def turns(folder: Named) -> dict[str, int]:
+    """How many messages each point has, by its name; one that was cut out as a duplicate, too."""
+    table = pq.read_table(Path(folder) / SAID)
+    return dict(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))

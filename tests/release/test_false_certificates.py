@@ -1658,3 +1658,20 @@ def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
     """Both were rounded to the nearest: 2.99 was "proved" of 2.9931."""
     found = run_audit.RunAudit(0.9967, 0.95, 300, 100, 60, 2.9931, refuted_from=99, power=0.61)
     assert found.lines()[0] == "proved 3 \u00b7 audited at least 0.99 (95 %)"
+
+
+@pytest.mark.parametrize("unit", ["dialogue", "user"])
+def test_what_was_screened_says_how_many_messages_were_read(tmp_path, run, unit):
+    """The page said the average of all conversations, as if it had counted."""
+    made = customersim.simulate(40, 3, "paper")
+    made = replace(made, dialogues=tuple(
+        replace(d, user=f"ada{k}", turns=d.turns * (1 + 9 * (k % 7 == 0)))
+        for k, d in enumerate(made.dialogues)
+    ))  # fmt: skip
+    jsonl.write_jsonl(made, tmp_path / "c.jsonl")
+    words = ["--policy", "regex:customersim", "--unit", unit, "--out", tmp_path / "s"]
+    assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
+    names = {n: v for n, v in TINY.items() if n != "unit"} | {"method": "crt"}
+    done = trainings.train(tmp_path / "s", out=tmp_path / "m", **names)
+    read = sum(p.text.count("\n") + 1 for p in done.fitted.data.points)
+    assert certificate(tmp_path / "m", tmp_path / "m.html")["corpus"]["turns"] == read

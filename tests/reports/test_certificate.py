@@ -182,8 +182,8 @@ def test_every_sentence_has_its_cases():
 
 def test_the_words_of_the_worked_example():
     words = {name: " ".join(texts) for name, texts in said().items()}
-    assert words["O1"] == ("Model helpdesk was trained on 120,433 messages of 8,122 people, "
-                           "2025-01-01 to 2026-02-28.")  # fmt: skip
+    assert words["O1"] == ("Model helpdesk was trained on a text of 120,433 messages of 8,122 "
+                           "people, 2025-01-01 to 2026-02-28.")  # fmt: skip
     assert "right at most **51.0 times in 100**" in words["O2"]
     assert "(at most 5.50 of 100): at most 59.9 times in 100." in words["O3"]
     assert "at most 0.918 of 100 secrets" in words["O4"]
