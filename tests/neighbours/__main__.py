@@ -35,11 +35,12 @@ import transformers
 from crtlib import outputs
 from crtlib import recipe as recipes
 from crtlib.accounting import odometer
-from crtlib.experiments import crt, data, own, plans, record
+from crtlib.experiments import crt, own, plans, record
 from crtlib.options import Refused
 from crtlib.release import certify, gate
 from crtlib.reports import model_card, screening
 from crtlib.screening.corpus import How
+from crtlib.screening.rates import Counter
 from crtlib.training import loop, phases, selective
 from tests.faults.__main__ import plant
 from tests.faults.table import Fault
@@ -51,7 +52,7 @@ LETTERS, DIGITS = "QXZJVWKY", "0123456789"
 CERTIFIED = 50
 """Of so many pairs the last is certified as well: that takes ten times as long as to train."""
 FIXED = {"method", "corpus", "out", "odometer", "device", "workers", "memory", "plan", "labels",
-         "labelled", "gradient_checkpointing", "repeatable_noise"}  # fmt: skip
+         "labelled", "gradient_checkpointing", "repeatable_noise", "power"}  # fmt: skip
 """Options that the fuzzer sets itself, that change no result, or that void every promise."""
 CHOICES = {
     "init": ["random"] * 9 + ["{home}/base"],
@@ -230,7 +231,7 @@ class Watch:
                 (selective, "normals", self.normals),
                 (selective.SelectivePhase, "released", self.released(
                     selective.SelectivePhase.released)), (crt.attacks, "known", dict),
-                *((home, "rates", partial(self.judged, data.rates)) for home in (data, own)),
+                (Counter, "rates", self.judged(Counter.rates)),
                 *((kind, "batches", self.batched(kind.batches)) for kind in
                   (phases.PublicPhase, phases.PrivatePhase, selective.SelectivePhase)),
             ):  # fmt: skip
@@ -247,10 +248,14 @@ class Watch:
             self.sized = replace(self.sized, **{n: getattr(self.first.sized, n) for n in names})
         return self.sized
 
-    def judged(self, real, *arguments, **named):
+    def judged(self, real):
         """What is counted on labels is treated as known."""
-        self.rates = self.first.rates if self.first else real(*arguments, **named)
-        return self.rates
+
+        def rates(counter, **named):
+            self.rates = self.first.rates if self.first else real(counter, **named)
+            return self.rates
+
+        return rates
 
     def train(self, real, model, schedule, parts, **options):
         self.schedule, self.parts = list(schedule), {k: list(v) for k, v in parts.items()}
