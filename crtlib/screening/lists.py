@@ -53,8 +53,13 @@ COMMON = 0.01
 _ALIKE = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     **dict.fromkeys("\u2018\u2019\u201b\u02bc`\u00b4", "'"),
-    **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
+    "\u0131": "i",
+    "\u0640": "",  # lengthens an Arabic word
 }
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+"""Scripts in which a word is written to the next one, or to what bends it."""
 
 
 @lru_cache(maxsize=2**14)
@@ -64,8 +69,10 @@ def _normal(char: str) -> str:
         return _ALIKE[char]
     if char.isspace():
         return " "
+    if unicodedata.category(char) == "Cf":  # not seen: of no width, or a direction
+        return ""
     parts = (c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
-    folded = unicodedata.normalize("NFKC", "".join(parts).casefold())
+    folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
     return "".join(str(unicodedata.decimal(c, "")) or c for c in folded)
 
 
@@ -82,7 +89,7 @@ def _normalised(text: str) -> tuple[str, list[int]]:
     return "".join(chars), at
 
 
-_BETWEEN = re.compile(r"(?<=\d)[ .\-/()]{1,3}(?=\d)")
+_BETWEEN = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
 
 
 def _compact(text: str, at: list[int]) -> tuple[str, list[int]]:
@@ -186,6 +193,11 @@ def _automata(file: str, rows: Sequence[Listed]) -> tuple[Any, Any]:
     return automata
 
 
+def _within(beside: str, edge: str) -> bool:
+    """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
+    return beside.isalnum() and not _UNSPACED.match(edge)
+
+
 def _found(text: str, automata: tuple[Any, Any]) -> tuple[list[tuple[Secret, ...]], set[int]]:
     """The spans that the values have in one text, the longest first; and the rows they are of."""
     normal, at = _normalised(text)
@@ -197,7 +209,9 @@ def _found(text: str, automata: tuple[Any, Any]) -> tuple[list[tuple[Secret, ...
             continue
         for last, (length, kind, row) in automaton.iter(form):
             start, end = places[last - length + 1], places[last] + 1
-            if (start and text[start - 1].isalnum()) or text[end : end + 1].isalnum():
+            if _within(text[max(0, start - 1) : start], text[start]):
+                continue
+            if _within(text[end : end + 1], text[end - 1]):
                 continue
             while end < len(text) and unicodedata.combining(text[end]):
                 end += 1  # the accent of the last letter

@@ -1675,3 +1675,18 @@ def test_what_was_screened_says_how_many_messages_were_read(tmp_path, run, unit)
     done = trainings.train(tmp_path / "s", out=tmp_path / "m", **names)
     read = sum(p.text.count("\n") + 1 for p in done.fitted.data.points)
     assert certificate(tmp_path / "m", tmp_path / "m.html")["corpus"]["turns"] == read
+
+
+def test_a_plan_speaks_of_where_its_search_found_a_value(tmp_path, run):
+    """Beside the model stood that the promise is of all points that hold a value."""
+    text = corpus(tmp_path / "c.jsonl")
+    turns = [{"speaker": "USR", "text": t} for t in ("я Анна Петрова", "от Анны Петровой")]
+    row = {"id": "x", "user": "x", "turns": turns}
+    text.write_text(text.read_text() + json.dumps(row) + "\n")
+    (tmp_path / "s.csv").write_text("user,secret\nx,Анна Петрова\n")
+    words = ["--secrets", tmp_path / "s.csv", "--posterior", 0.1, "--steps", 10]
+    assert run("protect", text, *words, "--out", tmp_path / "plan")[0] == 0
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--out", tmp_path / "m"]
+    assert run("train", text, *words)[0] == 0
+    said = (tmp_path / "m" / "guarantee.txt").read_text()
+    assert "all points that hold it" not in said and "in which the search found it" in said
