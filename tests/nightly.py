@@ -53,6 +53,7 @@ NIGHTLY = {
     "tests/screening/test_policies.py::test_regex_on_the_original": "reads corpora",
     "tests/screening/test_policies.py::test_regex_is_fast": "compares times",
     "tests/screening/test_scaling.py": "compares times",
+    "tests/test_gpu_script.py": "trains with every engine",
     "tests/test_golden_path.py::"
     "test_from_messages_to_a_model_that_says_what_it_gives_away[schema_guided": "a second corpus",
     "tests/test_reliability.py::test_any_number_of_threads_gives_the_same": "8 s",
