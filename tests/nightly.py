@@ -90,7 +90,7 @@ NIGHTLY = {
         (
             "tests/test_options.py::test_every_option_of_a_method_changes_what_it_says_or_is_refused"
             f"[{kind}"
-            for kind in ("crt-gpt2", "crt-pretrained", "jft", "selective", "user_dpsgd")
+            for kind in ("crt-gpt2", "crt-pretrained", "dpsgd", "jft", "selective", "sgd", "user")
         ),
         "begins forty trainings",
     ),
@@ -110,6 +110,16 @@ NIGHTLY = {
     "tests/test_commands.py::test_json_prints": "calls all twice, a step of its own in CI",
     "tests/test_without_torch.py::test_a_command_that_trains_nothing_needs_no_torch[line3": "3 s",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
+    "tests/accounting/test_confidentiality.py::test_command_account": "3 s",
+    "tests/attacks/test_run_audit.py::test_canaries_auto": "4 s",
+    "tests/book/experiments/test_ledger.py::test_the_errata_have": "2 s",
+    "tests/book/experiments/test_secrets.py::test_every_profile": "declares many studies",
+    "tests/book/experiments/test_secrets.py::test_extraction_counts": "trains, 6 s",
+    "tests/book/test_book.py::test_an_interrupted": "3 s",
+    "tests/release/test_advise.py::test_a_plan_is_certified": "trains, 5 s",
+    "tests/release/test_advise.py::test_the_least_noise": "2 s",
+    "tests/release/test_advise.py::test_what_labels_would_do": "2 s",
+    "tests/text/test_customersim.py::test_paper_variety": "reads corpora",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock. Tests of a bucket and of a cluster are left to it as well."""
