@@ -121,7 +121,7 @@ class Option:
 
     @property
     def phrase(self) -> str:
-        """Type and range in words that papermill can read: no ``=``."""
+        """Type and range in words."""
         if self.extra.get("metavar"):
             return self.extra["metavar"]
         return phrase(self.node)

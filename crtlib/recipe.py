@@ -1,7 +1,7 @@
 """What a training may be told, declared once: a method is a recipe with the fields that it reads.
 
-The command line, ``crtlib.train``, the settings of ``crtlib.toml``, the parameters of a notebook,
-the JSON schema and the book's table of options are made of these classes.
+The command line, ``crtlib.train``, the settings of ``crtlib.toml`` and the book's table of options
+are made of these classes; pydantic makes the JSON schema of each.
 
 >>> make({"corpus": "c.jsonl", "epsilon": "2"}).epsilon
 2.0
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from crtlib import options as declared
 from crtlib.options import Option, Part, Refused, opt, options_of
@@ -386,35 +386,6 @@ def make(given: Mapping[str, Any]) -> Recipe:
 def options(method: str) -> list[Option]:
     """All options of a method."""
     return options_of(recipe_of(method))
-
-
-def schema() -> dict[str, Any]:
-    """The JSON schema of a recipe of any method of this library."""
-    union: Any = Annotated[
-        Crt | Sgd | DpSgd | UserDpSgd | Selective | Jft | SecretPlan, Field(discriminator="method")
-    ]
-    return TypeAdapter(union).json_schema()
-
-
-def cell(method: str) -> str:
-    """The parameters of a notebook that trains by a method, as papermill reads them."""
-    kinds = {"integer": "int", "number": "float", "boolean": "bool"}
-    lines = [f'method: str = "{method}"  # each method has its own parameters']
-    for o in options(method):
-        if o.name != "method":
-            kind = kinds.get(o.node.get("type", ""), "str")
-            lines.append(f"{o.name}: {kind} = {o.default!r}  # {o.phrase}: {o.text}")
-    return "\n".join(lines)
-
-
-def of_cell(namespace: Mapping[str, Any], method: str) -> Recipe:
-    """The recipe of a notebook's ``globals()`` below the parameters of :func:`cell`. What is as
-    the cell has it was not given, so another method can be named. An unknown name is refused."""
-    start = {o.name: o.default for o in options(method)} | {"method": method}
-    plain = {k: v for k, v in namespace.items() if isinstance(v, str | int | float)}
-    given = {k: v for k, v in plain.items() if k[0] != "_" and k not in ("In", "Out")}
-    changed = {k: v for k, v in given.items() if k not in start or repr(v) != repr(start[k])}
-    return make({"method": method} | changed)
 
 
 def table() -> str:

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import jsonschema
-import nbformat
-import papermill
 import pydantic
 import pytest
 
 from crtlib import __main__ as cli
-from crtlib import options, recipe
+from crtlib import recipe
 
 GIVEN = {
     "crt": {"epsilon": 2.0, "gamma": 0.1, "policy": "a\"b+\x7f", "dedup": "none", "canaries": 3,
@@ -35,33 +33,11 @@ def test_every_form_says_the_same(method):
     typed = command.make_context("train", ["c", "--method", method, *line]).params
     arguments = command.arguments({k: v for k, v in typed.items() if v not in (None, ())})
     assert arguments["recipe"] == want
-    jsonschema.validate(want.model_dump(mode="json", exclude_none=True), recipe.schema())
-    assert recipe.of_cell({"corpus": "c", **given}, method) == want
+    plain = want.model_dump(mode="json", exclude_none=True)
+    jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())
     for name in given:
         option = next(o for o in recipe.options(method) if o.name == name)
         assert f"| `{option.flag}` |" in recipe.table()
-
-
-@pytest.mark.parametrize("method", recipe.RECIPES)
-def test_papermill_sees_every_option_with_its_sentence(method, tmp_path):
-    book = nbformat.v4.new_notebook(
-        metadata={"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
-    )
-    book.cells = [nbformat.v4.new_code_cell(recipe.cell(method), metadata={"tags": ["parameters"]})]
-    nbformat.write(book, tmp_path / "a.ipynb")
-    seen = papermill.inspect_notebook(str(tmp_path / "a.ipynb"))
-    assert [*seen] == ["method", *(o.name for o in recipe.options(method) if o.name != "method")]
-    for option in recipe.options(method):
-        if option.name != "method":
-            assert seen[option.name]["help"] == f"{option.phrase}: {option.text}"
-
-
-def test_a_notebook_may_name_another_method_and_no_unknown_name():
-    assert recipe.of_cell({"corpus": "c", "method": "sgd", "epsilon": 3.0}, "crt").method == "sgd"
-    with pytest.raises(options.Refused, match=r"^epsilon: is no option of method sgd$"):
-        recipe.of_cell({"corpus": "c", "method": "sgd", "epsilon": 2.0}, "crt")
-    with pytest.raises(options.Refused, match=r"^epsilom: is no option; did you mean epsilon\?$"):
-        recipe.of_cell({"corpus": "c", "epsilom": 2.0}, "crt")
 
 
 @pytest.mark.parametrize(

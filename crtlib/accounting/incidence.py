@@ -1,4 +1,4 @@
-"""Which example holds which secret: a table of pairs, read with what is promised of each secret.
+"""Which example holds which secret: a table of pairs, with what is promised of each secret.
 
 >>> table = pd.DataFrame({"example": ["a", "b", "b"], "secret": ["x", "x", "y"]})
 >>> held = from_table(table, prior=0.01, posterior=0.2)
@@ -11,14 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
 from crtlib.accounting import posteriors
-from crtlib.files import check_regular
 
 PAIR, PROMISE = ["example", "secret"], ["p", "r"]
 
@@ -33,22 +31,6 @@ class Incidence:
     examples: np.ndarray
     prior: np.ndarray
     posterior: np.ndarray
-
-
-def read(path: Path, *, prior: float | None, posterior: float | None) -> Incidence:
-    """Read a CSV or Parquet file of the columns example and secret, and p and r where promises
-    differ. Otherwise as :func:`from_table`, with the file's name before what it refuses."""
-    check_regular(path)
-    try:
-        if path.suffix == ".csv":
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        elif path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            raise ValueError("must be a .csv or .parquet file")
-        return from_table(table, prior=prior, posterior=posterior)
-    except ValueError as error:  # that of pandas and pyarrow as well
-        raise ValueError(f"{path}: {error}") from None
 
 
 def from_table(table: pd.DataFrame, *, prior: float | None, posterior: float | None) -> Incidence:

@@ -86,7 +86,6 @@ def make(
     scales: Sequence[float] = (2.0, 5.0, 10.0, math.inf),
     take: float | None = None,
     targets: str = "sqrt",
-    accounting: str = "kl",
     neighbouring_relation: str = "reference",
     force: bool = False,
 ) -> Made | None:
@@ -98,11 +97,6 @@ def make(
     written, or else that which keeps most text for its noise. ``plan.json`` and
     ``weights.parquet`` (with pseudonyms) are public files, all others private.
     """
-    if accounting != "kl":
-        raise ValueError(
-            "--accounting: must be kl for a corpus; a training is accounted by KL divergence, so "
-            "the promises of a tight plan would be void"
-        )
     if (table is None) == (policy is None):
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
@@ -110,7 +104,7 @@ def make(
     options: dict[str, Any] = {**named, "by": by, "unit": unit, "prior": prior}
     options |= {"posterior": posterior, "steps": steps, "batch_size": batch_size}
     options |= {"scales": [str(s) for s in scales], "take": str(take), "targets": targets}
-    options |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
+    options |= {"neighbouring_relation": neighbouring_relation}
     recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
                               "key": "key"}  # fmt: skip
     if outputs.up_to_date(out, **recipe):
@@ -129,7 +123,7 @@ def make(
         count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
         check("steps", count, count >= 1, "at least 1")
         how: dict[str, Any] = {"steps": count, "batch_size": batch, "targets": targets}
-        how |= {"accounting": accounting, "neighbouring_relation": neighbouring_relation}
+        how |= {"neighbouring_relation": neighbouring_relation}
         plans = [
             secrets.plan(matrix, np.array(found.prior), np.array(found.posterior), scale=s, **how)
             for s in scales

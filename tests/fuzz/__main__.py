@@ -157,7 +157,7 @@ ODD = [None, True, -1, 0, 1e308, float("nan"), float("-inf"), 10**400, [], [[]],
 GOOD = {  # values with which a call is right, where its type alone does not say
     "unit": "turn", "delta": "1e-5", "epsilon": "1", "batch_size": "10", "points": "100",
     "epochs": "1", "dialogues": "12", "steps": "10", "prior": "0.01", "posterior": "0.1",
-    "incidence": "{home}/table.csv", "corpus": "{home}/dialogues.jsonl", "model": "{home}/model",
+    "corpus": "{home}/dialogues.jsonl", "model": "{home}/model",
     "sources": "{home}/dialogues.jsonl", "run": "{home}/model",
 }  # fmt: skip
 NAMES = {"sweep": "games", "convert": "customersim"}

@@ -1052,15 +1052,6 @@ def test_what_a_person_reads_is_never_below_the_bound(epsilon, delta, misses, la
         assert exact <= number <= 1.001 * exact + 1e-12
 
 
-def test_a_tight_plan_is_refused_where_it_would_be_void(tmp_path, run):
-    """F10: training accounts by KL, so every secret was above its tight promise."""
-    text = corpus(tmp_path / "c.jsonl", dialogues=20)
-    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--accounting", "tight"]
-    code, _, error = run("protect", text, *words, "--out", tmp_path / "plan")
-    assert code == 2 and "--accounting: must be kl for a corpus" in error
-    assert not (tmp_path / "plan").exists()
-
-
 def test_a_name_is_text_on_the_model_card():
     name = 'a](http://x) <script>x</script>\n# b `c` "d|'
     facts = {"name": name, "parameters": 1, "trained_parameters": 1, "base": name, "kind": None,
