@@ -21,15 +21,15 @@ import contextlib
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,11 @@ import torch
 from tqdm.auto import tqdm
 
 from crtbook import tables
-from crtbook.leases import Lease
 from crtbook.store import Store
 from crtlib import roots
 from crtlib.checks import MachineError
 from crtlib.experiments import executors
-from crtlib.experiments.study import Desk, Row, Study
+from crtlib.experiments.study import Desk, Study
 from crtlib.training.devices import device_by_name
 
 ATTEMPTS = 2
@@ -133,12 +132,12 @@ def sweep(
 ) -> pd.DataFrame:
     """Run what ``store`` lacks, the long runs first, and return the table of all ``studies``.
 
-    Each finished run is written atomically by this process, whatever the executor, so a kill loses
-    at most the runs in flight, and those go on from their checkpoints. ``executor`` is a name of
+    Each finished run is written atomically by its worker, so a kill loses at most the runs in
+    flight, and those go on from their checkpoints. ``executor`` is a name of
     :mod:`crtlib.experiments.executors`, by default ``workers`` processes, or any
     ``concurrent.futures.Executor``; its workers see the folder of the store under the same name,
-    or reach its URL. Several sweeps may fill one store: each run is done by one of them (a lease in
-    ``leases/``).
+    or reach its URL. Several sweeps may fill one store: each run is done by one of them, where the
+    store is a folder.
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
     training. ``command`` is kept with each run: what makes it again. A run that fails is recorded
     in ``failures/`` of the store and tried once more, the others go on; a worker that dies costs
@@ -160,8 +159,8 @@ def sweep(
             else contextlib.nullcontext(executor)
         )
         with where as pool:
-            run = _Sweep(store, profile, device, keep_models, workers, pool, command)
-            failed = run.all(todo.missing, progress)
+            way = _Way(store, profile, device, keep_models, command)
+            failed = _Sweep(way, workers, pool).all(todo.missing, progress)
         if failed:
             last = json.loads(roots.read(store.failures(failed[0])).splitlines()[-1])
             raise UnfinishedError(
@@ -189,17 +188,23 @@ def _kinds(failed: Iterable[str], studies: Mapping[str, Study]) -> str:
 
 
 @dataclass(frozen=True)
-class _Sweep:
-    """One sweep on its way: where results go, how its runs are described, and who runs them."""
+class _Way:
+    """Where the results of a sweep go, how its runs are described, and on what they run."""
 
     store: Store
     profile: str
     device: str
     keep_models: bool
+    command: str
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """One sweep on its way, and who runs it."""
+
+    way: _Way
     workers: int
     executor: Executor | None
-    command: str = ""
-    owner: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def all(self, missing: Mapping[str, Study], progress: bool) -> list[str]:
         """Run these studies; the keys of those that failed in every attempt."""
@@ -215,7 +220,7 @@ class _Sweep:
                 again: list[str] = []
                 before = done
                 for key, error in self._round(missing, waiting):
-                    if error is None or (isinstance(error, _Elsewhere) and self.store.has(key)):
+                    if error is None or (isinstance(error, _Elsewhere) and self.way.store.has(key)):
                         done += 1
                         bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
                         bar.update(missing[key].cost())
@@ -236,74 +241,48 @@ class _Sweep:
     ) -> Iterator[tuple[str, BaseException | None]]:
         """Each key with None when its run is recorded, or with what went wrong."""
         pool = self.executor or process_pool(min(self.workers, len(keys)))
-        futures: dict[Future[_Result | None], str] = {}
+        futures: dict[Future[_Ours | None], str] = {}
+        begun: list[str] = []
         try:
             for key in keys:
-                task = _Task(
-                    missing[key], key, self.store, self.owner, self.device, self.keep_models
-                )
+                task = _Task(missing[key], key, self.way)
                 try:
                     futures[pool.submit(_run, task)] = key
                 except BrokenProcessPool:  # a worker died while the others were handed out
                     yield key, _NotStarted()
-            for future in as_completed(futures):
+            for future in as_completed([*futures]):
                 key, error = futures[future], future.exception()
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise error
                 if isinstance(error, BrokenProcessPool):
-                    begun = self._lease(key).facts().get("owner") == self.owner
-                    error = _KilledError() if begun else _NotStarted()
-                elif error is None:
-                    if result := future.result():
-                        self._record(key, missing[key], result)
-                    else:
-                        error = _Elsewhere()
+                    begun = begun or list(futures.values())[: self.workers]  # in their order
+                    error = _KilledError() if key in begun else _NotStarted()
+                elif error is None and isinstance(error := future.result(), _DiffersError):
+                    self._note(key, missing[key], 1, error)
+                    error = None
+                del futures[future]
                 yield key, error
         finally:
             if self.executor is None:
                 pool.shutdown(cancel_futures=True)
 
-    def _lease(self, key: str) -> Lease:
-        return self.store.lease(key, self.owner)
-
-    def _record(self, key: str, study: Study, result: _Result) -> None:
-        """Keep a result. Where another sweep was faster, the two are compared: the first stays,
-        and a difference is noted."""
-        first = self.store.read(key) if self.store.has(key) else None
-        if first is None:
-            facts = tables.provenance(
-                profile=self.profile,
-                device=self.device,
-                seconds=result.seconds,
-                cpu_seconds=result.cpu_seconds,
-            )
-            facts |= tables.origin(self.command, study.reads())
-            self.store.write(key, {"study": study.kind, **asdict(study)}, facts, result.rows)
-        elif json.dumps(first["rows"]) != json.dumps([list(row) for row in result.rows]):
-            self._note(key, study, 1, _DiffersError())
-        self._lease(key).release()
-
     def _note(self, key: str, study: Study, attempt: int, error: BaseException) -> None:
         """A line in the run's failure record: types, places and numbers, never text."""
         message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
-        lease = self._lease(key).facts()
         line = {
             "schema": "crtlib/failure/1",
             "key": key,
             "study": {"kind": study.kind, **asdict(study)},
             "attempt": attempt,
-            "host": lease.get("host"),
-            "started": lease.get("since"),
             "ended": time.time(),
             "kind": _kind(error),
-            "where": getattr(error, "where", ""),
+            **getattr(error, "facts", {}),
             "message": f"{type(error).__name__}: {message}".removesuffix(": "),
         }
-        failures, before = self.store.failures(key), ""
+        failures, before = self.way.store.failures(key), ""
         with contextlib.suppress(FileNotFoundError):
             before = roots.read(failures)
         roots.write(failures, f"{before}{json.dumps(line, default=str)}\n")
-        self._lease(key).release()
 
 
 class _Ours(RuntimeError):
@@ -354,48 +333,44 @@ class _Task:
 
     study: Study
     key: str
-    store: Store
-    owner: str
-    device: str
-    keep_model: bool
+    way: _Way
 
 
-@dataclass(frozen=True)
-class _Result:
-    rows: list[Row]
-    seconds: float
-    cpu_seconds: float
-
-
-def _run(task: _Task) -> _Result | None:
-    """Run one study here, in a worker; its time is that of everything, preparing included. None
-    where another sweep has done it, or is doing it."""
+def _run(task: _Task) -> _Ours | None:
+    """Run one study here, in a worker, and record it. :class:`_Elsewhere` where another sweep has
+    done it, or is doing it; :class:`_DiffersError` where one was faster, with another result."""
     torch.set_num_threads(1)  # two processes beat two threads at these sizes
-    lease = task.store.lease(task.key, task.owner)
-    with lease.held() as ours:
-        if not ours:
-            return None
-        if task.store.has(task.key):
-            lease.release()
-            return None
+    started, store = time.time(), task.way.store
+    with store.alone(task.key) as ours:
+        if not ours or store.has(task.key):
+            return _Elsewhere()
         try:
             return _measured(task)
-        except Exception as error:
-            error.where = _where(error)  # type: ignore[attr-defined]  # a pool drops the traceback
+        except Exception as error:  # a pool drops the traceback
+            facts = {"host": socket.gethostname(), "started": started, "where": _where(error)}
+            error.facts = facts  # type: ignore[attr-defined]
             raise
 
 
-def _measured(task: _Task) -> _Result:
-    """Run it on the data that it was planned for: its rows belong to a key that names them."""
+def _measured(task: _Task) -> _Ours | None:
+    """Run it on the data that it was planned for: its rows belong to a key that names them. Its
+    time is that of everything, preparing included."""
     _same_data(task)
-    wall, cpu = time.perf_counter(), time.process_time()
+    way, wall, cpu = task.way, time.perf_counter(), time.process_time()
     try:
-        with task.store.at_hand(task.key, task.keep_model) as (checkpoint, model):
-            rows = list(task.study.run(Desk(checkpoint, model, task.device)))
-        result = _Result(rows, time.perf_counter() - wall, time.process_time() - cpu)
+        with way.store.at_hand(task.key, way.keep_models) as (checkpoint, model):
+            rows = list(task.study.run(Desk(checkpoint, model, way.device)))
+        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
     finally:
         _same_data(task)
-    return result
+    if way.store.has(task.key) and (first := way.store.read(task.key)):  # in a bucket: it stays
+        same = json.dumps(first["rows"]) == json.dumps([list(row) for row in rows])
+        return None if same else _DiffersError()
+    facts = tables.provenance(
+        profile=way.profile, device=way.device, seconds=seconds, cpu_seconds=cpu_seconds
+    ) | tables.origin(way.command, task.study.reads())
+    way.store.write(task.key, {"study": task.study.kind, **asdict(task.study)}, facts, rows)
+    return None
 
 
 def _same_data(task: _Task) -> None:

@@ -19,14 +19,14 @@ import hashlib
 import json
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from crtbook.leases import Lease, repeating
-from crtlib import outputs, roots
+from crtlib import files, outputs, roots
 from crtlib.experiments.study import STORE_VERSION, Row
 from crtlib.files import Named
 
@@ -114,28 +114,38 @@ class Store:
         """The failure records of a run, a line an attempt."""
         return self.folder / "failures" / f"{key}.jsonl"
 
-    def lease(self, key: str, owner: str) -> Lease:
-        """The right to run this study, of a sweep called ``owner``."""
-        return Lease(self.folder / "leases" / f"{key}.json", owner)
+    @contextlib.contextmanager
+    def alone(self, key: str) -> Iterator[bool]:
+        """True where no other sweep runs this study now. It is a lock of the system, and ends with
+        its process. A bucket has none: two sweeps may do one run there, with the same result."""
+        place = self.folder / "running" / key
+        if not roots.is_local(place):
+            yield True
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                stack.enter_context(files.locked(place, "taken"))
+                stack.callback(place.rmdir)
+            except (ValueError, FileNotFoundError):  # of another; or just ended
+                ours = False
+            else:
+                ours = True
+            yield ours
 
     def begin(self) -> None:
         """Make it a store, if it is none yet, and remove what sweeps that were killed have left."""
-        local = roots.is_local(self.folder)
-        if local:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if roots.is_local(self.folder):
+            for folder in (self.folder, self.folder / "running"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not roots.exists(self.folder / "VERSION"):
             roots.write(self.folder / "VERSION", STORE_VERSION + "\n")
-        found = roots.matching(self.folder / "leases", "*.json")
-        living = {path.stem for path in found if self.lease(path.stem, "").living()}
-        for path in (*found, *roots.matching(self.folder / "unfinished", "*")):
-            key = path.name.partition(".")[0]  # of a run that is recorded, by one killed thereafter
-            if key and key not in living and self.has(key):
-                roots.remove(path)
-        if living or not local:
-            return
-        for part in self.folder.rglob(".*.part"):  # of a sweep that was killed
-            if not part.name.startswith(".VERSION"):  # of one that begins beside this one
-                part.unlink(missing_ok=True)
+        for path in roots.matching(self.folder / "unfinished", "*"):
+            key = path.name.lstrip(".").partition(".")[0]
+            if self.has(key):  # by a sweep that was killed thereafter
+                with self.alone(key) as idle:
+                    if idle:
+                        roots.remove(path)
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The run's cell, or None where there is none. A damaged file is set aside, as
@@ -174,7 +184,7 @@ class Store:
 
     def clean(self, key: str) -> None:
         """Remove what an unfinished run has left."""
-        for path in roots.matching(self.folder / "unfinished", f"{key}*"):
+        for path in roots.matching(self.folder / "unfinished", f"*{key}*"):
             roots.remove(path)
 
     def table(self, keys: Sequence[str]) -> pd.DataFrame:
@@ -210,9 +220,21 @@ def _mirrored(folder: Path, place: Path, start: str = "") -> Iterator[None]:
                     roots.put(path, place / str(path.relative_to(folder)))
                     known[path] = stamp
 
+    end = threading.Event()
+
+    def repeat() -> None:
+        while not end.wait(SENT):
+            with contextlib.suppress(Exception):  # what fails may succeed the next time
+                look()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
     try:
-        with repeating(SENT, look):
+        try:
             yield
+        finally:
+            end.set()
+            thread.join()
     except BaseException:
         with contextlib.suppress(Exception):  # the error that ended it is the one to tell
             look()

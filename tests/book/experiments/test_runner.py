@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crtbook import leases, runner
+from crtbook import runner
 from crtbook.store import Store
 from crtlib import roots
 from crtlib.experiments import crt, executors
@@ -35,6 +35,21 @@ class Slow(Study):
         time.sleep(self.milliseconds / 1000)
         if BEGUN.count(self.seed) <= self.fails:
             raise ZeroDivisionError("my card is 4929 1234")
+        return [("seed", 0, 0, float(self.seed))]
+
+
+@value
+class Fatal(Study):
+    """Ends its process where it takes no time."""
+
+    milliseconds: Whole = 0
+
+    def cost(self):
+        return 9.0 if not self.milliseconds else 1.0
+
+    def run(self, desk):
+        if not self.milliseconds:
+            os._exit(9)
         return [("seed", 0, 0, float(self.seed))]
 
 
@@ -69,58 +84,55 @@ def test_two_sweeps_of_one_store_share_the_work(tmp_path):
         first, second = (table.result(600) for table in tables)
     assert sorted(BEGUN) == list(range(12))  # each once, by one of them
     assert first.equals(second) and len(first) == 12
-    assert not list((tmp_path / "leases").iterdir())
+    assert not list((tmp_path / "running").iterdir())
 
 
-def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(place):
-    store, study = Store(place), Slow(seed=0)
+def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(tmp_path):
+    store, study = Store(tmp_path), Slow(seed=0)
     store.begin()
-    with ThreadPoolExecutor(1) as other, store.lease(study.key, "alive").held() as ours:
-        assert ours
-        waiting = other.submit(swept, [study], store)
-        time.sleep(0.2)
-        assert not waiting.done() and not BEGUN
-        lease = store.lease(study.key, "alive")
-        facts = dict(lease.facts())
-        roots.write(lease.path, json.dumps({**facts, "pid": 2**22 + 1}))  # no such process
+    with ThreadPoolExecutor(1) as other:
+        with store.alone(study.key) as ours:
+            assert ours
+            waiting = other.submit(swept, [study], store)
+            time.sleep(0.2)
+            assert not waiting.done() and not BEGUN
         assert len(waiting.result(600)) == 1
 
 
-def test_a_killed_sweep_that_nobody_reaped_holds_nothing(tmp_path):
-    lease = Store(tmp_path).lease("a", "theirs")
-    with lease.held(), subprocess.Popen(["sleep", "60"]) as theirs:
-        roots.write(lease.path, json.dumps({**lease.facts(), "pid": theirs.pid}))
-        assert lease.living()
+def test_a_sweep_that_was_killed_holds_nothing(tmp_path):
+    code = f"""if True:
+        import time
+        from crtbook.store import Store
+        with Store({str(tmp_path)!r}).alone("a") as ours:
+            print(ours, flush=True)
+            time.sleep(600)
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as theirs:
+        assert theirs.stdout.readline() == b"True\n"
+        with Store(tmp_path).alone("a") as ours:
+            assert not ours
         theirs.kill()
-        os.waitid(os.P_PID, theirs.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is there
-        os.kill(theirs.pid, 0)
-        assert not lease.living()
+    with Store(tmp_path).alone("a") as ours:
+        assert ours
 
 
-@pytest.mark.parametrize(("ago", "taken"), [(0, False), (leases.LASTS + leases.GRACE + 1, True)])
-def test_a_lease_of_another_machine_ends_by_the_clock(place, ago, taken):
-    theirs, ours = (Store(place).lease("a", name) for name in ("theirs", "ours"))
-    with theirs.held():
-        facts = dict(theirs.facts())
-    changed = {**facts, "host": "elsewhere", "until": facts["until"] - ago}
-    roots.write(theirs.path, json.dumps(changed))
-    with ours.held() as free:
-        assert free == taken
+def test_in_a_bucket_two_may_do_one_run(bucket):
+    with Store(bucket).alone("a") as first, Store(bucket).alone("a") as second:
+        assert first and second
 
 
-def test_a_lease_is_renewed_while_the_run_lasts(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "RENEWED", 0.01)
-    lease = leases.Lease(tmp_path / "a.json", "ours")
-    with lease.held():
-        first = later = lease.facts()
-        for _ in range(6000):  # a minute, on a busy machine
-            if later["until"] > first["until"]:
-                break
-            time.sleep(0.01)
-            later = lease.facts()
-    assert later["until"] > first["until"] and later["since"] == pytest.approx(
-        first["since"], abs=60
-    )
+def test_of_a_pool_that_breaks_what_was_begun_is_tried_again_and_what_waited_is_no_failure(
+    tmp_path,
+):
+    store, fatal = Store(tmp_path), Fatal(seed=0, milliseconds=0)
+    runs = [fatal, *(Fatal(seed=k, milliseconds=5) for k in range(1, 5))]
+    with pytest.raises(runner.UnfinishedError, match=r"4 of 5 runs are done, 1 failed \(fatal"):
+        runner.sweep(runs, store, workers=1, progress=False)
+    assert [(f["kind"], f["attempt"]) for f in failures(store, fatal)] == [
+        ("killed", 1),
+        ("killed", 2),
+    ]
+    assert len(list((tmp_path / "failures").iterdir())) == 1
 
 
 def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(place):
@@ -170,23 +182,31 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     path.write_text("first")
     ready = Reader(seed=0, path=str(path)).ready()
     path.unlink()
-    task = runner._Task(ready, "abc", store, "us", "cpu", False)
+    task = runner._Task(ready, "abc", runner._Way(store, "custom", "cpu", False, ""))
     with pytest.raises(runner._DataError, match=r"when it was planned \(ValueError\)") as refused:
         runner._run(task)
-    assert refused.value.where.startswith("source:_state:")
-    assert pickle.loads(pickle.dumps(refused.value)).where == refused.value.where
+    assert refused.value.facts["where"].startswith("source:_state:")
+    assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
 
 
-def test_a_second_result_is_compared_and_the_first_one_stays(tmp_path):
-    """As where a lease was lost: two sweeps did one run."""
-    store = Store(tmp_path)
-    store.begin()
-    sweep = runner._Sweep(store, "custom", "cpu", False, 1, None)
-    study = Slow(seed=5).ready()
-    for number in (1.0, 1.0, 2.0):
-        sweep._record(study.key, study, runner._Result([("seed", 0, 0, number)], 1.0, 1.0))
-        assert store.table([study.key]).value.tolist() == [1.0]
+def test_a_second_result_is_compared_and_the_first_one_stays(bucket, tmp_path):
+    """As in a bucket, where two sweeps may do one run."""
+    store = Store(bucket)
+
+    def another_is_faster(number):
+        class Store2(Store):
+            def at_hand(self, key, keep):
+                self.write(key, {}, {}, [("seed", 0, 0, number)])
+                return super().at_hand(key, keep)
+
+        return Store2(bucket)
+
+    for number, seed in ((6.0, 6), (1.0, 5)):
+        study = Slow(seed=seed)
+        table = swept([study], another_is_faster(number))
+        assert table.value.tolist() == [number]
     assert [f["kind"] for f in failures(store, study)] == ["differs"]
+    assert not roots.exists(store.failures(Slow(seed=6).key))
 
 
 class Elsewhere(Executor):
@@ -309,5 +329,4 @@ def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
     facts = ["run", "metric", "epoch", "item", "value"]
     assert table[facts].equals(swept(runs, Store(tmp_path / "alone"))[facts])
     assert all((store.model(key) / "run.json").exists() for key in table.run.unique())
-    left = [roots.matching(store.folder / name, "*") for name in ("unfinished", "leases")]
-    assert left == [[], []]
+    assert not roots.matching(store.folder / "unfinished", "*")
