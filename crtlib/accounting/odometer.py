@@ -88,7 +88,9 @@ class Entry:
     of its text. ``model`` is the SHA-256 of the weights that were made, ``base`` that of those it
     started from, where they were a file; ``tensors`` and ``base_tensors`` are those of the numbers
     in them, which stay when a model is saved again. ``trials``: how many trainings like this one
-    the text has paid for, of which this model was chosen.
+    the text has paid for, of which this model was chosen. ``counted``: of the labels that bound
+    ``gamma`` and ``delta2`` their hash, and how many secrets left a ``trace``, or were ``public``,
+    of how many.
     """
 
     entry: str
@@ -112,6 +114,7 @@ class Entry:
     base_tensors: str | None = None
     about: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     trials: int = 1
+    counted: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def charged(self) -> tuple[SampledGaussian, ...] | None:
@@ -237,7 +240,7 @@ def _entries(lines: Iterable[str]) -> list[Entry]:
 
 def _entry(content: Mapping[str, Any]) -> Entry:
     later = ("base", "tensors", "base_tensors")  # older lines have none of what follows
-    content = {**dict.fromkeys(later), "about": {}, "trials": 1, **content}
+    content = {**dict.fromkeys(later), "about": {}, "trials": 1, "counted": {}, **content}
     values = {f.name: content[f.name] for f in fields(Entry)}
     check_choice("state", values["state"], STATES)
     check_choice("unit", values["unit"], UNITS)
@@ -276,6 +279,7 @@ def _append(path: Path, values: Mapping[str, Any]) -> Entry:
             "events": None if events is None else [asdict(event) for event in events],
             "holds": dict(values["holds"]),
             "trials": values.get("trials", 1),
+            "counted": dict(values.get("counted", {})),
             "about": {unit: dict(sizes) for unit, sizes in values.get("about", {}).items()},
         }
         content["entry"] = _digest(content)
@@ -451,9 +455,11 @@ class History:
     others: tuple[Entry, ...] = ()
     cut: Mapping[str, set[str]] = field(default_factory=dict)
 
-    def spent(self, run: str | None = None) -> Spent:
-        """What was spent by all runs, or by those that started before ``run`` did."""
-        return replace(spent(self.entries, run=run, others=self.others), cut=self.cut)
+    def spent(self, run: str | None = None, bases: Iterable[str] = ()) -> Spent:
+        """What was spent by all runs, or by those that started before ``run`` did, or that would
+        be before one that starts from ``bases``, hashes of a model."""
+        known = spent(self.entries, run=run, others=self.others, bases=bases)
+        return replace(known, cut=self.cut)
 
 
 def history(
@@ -557,7 +563,11 @@ class Spent:
 
 
 def spent(
-    entries: Sequence[Entry], *, run: str | None = None, others: Sequence[Entry] = ()
+    entries: Sequence[Entry],
+    *,
+    run: str | None = None,
+    others: Sequence[Entry] = (),
+    bases: Iterable[str] = (),
 ) -> Spent:
     """What was spent by all runs, or by those that started before ``run`` last did: one that went
     on may hold what others learned in between. A struck run does not count, unless it was struck
@@ -571,7 +581,7 @@ def spent(
     more = {(e.run, e.model): e for e in ends if e.model != model[e.run]}.values()
     every = (*entries, *others)
     counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
-    above = _above(every, {run} if run else set())
+    above = _above(every, {run} if run else set(), bases)
     counted |= (above | _above(every, counted)) & set(last)
     counted |= {e.run for e in more}
     naked = {e.run for e in entries if e.events is None}
@@ -590,13 +600,13 @@ def _begun(entries: Sequence[Entry], run: str | None) -> int:
     return max(ours, default=len(entries))
 
 
-def _above(entries: Sequence[Entry], runs: set[str]) -> set[str]:
-    """The runs from whose models ``runs`` started, at any remove."""
-    found: set[str] = set()
-    while runs:
-        bases = {x for e in entries if e.run in runs for x in (e.base, e.base_tensors) if x}
-        runs = {e.run for e in entries if {e.model, e.tensors} & bases} - found
-        found |= runs
+def _above(entries: Sequence[Entry], runs: set[str], bases: Iterable[str] = ()) -> set[str]:
+    """The runs from whose models ``runs`` started, or one from ``bases``, at any remove."""
+    found, hashes = set[str](), set(bases)
+    while runs or hashes:
+        hashes |= {x for e in entries if e.run in runs for x in (e.base, e.base_tensors) if x}
+        runs = {e.run for e in entries if {e.model, e.tensors} & hashes} - found
+        found, hashes = found | runs, set()
     return found
 
 

@@ -161,7 +161,7 @@ def audit(
     record = _record(Path(run))
     against = [load(Path(folder)) for folder in references]
     for folder in references:
-        theirs = _record(Path(folder))["canaries"] if _place(Path(folder)) else {"planted": 0}
+        theirs = _record(Path(folder))["canaries"] if place(Path(folder)) else {"planted": 0}
         if theirs["planted"] and theirs["seed"] == record["canaries"]["seed"]:
             raise ValueError(f"--reference: {folder} has read the canaries of {run}")
 
@@ -343,15 +343,16 @@ def _proved(record: dict[str, Any], share: float = 1.0) -> float:
     )  # fmt: skip
 
 
-def _place(run: Path) -> Path | None:
+def place(run: Path) -> Path | None:
+    """Where the record of a training is, if there is one."""
     places = (run / RECORD, run.with_name(run.name + ".work") / RECORD)
     return next((path for path in places if path.is_file()), None)
 
 
 def _record(run: Path) -> dict[str, Any]:
-    if (place := _place(run)) is None:
+    if (path := place(run)) is None:
         raise ValueError(f"{run}: holds no {RECORD}; it was not made by 'crtlib train'")
-    return dict(json.loads(place.read_text(encoding="utf-8")))
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def one_run_lower_bound(

@@ -39,19 +39,21 @@ def certify(
     Example: crtlib certify run --out certificate.html
     """
     from crtlib.checks import whole_numbers
-    from crtlib.release import certify
+    from crtlib.release import certify, limits
 
     if verify:
         difference, value = certify.verify(run, out, place=odometer)
+        if require:  # other limits than those that were set when it was written
+            value = value | {"limits": limits.judged(value, require)}
     else:
         difference, value = None, certify.write(
             run, out, name=name, audience=audience, audit=audit, report=report, place=odometer,
             copies=whole_numbers("copies", copies), require=require or (), force=force,
         )  # fmt: skip
     verdict = str(value["verdict"])
-    limits = value.get("limits", [])
-    kept = verdict != "void" and all(row["met"] for row in limits)
-    facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": limits}
+    asked = value.get("limits", [])
+    kept = verdict != "void" and all(row["met"] for row in asked)
+    facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": asked}
     line = f"{'verified' if verify else out}: {certify.summary(value)}"
     if difference:
         line = f"verification failed: {difference}"

@@ -23,8 +23,8 @@ from crtlib.experiments.data import Data
 from crtlib.files import Named
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.release import certify, gate, limits
-from crtlib.screening.corpus import fitting, judge
-from crtlib.screening.rates import NAMES, Rate, Rates
+from crtlib.screening.corpus import fitting
+from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, from_json
 from crtlib.text import labels as labelled
 from crtlib.training import schedules
 
@@ -124,24 +124,23 @@ def advise(
     names = [(p, c, u) for p in policies or [fitting(corpus)] for c in conservative for u in units]
     given = {k: v for k, v in settings.items() if v is not None}
     tried = [_prepared(corpus, labels, name, given) for name in dict.fromkeys(names)]
-    pairs = max(prepared.labels["judged"] for _, prepared, _ in tried if prepared.labels)
+    pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)
     rows = []
-    for study, prepared, counter in tried:
-        prepared = replace(prepared, known=counter.rates(judged=pairs))
+    for study, prepared in tried:
+        prepared = replace(prepared, known=from_json(prepared.rates.to_json(), judged=pairs))
         rows.append(_row(study, prepared, require, int(about["judge"])))
     return _advice(rows, require, corpus, labels, about, pairs, hours, given)
 
 
 def _prepared(
     corpus: Named, labels: Named, names: tuple[str, str, str], given: Mapping[str, Any]
-) -> tuple[CrtStudy, Data, Any]:
-    """A training with a pair of policies as it would begin, and what counts their failures."""
+) -> tuple[CrtStudy, Data]:
+    """A training with a pair of policies as it would begin, judged by the labels."""
     policy, conservative, unit = names
     how = {**given, "policy": policy, "conservative": conservative, "unit": unit}
     study = own.study_of(corpus, **how)
     prepared = data.data(study)
-    counter, told = judge(corpus, labels, prepared.policies, names=names[:2], unit=unit)
-    return own.sized(study, prepared, given), replace(prepared, labels=told), counter
+    return own.sized(study, prepared, given), own._judged(study, prepared, labels)
 
 
 @dataclass(frozen=True)
@@ -171,9 +170,13 @@ class _Outlook:
         secret = missed if kind == "dp" else promise.secret()
         guesses = certify._right_guesses(promise, kind, ())
         values = certify._value_guesses(promise)
+        told = {"rates": rates.to_json(), "protects_all": True, "searched": {"trials": 1},
+                "oracle_on_real_text": record.oracle(self.study)}  # fmt: skip
+        trained = certify.Trained(Path(), told, fold, self.spent)
         said = {
-            "verdict": "holds",
-            "rates": rates.to_json(),
+            "verdict": "void" if certify.reasons(trained, promise, missed[0]) else "holds",
+            "rates": told["rates"],
+            "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
             "guarantee": certify._guarantee(promise, kind, secret, missed, None),
             "right_guess": [{"who": who, "at_most": certify._share(p)} for who, _, p in guesses],
             "value_guess": [{"at_most": certify._share(p)} for _, p in values],
@@ -191,7 +194,9 @@ def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) ->
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.reserve(meter.folder, meter.facts["corpus"])
-        look = _Outlook(study, meter.facts, meter.spent, require)
+        told = {**(prepared.labels or {}), "alpha": ALPHA, "judged": prepared.rates.judged}
+        spent = certify.family(meter.spent, told, meter.facts["corpus"])
+        look = _Outlook(study, meter.facts, spent, require)
     rates, parts = prepared.rates, prepared.prepared
     met = bisect_left(EPSILONS, True, key=lambda e: not look.meets(e, rates))
     epsilon = EPSILONS[max(met - 1, 0)]
@@ -285,5 +290,7 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
             limit = judged[0]["limit"]
             every = [row["certified"] for row in judged if row["certified"] is not None]
             share = limit.split()[0].rstrip("<=") in NAMES
-            least = f"{100 * min(every):.3g} %" if share else f"{min(every, default=math.inf):.3g}"
-            yield f"{limit}: at least {least} here"
+            least = (
+                f"{100 * min(every):.3g} %" if share and every else f"{min(every, default=0):.3g}"
+            )
+            yield f"{limit}: {f'at least {least}' if every else 'nothing is certified'} here"

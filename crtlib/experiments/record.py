@@ -130,7 +130,8 @@ class Meter:
     def spent(self) -> odometer.Spent:
         """What was spent before on this text, and whether what it started from had learned it."""
         run = self.entry.run if self.entry else None
-        return odometer.history(self.folder, self.registry, run).spent(run)
+        bases = {self.facts["base"], self.facts["base_tensors"]} - {None} if run is None else ()
+        return odometer.history(self.folder, self.registry, run).spent(run, bases)
 
     @property
     def key(self) -> Ed25519PrivateKey:
@@ -181,7 +182,10 @@ def opened(
     written.
     """
     sha = corpora.corpus_hash(corpus)
-    home = Path(place) if place is not None else odometer.find(corpus, sha)
+    beside = odometer.find(corpus, sha)
+    home = Path(place) if place is not None else beside
+    if beside.is_dir() and not home.exists():
+        raise ValueError(f"--odometer: {place}: this text has one already, {beside}; name that")
     weights = Path(init) / "model.safetensors"
     base = {"base": outputs.sha256(weights) if weights.is_file() else None,
             "base_tensors": tensors(init)}  # fmt: skip
@@ -213,7 +217,9 @@ def meter(
     """That of a study (:func:`opened`). Noise that follows from a known seed protects nobody, so
     such a run counts as one without."""
     rates = _rates(study, prepared)
+    counted = {n: (r.count, r.of) for n, r in rates.items() if r.how == "one_per_cluster"}
     facts = {
+        "counted": {"labels": _labels(study, prepared)["sha256"], **counted} if counted else {},
         "unit": _unit(study),
         "method": study.method,
         "relation": study.neighbouring_relation,

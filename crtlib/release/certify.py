@@ -184,9 +184,11 @@ def recounted(trained: Trained, judged: int | None = None) -> Trained:
         return trained
     sha = trained.record["corpus"]["sha256"]
     judged = judged or labels.pairs({"labels": told["sha256"]}, sha)
-    if judged <= told["judged"]:
+    told = {**told, "judged": max(judged, told["judged"])}
+    if trained.spent:
+        trained = replace(trained, spent=family(trained.spent, told, sha))
+    if judged <= trained.record["labels"]["judged"]:
         return trained
-    told = {**told, "judged": judged}
 
     def again(rows: Mapping[str, Any]) -> dict[str, Any]:
         return {name: {**row, "upper": _bound(row, told)} for name, row in rows.items()}
@@ -197,6 +199,23 @@ def recounted(trained: Trained, judged: int | None = None) -> Trained:
     own = replace(own, gamma=max(own.gamma, trace), delta2=own.delta2 and max(own.delta2, public))
     record = {**trained.record, "labels": told, "rates": {**rates, "by_kind": kinds}}
     return replace(trained, record=record, own=own)
+
+
+def family(spent: odometer.Spent, told: Mapping[str, Any], corpus: str) -> odometer.Spent:
+    """What was spent before with bounds of its rates for as many pairs as the labels of which
+    ``told`` says have judged by now: they hold together with those of this run."""
+
+    def later(e: odometer.Entry, name: str, upper: float) -> float:
+        if name not in e.counted or (e.corpus != corpus and e.counted["labels"] != told["sha256"]):
+            return upper
+        count, of = e.counted[name]
+        return max(upper, _bound({"count": count, "of": of, "how": "one_per_cluster"}, told))
+
+    entries = (
+        replace(e, gamma=later(e, "trace", e.gamma), delta2=later(e, "public", e.delta2))
+        for e in spent.entries
+    )
+    return replace(spent, entries=tuple(entries))
 
 
 # --------------------------------------------------------------------------- the promise
@@ -523,7 +542,7 @@ def evidence(
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(seal.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (ValueError, TypeError):
@@ -556,6 +575,8 @@ def write(
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
     pages = page, page.with_suffix(".json")
     for path in pages:
+        if path.is_symlink():
+            raise ValueError(f"--out: {path} is a link; name the file itself")
         outputs.check_file(path, force=force)
     if pages[1].is_file() and "void_because" not in _json(pages[1]):  # such as model.json
         raise ValueError(f"--out: {pages[1]} is there and no certificate; take another name")

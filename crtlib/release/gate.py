@@ -165,7 +165,8 @@ class Value:
 
 
 def declare(of: str, value: float, bounds: Sequence[float]) -> Declared:
-    """A number as the interval between two of ``bounds`` in which it lies.
+    """A number as the interval between two of ``bounds`` in which it lies; one that is no number
+    as the last.
 
     >>> declare("perplexity", 12.3, (8, 16)).value
     '8 to 16'
@@ -173,7 +174,7 @@ def declare(of: str, value: float, bounds: Sequence[float]) -> Declared:
     edges = [f"{b:g}" for b in bounds]
     names = (f"below {edges[0]}", *map(" to ".join, itertools.pairwise(edges)),
              f"{edges[-1]} or more")  # fmt: skip
-    return Declared(of, names[sum(value >= b for b in bounds)], names)
+    return Declared(of, names[sum(not value < b for b in bounds)], names)
 
 
 POINTS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
@@ -243,8 +244,12 @@ class Release:
 
 
 def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
-    """List and sign files that were computed from the sources of all others: the certificate."""
-    content = seal.read(folder / NAME)
+    """List and sign files that were computed from the sources of all others: the certificate. A
+    list that another key signed stays as it is."""
+    try:
+        content = seal.read(folder / NAME, key.public_key().public_bytes_raw().hex())
+    except ValueError:
+        return
     for path in paths:
         content["files"][str(path.relative_to(folder.resolve()))] = {
             "sha256": outputs.sha256(path),

@@ -80,13 +80,25 @@ def check(value: Mapping[str, Any], name: str, public: str | None = None) -> dic
     return dict(value)
 
 
+def loads(text: str) -> Any:
+    """The value of a JSON text. Raises ``ValueError`` for an object in which a name stands twice:
+    of these people read the first, and programs the last."""
+
+    def once(rows: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(rows)) < len(rows):
+            raise ValueError("a name stands twice")
+        return found
+
+    return json.loads(text, object_pairs_hook=once)
+
+
 def read(path: str | os.PathLike[str], public: str | None = None) -> dict[str, Any]:
     """A signed JSON object from a file (:func:`check`)."""
     path = Path(path)
     try:
         if path.stat().st_size > MOST:
             raise ValueError
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError):

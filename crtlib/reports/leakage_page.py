@@ -35,6 +35,7 @@ from crtlib.reports import charts
 from crtlib.reports.charts import Chart
 from crtlib.reports.pages import as_json
 from crtlib.reports.pages import page as render
+from crtlib.screening.rates import KINDS
 
 Decode = Callable[[Sequence[int]], str]
 ROWS = 2000
@@ -160,9 +161,13 @@ def groups(report: Leakage, cover: Cover, *, exact: bool = False) -> pd.DataFram
     if cover.lengths_only:
         return pd.DataFrame(rows, columns=COLUMNS)[COLUMNS[:4]]
     rows += bins.rows("users", table.users_in_d, USERS)
-    for kind in sorted({kind for d in report.documents for kind, *_ in d.secrets}):
-        inside = pd.Series([kind in kinds for kinds in table.kinds], dtype=bool)
-        rows.append(bins.row("kind", kind, inside))
+    every = {kind for d in report.documents for kind, *_ in d.secrets}
+    shown = {kind: {kind} for kind in every & KINDS}  # a label's kind may be any text
+    if unknown := every - KINDS:
+        shown["other"] = unknown | shown.get("other", set())
+    for name, some in sorted(shown.items()):
+        inside = pd.Series([not some.isdisjoint(kinds) for kinds in table.kinds], dtype=bool)
+        rows.append(bins.row("kind", name, inside))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

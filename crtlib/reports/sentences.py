@@ -72,7 +72,8 @@ def _limits(c: Certificate) -> list[str]:
     def certified(limit: str, most: float | None) -> str:
         if most is None:
             return "nothing"
-        return f"{times(most)} %" if "%" in limit and most <= 1 else f"{most:g}"
+        share = "%" in limit and limit.startswith(("miss", "trace", "public"))
+        return f"{times(most)} %" if share else f"{float(upwards(most)):g}"
 
     each = [f"{x['limit']} ({certified(x['limit'], x['certified'])} is certified)"
             for x in c["limits"]]  # fmt: skip

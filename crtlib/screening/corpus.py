@@ -120,9 +120,10 @@ class Outcome:
 
 @dataclass
 class _Tally:
-    """What is counted on the way."""
+    """What is counted on the way; a kind is shown by a name that is ``known``, or as "other"."""
 
     reveal: int
+    known: frozenset[str]
     counts: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     users: set[int] = field(default_factory=set)
@@ -141,6 +142,7 @@ class _Tally:
         first = int(name) if unit == "turn" and name.isdecimal() else 0
         for k in range(len(starts)):
             self.turns[min(first + k, PLACES - 1)] += 1
+        spans = [replace(s, kind=s.kind if s.kind in self.known else "other") for s in spans]
         for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
             row = self.places.setdefault(kind, [0] * PLACES)
             row[min(first + place, PLACES - 1)] += 1
@@ -183,8 +185,8 @@ def screen(
     Raises ``ValueError`` for what does not fit.
     """
     pi, pi_c = how.pair()
-    tally = _Tally(reveal)
     counter, about = _counter(corpus, how, judges, (pi, pi_c))
+    tally = _Tally(reveal, counter.kinds)
     seen = None if how.dedup_by == "near" else dedup_module.Seen(how.dedup_by, _size(corpus, how))
     unlike: dict[int, list[Shift]] = {}
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
@@ -245,6 +247,8 @@ def judge(
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
     about = labels.about(folder)
+    if unit == "user" and about["by"] == "dialogue":
+        raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
     unsealed = set(own) - set(about.get("sealed", ()))
     late = labels.late(folder, list(own))
@@ -268,8 +272,11 @@ def given(
     """Note in the registry that the labels which a text with this hash brings, those that were
     counted, judge the policies with these ``names``; how many pairs were judged on this text so
     far, this one included."""
-    counted = hashlib.sha256(b"".join(sorted(row.order for row in counter.rows))).hexdigest()
-    return labels.pairs({"labels": f"given {counted}"}, corpus, [_hashes(names, unit, dial)])
+    said = [
+        f"given {turn}" for turn in sorted(counter.said)
+    ]  # a text that grows keeps most of what was judged
+    name = f"given {hashlib.sha256(''.join(said).encode()).hexdigest()}"
+    return labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], said)
 
 
 def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:

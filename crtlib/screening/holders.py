@@ -28,7 +28,7 @@ from crtlib.files import Named
 from crtlib.screening import lists
 from crtlib.screening.lists import SHORTEST, Listed, entry, finder
 from crtlib.screening.policy import Policy, spoken
-from crtlib.text.records import Point
+from crtlib.text.records import Point, unit
 
 By = Literal["value", "user"]
 COLUMNS = ("user", "secret", "kind", "p", "r")
@@ -115,7 +115,7 @@ def of_file(
     """
     table = _table(Path(file), prior, posterior)
     check_choice("by", by, ("value", "user"))
-    names = table["secret" if by == "value" else "user"].tolist()
+    names = table.secret.tolist() if by == "value" else [unit(name) for name in table.user]
     numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}
     promises: dict[int, tuple[float, float]] = {}
     for row, (name, *promise) in enumerate(zip(names, table.p, table.r, strict=True), 2):

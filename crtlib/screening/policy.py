@@ -44,7 +44,8 @@ Flag = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
 
 @dataclass(frozen=True)
 class Teaching:
-    """Digests of the turns with a secret that taught a policy, of its words and of their shapes.
+    """Digests of the turns with a secret that taught a policy, of the people who said them, of its
+    words and of their shapes.
 
     Digests name nobody, but who has them can try names and texts: they are private.
     """
@@ -54,7 +55,7 @@ class Teaching:
     shapes: frozenset[int]
 
     def judged_by(self, point: Point) -> bool:
-        """Whether this labelled point would judge what it taught."""
+        """Whether this labelled point would judge what it, or its person, taught."""
         return any(digest in self.turns for digest in _digests(point))
 
 
@@ -266,11 +267,13 @@ def spoken(point: Point) -> tuple[tuple[int, int], ...]:
 
 
 def _digests(point: Point) -> Iterator[str]:
-    """Of each turn of the point that holds a labelled secret; the same for each unit."""
+    """Of each turn of the point that holds a labelled secret, whoever says it, and of who says
+    these; the same for each unit."""
     turns = [Secret("turn", a, b) for a, b in spoken(point) if a < b]
     for turn in dict.fromkeys(turn for turn, _ in overlaps(turns, point.secrets)):
-        said = f"{point.user}\x1f{point.text[turn.start : turn.end]}"
-        yield hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
+        for said in (f"turn\x1f{point.text[turn.start : turn.end]}", f"user\x1f{point.user}"):
+            if point.user or said.startswith("turn"):
+                yield hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 _TOKEN = re.compile(r"\w+")

@@ -381,6 +381,7 @@ class Counter:
         self.pi, self.pi_c, self.cluster, self.seed = checked(pi), checked(pi_c), cluster, seed
         self.points = self.left_out = 0
         self.rows: list[Judged] = []
+        self.said: set[str] = set()
 
     def add(
         self,
@@ -395,6 +396,7 @@ class Counter:
         use = [k for k in own if not any(t.judged_by(points[k]) for t in known)]
         self.points += len(use)
         self.left_out += len(own) - len(use)
+        self.said.update(labels.turn(points[k].text) for k in use if points[k].secrets)
         self.rows += judge(
             [points[k] for k in use],
             self.pi,

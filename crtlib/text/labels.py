@@ -183,7 +183,7 @@ def sample(
         (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         (part / "uses.jsonl").touch()
         names = [write(form, part, tasks, flags, about) for form in forms]
-        with known(about, tasks):  # before anybody can read them
+        with known(about, [turn(t.text) for t in tasks]):  # before anybody can read them
             pass
     counts = (len(whose), len(judge), len(taught), secrets, rate)
     every = tuple(name for some in names for name in some)
@@ -256,15 +256,16 @@ CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
 """
 
 JUDGED = """
-SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ? OR labels IN
- (SELECT a.labels FROM drawn a JOIN drawn b USING (task) WHERE b.labels = ?)
+SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ?1 OR labels IN
+ (SELECT a.labels FROM drawn a JOIN drawn b USING (task)
+  WHERE b.labels = ?2 OR b.labels IN (SELECT labels FROM judged WHERE corpus = ?1))
 """
 
 
 @contextlib.contextmanager
-def known(told: dict[str, Any], drawn: Sequence[Task]) -> Iterator[sqlite3.Connection]:
+def known(told: dict[str, Any], drawn: Iterable[str]) -> Iterator[sqlite3.Connection]:
     """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
-    :func:`about` says are sealed, then the turns, by their content."""
+    :func:`about` says are sealed, then the turns, by what :func:`turn` says of them."""
     path = files.home() / "labels.sqlite"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -275,7 +276,7 @@ def known(told: dict[str, Any], drawn: Sequence[Task]) -> Iterator[sqlite3.Conne
             (n,) = base.execute("SELECT count(*) FROM drawn").fetchone()  # grows with each set
             seals = ((policy, n) for policy in told.get("sealed", ()))
             base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
-            turns = ((_turn(t), told["labels"], n + 1) for t in drawn)
+            turns = ((t, told["labels"], n + 1) for t in drawn)
             base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
         yield base
 
@@ -284,7 +285,7 @@ def pairs(
     told: dict[str, Any],
     corpus: str,
     rows: Iterable[Sequence[str]] = (),
-    drawn: Sequence[Task] = (),
+    drawn: Iterable[str] = (),
 ) -> int:
     """Note in the registry that the labels of which ``told`` says judge these pairs of policies,
     each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
@@ -295,20 +296,21 @@ def pairs(
         return len(base.execute(JUDGED, (corpus, told["labels"])).fetchall())
 
 
-def _turn(t: Task) -> str:
-    """Of its text alone: who has read it knows it under any id, of anybody."""
-    return hashlib.sha256(" ".join(unit(t.text).split()).encode()).hexdigest()
+def turn(text: str) -> str:
+    """What is kept of a turn, by its text alone: who has read it knows it under any id, of
+    anybody."""
+    return hashlib.sha256(" ".join(unit(text).split()).encode()).hexdigest()
 
 
 def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
     """The tasks that somebody may have read before all of these ``policies``, each a hash, were
     sealed: their turns were in a set of labels before, by whatever seed or in whatever folder."""
     drawn = tasks(folder)
-    with known(about(folder), drawn) as base:
+    with known(about(folder), [turn(t.text) for t in drawn]) as base:
         sealed = dict(base.execute("SELECT policy, n FROM sealed"))
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
-    return {t.task for t in drawn if first[_turn(t)] <= last}
+    return {t.task for t in drawn if first[turn(t.text)] <= last}
 
 
 def tasks(labels: str | os.PathLike) -> list[Task]:

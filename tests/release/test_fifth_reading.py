@@ -1,0 +1,248 @@
+"""Certificates that a fifth reader made lie, each of which is true now or refused."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from crtlib.experiments.advise import advise
+from crtlib.release import certify, gate, seal, verify
+from crtlib.reports import sentences
+from crtlib.screening import holders, policies, policy, rates
+from crtlib.text import jsonl, records
+from crtlib.text.records import Point, Secret, Turn
+from tests import trainings
+from tests.release import test_false_certificates as earlier
+from tests.reports.test_certify import read_by_people
+
+CRT, corpus, certificate = earlier.CRT, earlier.corpus, earlier.certificate
+GPT2 = earlier.TINY | {"method": "sgd", "model": "gpt2"}
+
+
+def test_what_a_stranger_signed_is_not_signed_again(tmp_path):
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    (tmp_path / "m" / "raw.txt").write_text("my name is Ada Lovelace")
+    release = tmp_path / "m" / "release.json"
+    content = json.loads(release.read_text())
+    content["files"]["raw.txt"] = {
+        "sha256": earlier.outputs.sha256(tmp_path / "m" / "raw.txt"), "size": 23, "sources": [0]
+    }  # fmt: skip
+    release.write_text(json.dumps(seal.signed(content, seal.key_in(tmp_path))))
+    page = tmp_path / "m" / "certificate.html"
+    assert [certificate(tmp_path / "m", page)["verdict"] for _ in range(2)] == ["void", "void"]
+
+
+def test_bounds_of_earlier_runs_hold_together_with_this_one(tmp_path):
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", **CRT)
+    second = CRT | {"policy": "regex:multiwoz", "conservative": "cautious"}
+    trainings.train(text, out=tmp_path / "two", **second)
+    one, two = (certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "two"))
+    assert one["labels"]["judged"] == two["labels"]["judged"] == 2
+    both = [c["rates"]["public"]["upper"] for c in (one, two)]
+    assert two["spent_before"]["delta2"] >= sum(both) * (1 - 1e-9)
+
+
+def test_advice_counts_what_earlier_searches_passed_over(tmp_path):
+    text, _ = read_by_people(tmp_path, people=80)
+    earlier = CRT | {"conservative": "regex:customersim", "labels": tmp_path / "labels"}
+    trainings.train(text, out=tmp_path / "one", **earlier)
+    limits = ["public <= 1%"]
+    how = {"policies": ["regex:customersim"], "conservative": ["everything"], "epochs": 1}
+    (row,) = advise(text, tmp_path / "labels", limits, **how).rows
+    trainings.train(
+        text, out=tmp_path / "two", policy=row.policy, conservative=row.conservative,
+        labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, width=4,
+    )  # fmt: skip
+    made = certify.write(tmp_path / "two", tmp_path / "two.html", copies=(), require=limits)
+    assert made["limits"] == row.judged
+
+
+def test_a_share_of_conversations_is_counted_by_conversations(tmp_path):
+    """Two people of 47 have 70 of the 120 conversations, and in all of theirs a secret is passed
+    over: "a conversation, then one of its messages: at most 14.6 of 100"."""
+    talks = []
+    for k in range(120):
+        user, said = (f"h{k % 2}", f"fife {k:05} six") if k < 70 else (f"u{k}", f"55512{k:05}")
+        text = f"my phone is {said} , call"
+        spans = (Secret("phone", *re.search(said, text).span()),)
+        talks.append(records.Dialogue(f"d{k}", user, (Turn("USR", text, spans),)))
+    jsonl.write_jsonl(talks, path := tmp_path / "c.jsonl")
+    known = {d.id: d.turns[0].secrets for d in talks}
+    home = earlier.read(path, tmp_path / "labels", known, turns=110, seed=1, by="dialogue")
+    settings = {"labels": home, "unit": "user", "conservative": "everything"}
+    with pytest.raises(ValueError, match="--labels: were drawn by conversation"):
+        trainings.train(path, out=tmp_path / "m", **CRT | settings)
+
+
+def test_a_limit_in_times_of_100_is_not_printed_as_a_share():
+    row = {"limit": "value <= 1%", "certified": 0.28, "met": True}  # of 100
+    assert "28" not in sentences._limits({"limits": [row]})[0].replace("0.28", "")
+
+
+def test_what_is_certified_of_a_limit_is_rounded_up():
+    row = {"limit": "trace <= 0.2", "certified": 0.1121884, "met": True}
+    said = re.search(r"\((\S+) is certified", sentences._limits({"limits": [row]})[0])[1]
+    assert float(said) >= 0.1121884
+
+
+def test_a_limit_is_not_ignored_where_a_certificate_is_verified(tmp_path, run):
+    trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
+    words = ["certify", tmp_path / "m", "--out", tmp_path / "m.html"]
+    assert run(*words)[0] == 0
+    assert run(*words, "--verify", "--require", "public <= 0%")[0] != 0
+
+
+def test_a_perplexity_that_is_no_number_is_not_the_best_there_is():
+    """Training that diverged: "held-out perplexity, below 2" in the certificate and on the card."""
+    assert gate.declare("held-out perplexity", float("nan"), (2.0, 4.0)).value != "below 2"
+
+
+def test_a_link_in_the_place_of_the_page_excuses_no_file(tmp_path):
+    trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
+    (tmp_path / "m" / "guarantee.txt").write_text("epsilon 0, says Ada Lovelace")
+    (tmp_path / "page.html").symlink_to(tmp_path / "m" / "guarantee.txt")
+    with pytest.raises(ValueError, match=r"page\.html is a link"):
+        certificate(tmp_path / "m", tmp_path / "page.html")  # with --force
+
+
+def test_the_odometer_beside_the_corpus_counts_wherever_the_run_is_entered(tmp_path, monkeypatch):
+    """A colleague's runs, whose registry is another: "No earlier run on this text is known here"
+    was printed beside the folder that names them."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", **CRT)
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "mine"))
+    with pytest.raises(ValueError, match=r"--odometer: .* this text has one already"):
+        trainings.train(text, out=tmp_path / "two", odometer=tmp_path / "far" / "mine", **CRT)
+
+
+@pytest.mark.parametrize("how", ["certify", "verify"])
+def test_what_stands_twice_in_a_certificate_is_not_as_it_was_signed(
+    tmp_path, run, monkeypatch, how
+):
+    """Whoever opens the file reads epsilon 0.001; both verifiers read the other one."""
+    trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
+    certificate(tmp_path / "m", tmp_path / "m.html")
+    page = tmp_path / "m.json"
+    first = '{"guarantee": {"secret": {"epsilon": 0.001, "delta": 1e-9}},'
+    page.write_text(first + page.read_text().lstrip()[1:])
+    if how == "certify":
+        code = run("certify", tmp_path / "m", "--out", tmp_path / "m.html", "--verify")[0]
+    else:
+        monkeypatch.setattr(sys, "argv", ["verify", str(tmp_path / "m"), str(page)])
+        code = verify.main()
+    assert code != 0
+
+
+def test_a_message_more_makes_no_judgement_the_first(tmp_path):
+    text, judged = corpus(tmp_path / "c.jsonl"), []
+    for k, name in enumerate(("regex:customersim", "regex:multiwoz")):
+        judged.append(earlier.screened(text, tmp_path / f"s{k}", name).judged)
+        more = {"id": f"x{k}", "user": f"x{k}", "turns": [{"speaker": "USR", "text": "hello"}]}
+        text.write_text(text.read_text() + json.dumps(more) + "\n")
+    assert judged == [1, 2]
+
+
+def codes(turn, users, said="my code is {}"):
+    """A message of each of these users with his code, which is the secret."""
+    code, at = "ZQ{:06}".format, len(said.partition("{")[0])
+    return [
+        Point(f"d{k}/{turn}", user, said.format(code(k)), (Secret("id", at, at + 8),))
+        for k, user in enumerate(users)
+    ]
+
+
+def learned(points):
+    """A policy that knows by heart the values that taught it."""
+    known = {p.text[s.start : s.end] for p in points for s in p.secrets}
+
+    def flag(asked):
+        for p in asked:
+            found = [m.span() for m in re.finditer(r"ZQ\d{6}", p.text) if m[0] in known]
+            yield tuple(Secret("id", *ends) for ends in found)
+
+    taught = (policy.teaching(points),)
+    return policy.Policy("tagger", flag, learned=True, taught_by=taught, batched=True)
+
+
+def test_who_taught_a_policy_does_not_judge_it(tmp_path):
+    """Labels of two draws: one taught, the other judged, and people were in both."""
+    users = [f"u{k}" for k in range(40)]
+    found = learned(codes(0, users))
+    judged = rates.rates(codes(1, users, "and again {} please"), found, policies.none)
+    assert judged.trace.of == 0 or judged.trace.upper == 1
+
+
+def test_a_turn_that_taught_does_not_judge_under_another_name(tmp_path):
+    """The tagger was taught by an export without names."""
+    found = learned(codes(0, [""] * 40))
+    judged = rates.rates(codes(0, [f"u{k}" for k in range(40)]), found, policies.none)
+    assert judged.trace.of == 0 or judged.trace.upper == 1
+
+
+@pytest.mark.parametrize("base, most", [("o.jsonl", 60), ("bare.jsonl", 70)])
+def test_advice_for_a_base_is_what_the_certificate_says(tmp_path, base, most):
+    """Its chat template makes the policies others, so that the bounds were wider: 59.9 was said
+    and 61.6 certified. And a base that had learned this text makes the certificate void."""
+    text, _ = read_by_people(tmp_path, people=80)
+    corpus(tmp_path / "o.jsonl", 9)
+    start = GPT2 | {"policy": "regex:customersim"}
+    trainings.train(tmp_path / base, out=tmp_path / "base", **start)
+    init, limits = str(tmp_path / "base"), [f"guess <= {most}"]
+    how = {"policies": ["regex:customersim"], "conservative": ["cautious"]}
+    advice = advise(text, tmp_path / "labels", limits, epochs=1, init=init, **how)
+    row = advice.rows[0]
+    trainings.train(
+        text, out=tmp_path / "m", policy=row.policy, conservative=row.conservative,
+        labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, init=init,
+    )  # fmt: skip
+    made = certify.write(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
+    assert made["limits"] == row.judged
+
+
+def readable(folder, word):
+    """Files that others may read, and in which the word stands."""
+    files = (p for p in folder.rglob("*") if p.is_file() and p.stat().st_mode & 0o004)
+    return [p.name for p in files if word in p.read_text(errors="replace")]
+
+
+def test_the_kind_of_a_flag_leaves_a_screening_only_by_a_known_name(tmp_path, run):
+    """A list of customers with a column kind: it stood in summary.json and screening.html (0644).
+    F4 of the third reading was mended in the rates alone."""
+    text = corpus(tmp_path / "c.jsonl")
+    value = next(v for d in jsonl.stream(text) for t in d.turns for v in t.values())
+    (tmp_path / "l.csv").write_text(f"secret,kind\n{value},patient Lovelace\n")
+    words = ["--policy", f"list:{tmp_path}/l.csv", "--out", tmp_path / "s"]
+    assert run("screen", text, *words)[0] == 0
+    assert readable(tmp_path / "s", "Lovelace") == []
+
+
+def test_the_kind_of_a_label_leaves_a_report_only_by_a_known_name(tmp_path, run):
+    text = corpus(tmp_path / "c.jsonl")
+    text.write_text(text.read_text().replace('"kind": "phone"', '"kind": "phone of Lovelace"'))
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    assert run("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / "r")[0] == 0
+    assert readable(tmp_path / "r", "Lovelace") == []
+
+
+def test_an_audit_does_not_believe_an_edited_record(tmp_path, run):
+    """Noise of 20 was written into it: "proved 0.0748", where 3 is; audit.json goes into the
+    certificate."""
+    text = corpus(tmp_path / "c.jsonl", dialogues=60)
+    canaries = {"canaries": 200, "audited": True, "copies": 1}
+    trainings.train(text, out=tmp_path / "m", **CRT | canaries)
+    earlier.edited(
+        tmp_path / "m.work" / "record.json", lambda c: c["phases"][-1].update(noise_multiplier=20.0)
+    )
+    code, said, _ = run("audit", tmp_path / "m", "--corpus", text, "--out", tmp_path / "a")
+    assert code != 0 and "proved 0.07" not in said
+
+
+def test_a_person_of_a_table_of_secrets_has_one_promise(tmp_path):
+    """ "Ann@X.org" and "ann@x.org" are one person in every corpus, and two in a plan of users."""
+    (tmp_path / "s.csv").write_text("user,secret\nAnn@X.org,Ada Lovelace\nann@x.org,555 1234\n")
+    points = [Point("0", "ann@x.org", "I am Ada Lovelace"), Point("1", "ann@x.org", "call 5551234")]
+    how = {"by": "user", "prior": 0.001, "posterior": 0.1}
+    assert len(holders.of_file([points], tmp_path / "s.csv", **how).secrets) == 1
