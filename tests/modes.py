@@ -22,7 +22,7 @@ BEGIN, END = "<!-- modes: written by make modes -->\n", "<!-- modes end -->\n"
 TINY = ["--epochs", 1, "--width", 8, "--vocab-size", 300]
 STEPS = {
     "simulate": ["--dialogues", 40, "--out", "talk.jsonl"],
-    "simulate --as dataset": ["--dialogues", 3, "--out", "shared"],
+    "simulate --out shared": ["--dialogues", 3],
     "convert": ["customersim", "--limit", 3, "--out", "known.jsonl"],
     "ingest": ["messages.csv", "--yes", "--out", "corpus"],
     "label sample": ["corpus", "--turns", 30, "--teach", 20, "--seed", 1, "--out", "labels"],
@@ -50,7 +50,7 @@ STEPS = {
     "new": ["project"],
 }  # fmt: skip
 """A call of each command; ``crtlib run`` writes what the commands write that it calls."""
-QUICK = ("simulate", "simulate --as dataset", "convert", "ingest", "label sample", "label import",
+QUICK = ("simulate", "simulate --out shared", "convert", "ingest", "label sample", "label import",
          "screen", "report", "report --reveal", "new")  # fmt: skip
 """Those that train nothing; the reports need a folder ``model``."""
 

@@ -13,13 +13,6 @@ from crtlib.options import opt
 Force = Annotated[bool, opt("Replace results that exist.", "place")]
 """The option of every command that writes."""
 
-As = Annotated[
-    str,
-    opt("Form of the file: jsonl, or dataset: a folder with a card that datasets reads.",
-        flag="--as"),
-]  # fmt: skip
-"""What simulate and convert write."""
-
 Workers = Annotated[int, opt("Processes, or threads.", "speed", ge=1, le=1024)]
 On = Annotated[
     str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from crtlib.commands import As, Force
+from crtlib.commands import Force
 from crtlib.options import Answer, opt
 
 
@@ -13,13 +13,12 @@ def convert(
     name: Annotated[
         str, opt("Corpus: multiwoz, schema_guided, ..., or hub:owner/name.", argument="NAME")
     ],
-    out: Annotated[Path, opt("The JSONL file (.jsonl.gz packs it), or the folder.", "place")],
+    out: Annotated[Path, opt("A file of JSON lines (.jsonl, .jsonl.gz), or a folder.", "place")],
     split: Annotated[str, opt("Split, as the corpus names it.")] = "train",
     folder: Annotated[
         Path | None, opt("Instead of the corpus' own under $CRTLIB_DATA.", "place")
     ] = None,
     limit: Annotated[int | None, opt("At most so many dialogues.")] = None,
-    form: As = "jsonl",
     force: Force = False,
 ) -> Answer:
     """Write a known corpus as JSONL, or as a folder with a card; every other command reads both."""
@@ -30,11 +29,11 @@ def convert(
 
     inputs = [Path(name)] + ([] if folder is None else [folder])
     inputs = [path for path in inputs if path.exists()]
-    corpus_folder.check_as(form, out, inputs=inputs, force=force)
+    corpus_folder.check_out(out, inputs=inputs, force=force)
     corpus = load(name, split, folder=folder, limit=limit)
     options = {"name": Path(name).name, "split": split, "limit": limit}
-    corpus_folder.save_as(
-        form, corpus.dialogues, out, command="convert", options=options, split=split,
+    corpus_folder.write(
+        corpus.dialogues, out, command="convert", options=options, split=split,
         simulated=source(name).draw is not None, force=force,
     )  # fmt: skip
     turns = list(corpus.turns())

@@ -44,20 +44,13 @@ def ingest(
     rename: Annotated[
         str, opt("Names for columns by number: 5=sent.", metavar="N=B,...", group=COLUMNS)
     ] = "",
-    speaker_map: Annotated[
-        str,
-        opt("Rename speakers: agent=SYS,client=USR.", metavar="A=B,...", group=COLUMNS),
-    ] = "",
     encoding: Annotated[
         str, opt("Codec such as cp1252; auto: byte order mark, else UTF-8.")
     ] = "auto",
-    keep: Annotated[str, opt("Further columns: all, none, or a,b.", group=COLUMNS)] = "all",
-    quotes: Annotated[str, opt("Quoted lines of e-mails: drop or keep.")] = "drop",
     skip_bad: Annotated[bool, opt("Leave bad rows out, and count them.")] = False,
     max_bad: Annotated[float, opt("Share of bad rows that still passes.")] = 0.05,
     limit: Annotated[int | None, opt("The first rows only.")] = None,
     split: Annotated[str, opt("Name of the split.")] = "train",
-    shard: Annotated[int, opt("Size of a shard in MiB.", "place")] = 128,
     yes: Annotated[bool, opt("Take the guessed columns.", group=COLUMNS)] = False,
     force: Annotated[bool, opt("Replace a corpus that exists.", "place")] = False,
 ) -> Answer:
@@ -76,6 +69,9 @@ def ingest(
         print(shown, file=sys.stderr)
         return click.confirm("Are these the columns?", default=True, err=True)
 
+    pairs = [[word.strip() for word in part.split("=", 1)] for part in rename.split(",") if part]
+    if bad := next(("=".join(pair) for pair in pairs if len(pair) < 2), None):
+        raise ValueError(f"--rename: {bad!r} must be N=B, with commas between")
     summary = library.ingest(
         sources,
         out,
@@ -84,26 +80,15 @@ def ingest(
         no_users=no_users,
         agents=[name.strip().lower() for name in agents.split(",") if name.strip()],
         dates=dates,
-        rename=_pairs(rename, "rename"),
-        speaker_map=_pairs(speaker_map, "speaker-map"),
+        rename=dict(pairs),
         encoding=encoding,
-        keep=keep,
-        quotes=quotes,
         skip_bad=skip_bad,
         max_bad=max_bad,
         limit=limit,
         split=split,
-        shard=shard,
         yes=yes,
         ask=ask if sys.stdin.isatty() else None,
         force=force,
         progress=sys.stderr.isatty(),
     )
     return Answer(summary.json(), [library.table(summary)])
-
-
-def _pairs(text: str, flag: str) -> dict[str, str]:
-    pairs = [part.split("=", 1) for part in text.split(",") if part.strip()]
-    if bad := next((pair for pair in pairs if len(pair) < 2 or not pair[0].strip()), None):
-        raise ValueError(f"--{flag}: {'='.join(bad)!r} must be A=B, with commas between")
-    return {old.strip(): new.strip() for old, new in pairs}

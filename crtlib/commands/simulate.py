@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from crtlib.commands import As, Force
+from crtlib.commands import Force
 from crtlib.options import Answer, opt
 
 
 def simulate(
     dialogues: Annotated[int, opt("Number of dialogues.")],
-    out: Annotated[Path, opt("The JSONL file (.jsonl.gz packs it), or the folder.", "place")],
+    out: Annotated[Path, opt("A file of JSON lines (.jsonl, .jsonl.gz), or a folder.", "place")],
     seed: Annotated[int, opt("Another seed, another split of the same world.")] = 0,
     variety: Annotated[str, opt("Variety: paper (61 public turns) or rich.")] = "paper",
-    form: As = "jsonl",
     force: Force = False,
 ) -> Answer:
     """Simulate customer-service dialogues, with the place and kind of every secret."""
@@ -24,12 +23,12 @@ def simulate(
     from crtlib.text import customersim, folder
 
     check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
-    folder.check_as(form, out, force=force)
+    folder.check_out(out, force=force)
     options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
     stream = tqdm(customersim.stream(dialogues, seed, variety), total=dialogues, disable=None)
-    folder.save_as(
-        form, stream, out, command="simulate", options=options, simulated=True,
+    folder.write(
+        stream, out, command="simulate", options=options, simulated=True,
         policy="regex:customersim", force=force,
     )  # fmt: skip
     line = f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}"

@@ -16,10 +16,10 @@ import contextlib
 import datetime
 import hashlib
 import itertools
-import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crtlib import outputs
-from crtlib.checks import MachineError, check_choice
+from crtlib.checks import MachineError
 from crtlib.files import Named
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, unit
@@ -49,30 +49,24 @@ TURN = pa.struct(
         ),
     ]
 )
-COLUMNS = pa.schema(
-    [("id", pa.string()), ("user", pa.string()), ("turns", pa.list_(TURN)), ("extra", pa.string())]
-)
+COLUMNS = pa.schema([("id", pa.string()), ("user", pa.string()), ("turns", pa.list_(TURN))])
 """The columns of a corpus: one row a thread."""
-USERS_ARE = ("column", "thread", "unknown")
 GROUP_ROWS = 1_000
 """Dialogues that are written at a time."""
-
-
-SIZES = {"n<1K": 10**3, "1K<n<10K": 10**4, "10K<n<100K": 10**5, "100K<n<1M": 10**6}
 
 
 @dataclass(frozen=True)
 class Facts:
     """What a corpus folder holds. ``sha256`` is the corpus hash: over ``jsonl.canonical`` of its
-    dialogues in order, so the same for Parquet and JSONL, any sharding and any labels. ``first``
-    and ``last`` are dates, None where no turn has a time."""
+    dialogues in order, so the same for Parquet and JSONL and any labels. ``users_are``: "thread"
+    where each thread counts as a user, else "column". ``policy``: one that fits the text, if one
+    is known. ``first`` and ``last`` are dates, None where no turn has a time."""
 
     turns: int
     threads: int
     users: int
     labelled: int
     sha256: str
-    shards: int
     users_are: str
     policy: str | None
     first: str | None
@@ -88,30 +82,17 @@ def corpus_hash(dialogues: Iterable[Dialogue]) -> str:
 
 
 class Writer:
-    """Writes tables with the columns ``COLUMNS`` into the shards of one split, each as a row group:
-    ``time`` may be null, ``extra`` is a JSON object as a string or null."""
+    """Writes tables with the columns ``COLUMNS``, of which ``time`` may be null, into the file of
+    one split, each as a row group."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        split: str = "train",
-        shard: int = 128 << 20,
-        users_are: str = "column",
-        policy: str | None = None,
-    ) -> None:
-        self.folder, self.split, self.shard = folder / "data", split, shard
-        self.users_are, self.policy = users_are, policy
-        self.folder.mkdir(parents=True, exist_ok=True)
-        about = {"schema": "crtlib/corpus/1", "users_are": users_are, "policy": policy}
-        self.schema = COLUMNS.with_metadata({"crtlib": json.dumps(about)})
+    def __init__(self, folder: Path, split: str) -> None:
+        path = folder / "data" / f"{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = pq.ParquetWriter(path, COLUMNS, compression="zstd")
         self.turns, self.threads, self.labelled = 0, 0, 0
         self.users: set[bytes] = set()
         self.digest = hashlib.sha256()
-        self.first: datetime.datetime | None = None
-        self.last: datetime.datetime | None = None
-        self.parts: list[Path] = []
-        self.open: pq.ParquetWriter | None = None
+        self.dates: list[datetime.datetime] = []
 
     def add(self, rows: pa.Table) -> None:
         """Take some threads."""
@@ -126,70 +107,38 @@ class Writer:
         self.threads += len(names)
         self.turns += len(said)
         self.labelled += turns.field("labelled").true_count
-        dates = pc.min_max(turns.field("time")).as_py()
-        if dates["min"]:
-            self.first = min(self.first or dates["min"], dates["min"])
-            self.last = max(self.last or dates["max"], dates["max"])
-        if self.open is None:
-            path = self.folder / f"{self.split}-{len(self.parts):05d}.part"
-            self.parts.append(path)
-            self.open = pq.ParquetWriter(path, self.schema, compression="zstd")
-        self.open.write_table(rows.cast(self.schema))
-        if self.parts[-1].stat().st_size >= self.shard:
-            self.open.close()
-            self.open = None
+        dates = [*self.dates, *filter(None, pc.min_max(turns.field("time")).as_py().values())]
+        self.dates = [min(dates), max(dates)] if dates else []
+        self.file.write_table(rows.cast(COLUMNS))
 
-    def close(self) -> Facts:
-        """Finish the last shard and name them all; ``ValueError`` where nothing was written."""
-        if self.open is not None:
-            self.open.close()
-        if not self.parts:
+    def close(self, users_are: str = "column", policy: str | None = None) -> Facts:
+        """Finish the file; ``ValueError`` where nothing was written."""
+        self.file.close()
+        if not self.threads:
             raise ValueError("the corpus is empty, at least one dialogue is needed")
-        for k, part in enumerate(self.parts):
-            part.rename(self.folder / f"{self.split}-{k:05d}-of-{len(self.parts):05d}.parquet")
-        return Facts(
-            turns=self.turns,
-            threads=self.threads,
-            users=len(self.users),
-            labelled=self.labelled,
-            sha256=self.digest.hexdigest(),
-            shards=len(self.parts),
-            users_are=self.users_are,
-            policy=self.policy,
-            first=self.first.date().isoformat() if self.first else None,
-            last=self.last.date().isoformat() if self.last else None,
-        )
+        first, last = [date.date().isoformat() for date in self.dates] or (None, None)
+        counts = (self.turns, self.threads, len(self.users), self.labelled)
+        return Facts(*counts, self.digest.hexdigest(), users_are, policy, first, last)
 
 
 def card(folder: Path, name: str, facts: Facts, sources: Sequence[str], *, simulated: bool) -> None:
     """Write what lies beside the ``data`` of ``folder``: a dataset card (README.md) and its
     Croissant 1.0 description."""
-    shards = {p.name: outputs.sha256(p) for p in sorted((folder / "data").glob("*.parquet"))}
-    for file, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
+    (file,) = (folder / "data").iterdir()
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    for out, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
         source = (resources.files("crtlib.text") / "templates" / template).read_text("utf-8")
-        text = (
-            jinja2.Environment(undefined=jinja2.StrictUndefined)
-            .from_string(source)
-            .render(
-                name=name,
-                facts=facts,
-                sources=sources,
-                simulated=simulated,
-                shards=shards,
-                splits=sorted({n.rpartition("-of-")[0].rpartition("-")[0] for n in shards}),
-                size=next((size for size, n in SIZES.items() if facts.threads < n), "n>1M"),
-                today=datetime.date.today().isoformat(),
-            )
+        text = environment.from_string(source).render(
+            name=name,
+            facts=facts,
+            sources=sources,
+            simulated=simulated,
+            file=file.name,
+            sha256=outputs.sha256(file),
+            split=file.name.rsplit("-", 3)[0],
+            today=datetime.date.today().isoformat(),
         )
-        (folder / file).write_text(text + "\n", encoding="utf-8")
-
-
-def row(d: Dialogue, *, labelled: bool = True) -> dict[str, Any]:
-    """A dialogue as a row, without times."""
-    record = jsonl.record(d)
-    for turn in record["turns"]:
-        turn |= {"time": None, "labelled": labelled}
-    return record | {"extra": None}
+        (folder / out).write_text(text + "\n", encoding="utf-8")
 
 
 def save(
@@ -198,54 +147,51 @@ def save(
     *,
     command: str,
     options: Mapping[str, Any],
-    inputs: outputs.Inputs | None = None,
-    users_are: str = "column",
     policy: str | None = None,
-    labelled: bool = True,
     simulated: bool = False,
     split: str = "train",
-    shard: int = 128 << 20,
     force: bool = False,
 ) -> Facts:
-    """Write dialogues, read one after another, as a corpus folder.
+    """Write labelled dialogues, read one after another, as a corpus folder.
 
-    Its files are private, unless the dialogues were ``simulated``. ``labelled`` says that somebody
-    looked for secrets, so that a turn without one has none. Raises ``ValueError`` where ``out`` may
-    not be written (``outputs.check_folder``), or a dialogue is none.
+    Its files are private, unless the dialogues were ``simulated``. Raises ``ValueError`` where
+    ``out`` may not be written (``outputs.check_folder``), or a dialogue is none.
     """
     summary: dict[str, Any] = {}
     with outputs.staged(
         out,
         command=command,
         options=options,
-        inputs=inputs,
         public=("*",) if simulated else (),
         facts=summary,
         force=force,
     ) as part:
-        writer = Writer(part, split=split, shard=shard, users_are=users_are, policy=policy)
-        rows = (row(d, labelled=labelled) for d in dialogues)
-        while some := list(itertools.islice(rows, GROUP_ROWS)):
+        writer = Writer(part, split)
+        records = map(jsonl.record, dialogues)
+        while some := list(itertools.islice(records, GROUP_ROWS)):
+            for turn in itertools.chain.from_iterable(record["turns"] for record in some):
+                turn |= {"time": None, "labelled": True}
             writer.add(pa.Table.from_pylist(some, COLUMNS))
-        counts = writer.close()
+        counts = writer.close(policy=policy)
         summary["corpus"] = asdict(counts)
-        card(part, Path(out).name, counts, list(inputs or {}), simulated=simulated)
+        card(part, Path(out).name, counts, [], simulated=simulated)
     return counts
 
 
-FORMS = ("jsonl", "dataset")
+def is_file(out: Named) -> bool:
+    """Whether a corpus of this name is one file of JSON lines, not a folder."""
+    return os.fspath(out).endswith((".jsonl", ".jsonl.gz"))
 
 
-def check_as(form: str, out: Named, *, inputs: Sequence[Path] = (), force: bool = False) -> None:
-    """Refuse a place where :func:`save_as` may not write, and a form that is none."""
-    check_choice("--as", form, FORMS)
-    place = outputs.check_file if form == "jsonl" else outputs.check_folder
+def check_out(out: Named, *, inputs: Sequence[Path] = (), force: bool = False) -> None:
+    """Refuse a place where :func:`write` may not write."""
+    place = outputs.check_file if is_file(out) else outputs.check_folder
     place(out, inputs=inputs, force=force)
 
 
-def save_as(form: str, dialogues: Iterable[Dialogue], out: Named, **how: Any) -> None:
+def write(dialogues: Iterable[Dialogue], out: Named, **how: Any) -> None:
     """Write dialogues as one JSONL file, or as a corpus folder (:func:`save`, with ``how``)."""
-    if form == "jsonl":
+    if is_file(out):
         jsonl.write_jsonl(dialogues, out)
     else:
         save(dialogues, out, **how)
@@ -253,10 +199,10 @@ def save_as(form: str, dialogues: Iterable[Dialogue], out: Named, **how: Any) ->
 
 def facts(folder: Named) -> Facts:
     """What a finished corpus folder holds, as its marker says; ``ValueError`` for another."""
-    content = outputs.demand(folder, names=()).get("facts", {})
+    content = outputs.demand(folder, names=()).get("facts", {}).get("corpus", {})
     try:
-        return Facts(**content.get("corpus", {}))
-    except TypeError:
+        return Facts(**{one.name: content[one.name] for one in fields(Facts)})
+    except KeyError:
         raise ValueError(f"{folder}: is no corpus folder; its {outputs.MARKER} says so") from None
 
 
@@ -274,10 +220,9 @@ def rows(folder: Named, *, split: str | None = None) -> Iterator[dict[str, Any]]
     for name in names:
         path = Path(folder) / name
         try:
-            table = pq.ParquetFile(path)
-            if not table.schema_arrow.equals(COLUMNS):
-                raise ValueError(f"{path}: has other columns than a corpus")
-            for batch in table.iter_batches(batch_size=1_000):
+            for batch in pq.ParquetFile(path).iter_batches(1_000, columns=COLUMNS.names):
+                if not batch.schema.equals(COLUMNS):
+                    raise ValueError(f"{path}: has other columns than a corpus")
                 yield from batch.to_pylist()
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from None

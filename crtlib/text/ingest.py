@@ -77,9 +77,6 @@ ROLES = {
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
 IDS = ("id", "threadid", "conversationid", "dialogueid", "thread", "conversation")
-TAKEN = {"turns": ("id", "user", "turns"), "messages": ("id", "user", "messages", "metadata")}
-"""The columns of records that are no rows of a table."""
-_JSON = json.JSONEncoder(default=str).encode
 EPOCH, NAIVE = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -102,16 +99,6 @@ class Columns:
     def used(self) -> tuple[str, ...]:
         """The columns that have a role."""
         return tuple(name for role in ROLES if (name := getattr(self, role)))
-
-    def kept(self, names: Sequence[str], keep: str) -> tuple[str, ...]:
-        """The other columns that are carried: ``all``, ``none`` or names with commas between."""
-        others = [name for name in names if name not in self.used()]
-        if keep == "all":
-            return tuple(others)
-        wanted = [] if keep == "none" else [name.strip() for name in keep.split(",")]
-        if unknown := [name for name in wanted if name not in others]:
-            raise ValueError(f"--keep: {unknown[0]!r} is no further column")
-        return tuple(wanted)
 
     def __str__(self) -> str:
         return "  ".join(f"{role}={getattr(self, role)}" for role in ROLES if getattr(self, role))
@@ -164,9 +151,8 @@ class How:
     table that are not to be guessed. ``no_users``: each thread is a user, or where ``columns``
     names the user, each thread in which nobody is named. ``agents``: people, addresses or
     @domains that answer others, in whose threads they are no person of their own. ``dates``:
-    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns by number. ``keep``:
-    further columns, "all", "none" or "a,b". ``max_bad`` is a share of rows, ``limit`` a number of
-    rows, ``shard`` in MiB."""
+    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns by number. ``max_bad`` is
+    a share of rows, ``limit`` a number of rows."""
 
     format: str = "auto"
     columns: Columns = field(default_factory=Columns)
@@ -174,23 +160,17 @@ class How:
     agents: Sequence[str] = ()
     dates: str = "auto"
     rename: Mapping[str, str] = field(default_factory=dict)
-    speaker_map: Mapping[str, str] = field(default_factory=dict)
     encoding: str = "auto"
-    keep: str = "all"
-    quotes: str = "drop"
     skip_bad: bool = False
     max_bad: float = 0.05
     limit: int | None = None
     split: str = "train"
-    shard: int = 128
 
     def __post_init__(self) -> None:
         for name, allowed, rule in (
             ("max_bad", 0 <= self.max_bad <= 1, "in [0, 1]"),
             ("limit", self.limit is None or self.limit >= 1, "at least 1"),
-            ("shard", 1 <= self.shard <= 2048, "in [1, 2048] MiB"),
             ("split", self.split.isidentifier(), "letters, digits and '_'"),
-            ("quotes", self.quotes in ("drop", "keep"), "drop or keep"),
             ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
             (
                 *("agents", self.columns.user or not (self.agents and self.no_users)),
@@ -205,8 +185,8 @@ class How:
 @dataclass
 class Source:
     """A file, folder or hub address, and what is taken from its rows: ``shape`` says what a row
-    is; ``kept`` are further columns, None for one that only other sources have, ``ids`` those of
-    records so far, which must not come again. It counts its rows, and those of agents."""
+    is; ``ids`` are those of records so far, which must not come again. It counts its rows, and
+    those of agents."""
 
     path: str
     name: str
@@ -214,7 +194,6 @@ class Source:
     how: How
     columns: Columns = field(default_factory=Columns)
     shape: str = "table"
-    kept: Sequence[str | None] = ()
     ids: set[str | None] | None = None
     rows: int = 0
     bad: int = 0
@@ -226,7 +205,6 @@ class Source:
         return readers.read(
             *(self.path, self.form),
             encoding=how.encoding,
-            quotes=how.quotes,
             split=how.split,
             rename=how.rename,
         )
@@ -244,8 +222,6 @@ class Source:
             self.columns = Columns(user, "thread", None, "text", "time")
         elif self.shape == "table" and first:
             self.columns = guess(names, self.columns, where=self.name, no_users=self.how.no_users)
-        free = [n for n in names if n not in TAKEN.get(self.shape, ())]
-        self.kept = self.columns.kept(free, self.how.keep)
 
     def refusal(self, number: int, bad: Bad) -> str:
         """The one line that says why a row is refused."""
@@ -295,11 +271,6 @@ def _text(value: Any, column: str) -> str:
         return whole(value, column)
     says = "is no text" if value and not isinstance(value, str) else "is empty"
     raise Bad("no text", says, column)
-
-
-def cell(value: Any, column: str) -> str:
-    """A further cell as JSON."""
-    return _JSON(whole(value, column) if isinstance(value, str) else value)
 
 
 def moment(value: Any, column: str = "time", dates: str = "auto") -> int | None:
@@ -370,8 +341,8 @@ Message = tuple[str | None, str | None, str, str, int | None, str | None]
 JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
 user; secrets are None where nobody looked."""
 Made = tuple[list[Sequence[Any]], dict[int, Bad]]
-"""Of some rows, the columns of their messages: of which row each is, those of ``Message``, and the
-further ones as JSON; and what is wrong with the other rows."""
+"""Of some rows, the columns of their messages: of which row each is, and those of ``Message``; and
+what is wrong with the other rows."""
 
 
 def _whole(values: Sequence[Any]) -> bool:
@@ -401,8 +372,7 @@ def rows(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
         return values
 
     def speaker(value: Any, name: str) -> str:
-        given = _name(value, name, "no speaker", empty=True) or ""
-        return source.how.speaker_map.get(given, given)
+        return _name(value, name, "no speaker", empty=True) or ""
 
     c, none = source.columns, [None] * len(lot)
     text = column(c.text, _text, str)
@@ -417,9 +387,8 @@ def rows(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
         user = [None if a else value for a, value in zip(answers, user, strict=True)]
         speakers = [s or ("USR", "SYS")[a] for a, s in zip(answers, speakers, strict=True)]
         source.answers += sum(answers)
-    further = [column(name, cell, _JSON) if name else none for name in source.kept]
     time = column(c.time, moment, None, source.how.dates) if c.time else none
-    made = [range(len(lot)), thread, user, speakers, text, time, none, *further]
+    made = [range(len(lot)), thread, user, speakers, text, time, none]
     if faults:
         good = [k for k in range(len(lot)) if k not in faults]
         made = [[values[k] for k in good] for values in made]
@@ -434,13 +403,12 @@ def records(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
     for k, cells in enumerate(lot):
         try:
             turns = (own if source.shape == "turns" else chat)(cells, source.how)
-            further = [cell(cells.get(name), name) if name else None for name in source.kept]
             name = turns[0][0]
             if source.ids is not None and name is not None:
                 if name in source.ids:
                     raise Bad("repeated id", "has an id that was used before", "id")
                 source.ids.add(name)
-            made += [(k, *turn, *further) for turn in turns]
+            made += [(k, *turn) for turn in turns]
         except Bad as bad:
             faults[k] = bad
     return list(zip(*made, strict=True)), faults
@@ -456,7 +424,7 @@ def own(cells: Mapping[str, Any], how: How) -> list[Message]:
     return [
         (
             *(d.id, None if how.no_users else d.user),
-            *(how.speaker_map.get(t.speaker, t.speaker), t.text, moment(turn.get("time"))),
+            *(t.speaker, t.text, moment(turn.get("time"))),
             json.dumps([asdict(s) for s in t.secrets])
             if turn.get("labelled", "secrets" in turn)
             else None,
@@ -491,8 +459,7 @@ def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
             continue
         speaker = whole(str(m.get("role") or ""), "role")
         time = moment(m.get("timestamp", m.get("time")), dates=how.dates)
-        said = (how.speaker_map.get(speaker, speaker), _text(content, "content"), time, None)
-        messages.append((thread, user, *said))
+        messages.append((thread, user, speaker, _text(content, "content"), time, None))
     if not messages:
         raise Bad("no text", "holds no message with text", "messages")
     return messages
@@ -508,7 +475,6 @@ class Summary:
     out: str
     form: str
     columns: Columns
-    kept: tuple[str, ...]
     rows: int
     rejected: Mapping[str, int]
     cut: int
@@ -551,14 +517,13 @@ def ingest(
     recipe: dict[str, Any] = {"command": "ingest", "options": options, "inputs": inputs}
     first = plans[0]
     form = first.form if first.shape == "table" else first.shape
-    kept = tuple(name for name in first.kept if name)
-    told = (os.fspath(out), form, first.columns, kept)
+    told = (os.fspath(out), form, first.columns)
     if outputs.up_to_date(out, **recipe):
         counted = outputs.demand(out, names=())["facts"]["ingest"]
         return Summary(*told, **counted, facts=folder.facts(out), up_to_date=True)
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_folder(out, inputs=places, force=force)
-    shown = columns_line(first.columns, kept, first.shape)
+    shown = columns_line(first.columns, first.shape)
     guessed = any(plan.columns.guessed for plan in plans)
     if guessed and not yes and not (ask and ask(shown)):
         what = " ".join(shown.removeprefix("columns").split())
@@ -590,20 +555,18 @@ def _write(
     part: Path, plans: list[Source], how: How, progress: bool
 ) -> tuple[Facts, dict[str, Any]]:
     """Read all rows, put the threads together, write the shards."""
-    names = list(dict.fromkeys(name for plan in plans for name in plan.kept if name))
     ids: set[str | None] | None = None
     if any(plan.shape != "table" for plan in plans):
         ids = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit
     with (
-        Threads(part / "threads", names) as threads,
+        Threads(part / "threads") as threads,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
     ):
         rejected = csv.writer(file)
         rejected.writerow(("file", "row", "column", "reason"))
         for plan in plans:
-            plan.kept = [name if name in plan.kept else None for name in names]
             plan.ids = ids
             reasons: Counter[str] = Counter()
             bar = tqdm(plan.read(), "reading", unit=" rows", disable=not progress)
@@ -635,24 +598,22 @@ def _write(
         if not threads.turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
         threads.name(fill=bool(how.agents or how.columns.user))
-        users = "thread" if threads.nobody else "column"
-        writer = Writer(part, split=how.split, shard=how.shard << 20, users_are=users)
+        writer = Writer(part, how.split)
         for table in threads.tables():
             writer.add(table)
     read = sum(plan.rows for plan in plans)
-    return writer.close(), {"rows": read, "rejected": dict(total), "cut": threads.cut}
+    facts = writer.close("thread" if threads.nobody else "column")
+    return facts, {"rows": read, "rejected": dict(total), "cut": threads.cut}
 
 
 class Threads(Sorter):
     """Collects messages and gives them back as rows of a corpus, threads in the order in which
-    they began, one person each: who else speaks in a thread gets one of his own (``id~2``).
-    ``names``: those of the further columns. In ``nobody`` threads no person is known."""
+    they began, one person each: who else speaks in a thread gets one of his own (``id~2``). In
+    ``nobody`` threads no person is known."""
 
-    def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
-        self.names = [json.dumps(name) for name in names]
+    def __init__(self, folder: Path) -> None:
         self.rows = self.turns = self.cut = self.nobody = 0
-        columns = ["row", "thread", "person", "speaker", "text", "time", "secrets"]
-        columns += [f"x{k}" for k in range(len(names))]
+        columns = ("row", "thread", "person", "speaker", "text", "time", "secrets")
         kinds = {"row": pa.int64(), "time": pa.int64()}
         schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
         super().__init__(folder, messages=schema)
@@ -678,9 +639,8 @@ class Threads(Sorter):
     def tables(self) -> Iterator[pa.Table]:
         """The threads as rows of a corpus, some at a time; turns that all have a time are put in
         its order."""
-        further = "".join(f", x{k}" for k in range(len(self.names)))
         rest: pa.Table | None = None
-        for batch in self.batches(_SORTED.replace("FURTHER", further)):
+        for batch in self.batches(_SORTED):
             table = pa.Table.from_batches([batch])
             rest = pa.concat_tables([rest, table]) if rest else table
             number = rest["number"]
@@ -698,24 +658,7 @@ class Threads(Sorter):
         starts = np.flatnonzero(np.diff(table["number"].to_numpy(), prepend=-1))
         first, offsets = table.take(starts), [*starts.tolist(), len(table)]
         turns = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), table["turn"].chunk(0))
-        further = [(n, table[f"x{k}"].to_pylist()) for k, n in enumerate(self.names)]
-        extra = [
-            _extra([(name, cells[a:b]) for name, cells in further])
-            for a, b in itertools.pairwise(offsets)
-        ]
-        columns = [first["id"], first["user"], turns, pa.array(extra, pa.string())]
-        return pa.table(columns, COLUMNS.names).cast(COLUMNS)
-
-
-def _extra(columns: Sequence[tuple[str, list[str | None]]]) -> str | None:
-    """The further columns of a thread: a value where all turns agree, else a list, one a turn."""
-    parts = []
-    for name, cells in columns:
-        if any(cells):
-            values = [cell or "null" for cell in cells]
-            same = values.count(values[0]) == len(values)
-            parts.append(f"{name}: {values[0] if same else '[' + ', '.join(values) + ']'}")
-    return f"{{{', '.join(parts)}}}" if parts else None
+        return pa.table([first["id"], first["user"], turns], COLUMNS.names).cast(COLUMNS)
 
 
 _FILLED = """
@@ -744,7 +687,6 @@ SELECT named.number, named.id, coalesce(named.person, named.id) AS user,
         'labelled': secrets IS NOT NULL,
         'secrets': coalesce(from_json(secrets,
             '[{"kind": "VARCHAR", "start": "INTEGER", "end": "INTEGER"}]'), [])} AS turn
-       FURTHER
 FROM messages JOIN named
 ON CASE WHEN messages.thread IS NULL THEN messages.row ELSE 0 END = own
    AND messages.thread IS NOT DISTINCT FROM named.thread
@@ -752,12 +694,10 @@ ON CASE WHEN messages.thread IS NULL THEN messages.row ELSE 0 END = own
 ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
 
 
-def columns_line(columns: Columns, kept: Sequence[str], shape: str = "table") -> str:
+def columns_line(columns: Columns, shape: str = "table") -> str:
     """The line that shows what was guessed."""
     roles = str(columns) if shape == "table" else f"{shape}, as they are"
-    further = f"   kept: {', '.join(kept)}" if kept else ""
-    indent = " " * 10
-    return textwrap.fill(f"columns   {roles}{further}", 80, subsequent_indent=indent)
+    return textwrap.fill(f"columns   {roles}", 80, subsequent_indent=" " * 10)
 
 
 def _why(reasons: Mapping[str, int]) -> str:
@@ -769,10 +709,10 @@ def _why(reasons: Mapping[str, int]) -> str:
 def table(summary: Summary) -> str:
     """What a command prints of it; at most 80 columns wide where names allow."""
     counts = summary.facts
-    shape = summary.form if summary.form in TAKEN else "table"
+    shape = summary.form if summary.form in ("turns", "messages") else "table"
     dates = f" · {counts.first} to {counts.last}" if counts.first else ""
     lines = [
-        columns_line(summary.columns, summary.kept, shape),
+        columns_line(summary.columns, shape),
         f"turns {counts.turns:,} · threads {counts.threads:,} · users {counts.users:,}{dates}",
     ]
     if counts.users_are == "thread":

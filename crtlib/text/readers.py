@@ -10,7 +10,7 @@
 A mail is who wrote it, in which thread, and what.
 
 >>> raw = b"From: Ann <Ann@Example.com>\\nMessage-ID: <2@x>\\nReferences: <1@x>\\n\\n"
->>> cells = mail(raw + b"Thanks.\\n\\nOn Monday Bob wrote:\\n> Here it is.\\n")
+>>> cells = mail(raw + b"Thanks.\\n\\nOn Monday Bob wrote:\\n> Here it is.\\n", {})
 >>> cells["user"], cells["thread"], cells["text"]
 ('ann@example.com', '<1@x>', 'Thanks.')
 """
@@ -106,7 +106,6 @@ def read(
     form: str,
     *,
     encoding: str = "auto",
-    quotes: str = "drop",
     split: str = "train",
     rename: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Row]:
@@ -124,7 +123,7 @@ def read(
         return enumerate(_dataset(os.fspath(path), split), 1)
     path = Path(path)
     if form in ("mbox", "eml"):
-        return _mails(path, form, quotes)
+        return _mails(path, form)
     if form in ("csv", "tsv"):
         return _table(path, encoding, "\t" if form == "tsv" else None, rename)
     if form == "parquet":
@@ -298,19 +297,17 @@ def _dataset(name: str, split: str) -> Iterator[dict[str, Any]]:
 
 
 # --------------------------------------------------------------------------- mail
-MAIL = ("user", "thread", "time", "subject", "text")
-"""The cells of a mail."""
 _ID = re.compile(r"<[^<>\s]{1,998}>")
 _WROTE = re.compile(r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto)\s?:\s*")
 _ORIGINAL = re.compile(r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I)
 
 
-def _mails(path: Path, form: str, quotes: str) -> Iterator[Row]:
+def _mails(path: Path, form: str) -> Iterator[Row]:
     """The mails of an mbox, of one .eml file or of a folder of them, in order."""
     roots: dict[str, str] = {}
     for number, raw in enumerate(_raw(path, form), 1):
         try:
-            yield number, mail(raw, quotes=quotes, roots=roots)
+            yield number, mail(raw, roots)
         except Bad as bad:
             yield number, bad
 
@@ -329,10 +326,8 @@ def _raw(path: Path, form: str) -> Iterator[bytes]:
         yield from map(box.get_bytes, box.iterkeys())
 
 
-def mail(
-    raw: bytes, *, quotes: str = "drop", roots: dict[str, str] | None = None
-) -> dict[str, Any]:
-    """One mail as a row with the cells ``MAIL``; raises ``Bad``. ``roots`` has the thread of each
+def mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
+    """One mail as a row, without what it quotes; raises ``Bad``. ``roots`` has the thread of each
     mail that was read or named before: some programs name no mail but the one they answer."""
     message = email.message_from_bytes(raw)
 
@@ -347,14 +342,11 @@ def mail(
     if not address:
         raise Bad("no user", "has no sender", "From")
     ids = _ID.findall(" ".join(map(header, ("References", "In-Reply-To", "Message-ID"))))
-    text = _body(message)
-    roots = {} if roots is None else roots
+    text = without_quotes(_body(message))
     first = ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>"
     thread = next((roots[name] for name in ids if name in roots), first)
     roots |= dict.fromkeys(ids, thread)
-    text = without_quotes(text) if quotes == "drop" else text.strip()
-    cells = (address, thread, header("Date") or None, header("Subject"), text)
-    return dict(zip(MAIL, cells, strict=True))
+    return {"user": address, "thread": thread, "time": header("Date") or None, "text": text}
 
 
 def _body(message: Message) -> str:

@@ -2,7 +2,7 @@
 
 Each file is ingested twice through the command line, in this process: as it is, where a bad row is
 refused in one line, and with ``--skip-bad``, where it is listed. A corpus is compared row by row,
-with its times and further columns; a refusal by its exit code and its line.
+with its times; a refusal by its exit code and its line.
 """
 
 import contextlib
@@ -127,8 +127,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "nobody.csv": ("--no-users",),
     "numbers.csv": ("--user", "user", "--thread", "thread", "--text", "text"),
     "plain.txt": ("--no-users",),
-    "mails.mbox": ("--quotes", "keep"),
-    "good.csv": ("--speaker-map", "agent=SYS,customer=USR", "--keep", "none", "--limit", "2"),
+    "good.csv": ("--limit", "2"),
 }
 """Options that a file is read with as well."""
 

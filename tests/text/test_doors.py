@@ -205,17 +205,15 @@ def test_workers_end_though_torch_had_threads_before_they_began(tmp_path):
 
 
 def test_a_simulated_corpus_is_a_dataset_with_a_card(run, tmp_path):
-    words = ["simulate", "--dialogues", 12, "--as", "dataset"]
+    words = ["simulate", "--dialogues", 12]
     assert run(*words, "--out", tmp_path / "d")[0] == 0
     assert run("simulate", "--dialogues", 12, "--out", tmp_path / "c.jsonl")[0] == 0
     assert corpora.corpus_hash(tmp_path / "d") == corpora.corpus_hash(tmp_path / "c.jsonl")
     assert folder.facts(tmp_path / "d").policy == "regex:customersim"
     assert "Simulated: it is about nobody." in (tmp_path / "d" / "README.md").read_text()
-    words = ["convert", "customersim", "--limit", 3, "--as", "dataset"]
+    words = ["convert", "customersim", "--limit", 3]
     assert run(*words, "--out", tmp_path / "e")[0] == 0
     assert folder.facts(tmp_path / "e").threads == 3
-    code, _, err = run(*words[:-1], "arrow", "--out", tmp_path / "f")
-    assert code == 2 and "--as='arrow': must be one of jsonl, dataset" in err
 
 
 def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):

@@ -96,8 +96,6 @@ def test_a_table_of_any_form_becomes_the_same_corpus(tmp_path, kind):
     assert say(tmp_path / "o") == SAID
     assert summary.columns == Columns("customer", "ticket", "sender", "body", None, True)
     assert (summary.rows, summary.facts.turns, summary.facts.users) == (3, 3, 2)
-    extra = [json.loads(row["extra"]) for row in folder.rows(tmp_path / "o")]
-    assert extra == [{"lang": "en"}, {"lang": "de"}]
     jsonl.write_jsonl(corpora.read(tmp_path / "o"), tmp_path / "c.jsonl")
     assert corpora.corpus_hash(tmp_path / "c.jsonl") == summary.facts.sha256
     assert corpora.fingerprint(tmp_path / "o") == summary.facts.sha256
@@ -111,10 +109,10 @@ def test_chats_of_messages(tmp_path):
         {"id": 7, "user": 3, "messages": chat},
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    ingest.ingest([tmp_path / "m.jsonl"], tmp_path / "o", speaker_map={"assistant": "SYS"})
+    ingest.ingest([tmp_path / "m.jsonl"], tmp_path / "o")
     assert say(tmp_path / "o") == [
-        ("row-1", "ann", ["user", "SYS"], ["Hi", "Hello"]),
-        ("7", "3", ["user", "SYS"], ["Hi", "Hello"]),
+        ("row-1", "ann", ["user", "assistant"], ["Hi", "Hello"]),
+        ("7", "3", ["user", "assistant"], ["Hi", "Hello"]),
     ]
 
 
@@ -150,10 +148,7 @@ def test_mail(tmp_path, form):
     ]
     assert summary.cut == 1 and summary.facts.first == "2026-03-02"
     first = next(folder.rows(tmp_path / "o"))
-    assert json.loads(first["extra"]) == {"subject": "Grüße"}
     assert first["turns"][0]["time"].isoformat() == "2026-03-02T09:00:00+00:00"
-    ingest.ingest([path], tmp_path / "o2", quotes="keep")
-    assert "> My order is late." in say(tmp_path / "o2")[1][3][0]
 
 
 def test_our_own_dialogues_keep_their_labels(tmp_path):
@@ -277,14 +272,11 @@ def test_a_guess_is_shown_and_asked_for(tmp_path):
         ingest.ingest([path], tmp_path / "o")
     with pytest.raises(ValueError, match="--yes"):
         ingest.ingest([path], tmp_path / "o", ask=lambda line: bool(shown.append(line)))
-    assert "user=customer" in shown[0] and "kept: lang" in shown[0]
+    assert "user=customer" in shown[0]
     named = Columns("customer", "ticket", "sender", "body")
-    ingest.ingest([path], tmp_path / "o", columns=named, keep="none")
-    assert all(row["extra"] is None for row in folder.rows(tmp_path / "o"))
+    ingest.ingest([path], tmp_path / "o", columns=named)
     with pytest.raises(ValueError, match="has no column 'nobody'"):
         ingest.ingest([path], tmp_path / "p", columns=Columns(user="nobody"))
-    with pytest.raises(ValueError, match="--keep: 'x' is no further column"):
-        ingest.ingest([path], tmp_path / "p", yes=True, keep="x")
 
 
 def test_sender_is_the_speaker_where_another_column_is_the_user():
@@ -331,9 +323,8 @@ def test_all_files_are_private(tmp_path):
     [
         {"max_bad": 2},
         {"limit": 0},
-        {"shard": 0},
         {"split": "a-b"},
-        {"quotes": "x"},
+        {"dates": "x"},
         {"format": "doc"},
         {"max_bad": float("nan")},
     ],
@@ -377,23 +368,31 @@ def test_a_file_of_another_form_is_told_the_command(tmp_path):
         corpora.read(path)
 
 
-def test_the_corpus_hash_is_of_the_text_in_any_sharding(tmp_path):
+def test_the_corpus_hash_is_of_the_text(tmp_path, monkeypatch):
     made = simulate(200, 0)
-    few = folder.save(made.dialogues, tmp_path / "a", command="x", options={})
-    folder.GROUP_ROWS, before = 20, folder.GROUP_ROWS
-    try:
-        many = folder.save(
-            made.dialogues, tmp_path / "b", command="x", options={}, shard=1, labelled=False
-        )
-    finally:
-        folder.GROUP_ROWS = before
-    assert (few.shards, many.shards) == (1, 10) and few.sha256 == many.sha256
-    names = sorted(p.name for p in (tmp_path / "b/data").iterdir())
-    assert names[0] == "train-00000-of-00010.parquet" and len(names) == 10
+    one = folder.save(made.dialogues, tmp_path / "a", command="x", options={})
+    monkeypatch.setattr(folder, "GROUP_ROWS", 20)
+    assert folder.save(made.dialogues, tmp_path / "b", command="x", options={}) == one
     assert corpora.read(tmp_path / "b").dialogues == made.dialogues
     unlabelled = [replace_secrets(d) for d in made.dialogues]
-    assert folder.corpus_hash(unlabelled) == few.sha256
-    assert folder.corpus_hash(made.dialogues[1:]) != few.sha256
+    assert folder.corpus_hash(unlabelled) == one.sha256
+    assert folder.corpus_hash(made.dialogues[1:]) != one.sha256
+
+
+def test_a_folder_of_several_files_and_a_further_column_is_read(tmp_path):
+    """As a former version wrote it."""
+    made = simulate(6, 0).dialogues
+    with outputs.staged(tmp_path / "o", command="ingest", options={}) as part:
+        for k in range(2):
+            folder.Writer(part, f"x{k}").add(
+                pa.Table.from_pylist([jsonl.record(d) for d in made[3 * k :][:3]], folder.COLUMNS)
+            )
+        files = sorted((part / "data").iterdir())
+        for k, file in enumerate(files):
+            table = pq.read_table(file).append_column("extra", pa.array([None] * 3, pa.string()))
+            pq.write_table(table, part / f"data/train-{k:05d}-of-00002.parquet")
+            file.unlink()
+    assert tuple(folder.dialogues(tmp_path / "o")) == made
 
 
 def replace_secrets(d):
@@ -429,7 +428,6 @@ def test_datasets_reads_the_folder_and_the_card_says_what_it_holds(tmp_path):
         "id",
         "user",
         "turns",
-        "extra",
     }
     shard = described["distribution"][0]
     assert shard["sha256"] == outputs.sha256(tmp_path / "o" / shard["contentUrl"])
@@ -509,10 +507,8 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.csv").write_text("user,text\na,b\n")
     place = tmp_path / "threads"
-    with ingest.Threads(place, ["it's"]) as threads:
-        rows = [
-            (k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None, '"x"') for k in range(60_000)
-        ]
+    with ingest.Threads(place) as threads:
+        rows = [(k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None) for k in range(60_000)]
         threads.put(list(zip(*rows, strict=True)), len(rows))
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
         assert [one.name for one in tmp_path.iterdir() if one != place] == ["other.csv"]
@@ -534,7 +530,6 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
             spilled |= set(place.iterdir())
         assert spilled
         assert [turn["text"] for row in made for turn in row["turns"]] == [row[4] for row in rows]
-        assert json.loads(made[0]["extra"]) == {"it's": "x"}
     assert [one.name for one in tmp_path.iterdir()] == ["other.csv"]
 
 
@@ -542,8 +537,7 @@ def test_little_memory_and_small_lots_make_the_same_corpus(tmp_path, monkeypatch
     draw = random.Random(0)
     rows = [
         {"user": f"u{draw.randrange(40)}", "ticket": f"t{draw.randrange(300)}",
-         "text": "x é\n" * draw.randrange(1, 400), "time": f"2026-01-{draw.randrange(1, 28):02d}",
-         "lang": draw.choice(["en", "de", ""])}
+         "text": "x é\n" * draw.randrange(1, 400), "time": f"2026-01-{draw.randrange(1, 28):02d}"}
         for _ in range(4_000)
     ]  # fmt: skip
     path = write_csv(tmp_path / "x.csv", rows)
