@@ -18,10 +18,7 @@ def ingest(
     out: Annotated[Path, opt("Folder of the corpus.", "place")],
     format: Annotated[
         str,
-        opt(
-            "How SOURCE is written: csv, tsv, parquet, jsonl, text-jsonl, messages, datasets, "
-            "mbox, eml, text."
-        ),
+        opt("How SOURCE is written: csv, tsv, parquet, jsonl, hub, mbox, eml, text."),
     ] = "auto",
     user: Annotated[str | None, opt("The person. [guessed]", group=COLUMNS)] = None,
     thread: Annotated[str | None, opt("The conversation. [guessed]", group=COLUMNS)] = None,
@@ -54,7 +51,7 @@ def ingest(
     yes: Annotated[bool, opt("Take the guessed columns.", group=COLUMNS)] = False,
     force: Annotated[bool, opt("Replace a corpus that exists.", "place")] = False,
 ) -> Answer:
-    """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail, plain text or a dataset.
+    """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail or plain text.
 
     Rows are streamed: memory does not grow with the text. Columns are guessed by their names; the
     guess is shown before it is used. Rows that were left out are listed in rejected.csv.

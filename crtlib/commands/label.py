@@ -90,7 +90,6 @@ def take(
     second: Annotated[
         Path | None, opt("A second reader's file; prints the agreement.", "place")
     ] = None,
-    trim: Annotated[bool, opt("Cut white space off spans.")] = False,
     partial: Annotated[bool, opt("Accept unread turns; labels then count as given.")] = False,
 ) -> Answer:
     """Bring in labels, checked against the text they were made for.
@@ -105,7 +104,6 @@ def take(
         labels,
         annotator=annotator,
         second=second,
-        trim=trim,
         partial=partial,
     )
     return Answer(summary.json(), [library.table(summary)])

@@ -216,7 +216,7 @@ class Source:
         names = list(dict.fromkeys(name for cells in first for name in cells))
         self.columns = self.how.columns
         if first:
-            self.shape = "messages" if self.form == "messages" else shape(first[0])
+            self.shape = shape(first[0])
         if self.form in ("mbox", "eml"):
             user = None if self.how.no_users else "user"
             self.columns = Columns(user, "thread", None, "text", "time")

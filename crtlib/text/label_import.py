@@ -1,8 +1,8 @@
 """Labels that people made, checked against the text they were made for, and kept.
 
 >>> text = "Jos\u00e9 \U0001f600 is Ann"
->>> [fit(text, [Span("name", s, s + 3, "Ann")])[0] for s in (10, 11)]
-['code points', 'UTF-16']
+>>> secret(text, Span("name", 11, 14, "Ann"), "UTF-16")
+Secret(kind='name', start=10, end=13)
 """
 
 from __future__ import annotations
@@ -94,14 +94,13 @@ def take(
     *,
     annotator: str = "a",
     second: str | os.PathLike | None = None,
-    trim: bool = False,
     partial: bool = False,
 ) -> Imported:
     """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
 
     ``second`` is another reader's file, kept as annotator "b" (or "b2" where that is taken) and
-    compared. ``trim`` cuts white space off the ends of spans. ``partial`` accepts unread turns in
-    the judging part; the labels then count as "given". Raises ``ValueError`` naming file and task:
+    compared. ``partial`` accepts unread turns in the judging part; the labels then count as
+    "given". Raises ``ValueError`` naming file and task:
     a changed text, a span outside it or with another value, overlapping spans of two kinds, an
     unknown kind or task, unread turns. No text is quoted.
     """
@@ -109,7 +108,7 @@ def take(
     same_corpus(corpus, about)
     if not annotator or len(annotator) > 40:
         raise ValueError(f"--annotator: {annotator!r} must be a short name")
-    work = _read(file, tasks, about["kinds"], trim)
+    work = _read(file, tasks, about["kinds"])
     judge = [t for t in tasks.values() if t.part == "judge"]
     unread = sum(t.task not in work.secrets for t in judge)
     if unread and not partial:
@@ -120,7 +119,7 @@ def take(
     works = {annotator: work}
     f1 = kappa = None
     if second is not None:
-        other = _read(second, tasks, about["kinds"], trim)
+        other = _read(second, tasks, about["kinds"])
         works["b" if annotator != "b" else "b2"] = other
         f1, kappa = agreement(work.secrets, other.secrets)
     summary = Imported(
@@ -179,74 +178,79 @@ def answers(path: str | os.PathLike) -> list[Answer]:
 
 def _values(text: str) -> list[Any]:
     """The records of a JSON list, of our page's export, or of JSON lines."""
-    if text.lstrip().startswith("["):
-        return json.loads(text)
     try:
         whole = json.loads(text)
     except json.JSONDecodeError:
         return [json.loads(line) for line in text.split("\n") if line.strip()]
-    if isinstance(whole, dict) and whole.get("schema") == "crtlib/labels/1":
-        return whole["tasks"]
-    return [whole]
+    if isinstance(whole, dict):
+        whole = whole.get("tasks", whole)
+    return whole if isinstance(whole, list) else [whole]
 
 
 def _answer(number: int, r: dict[str, Any]) -> Answer:
-    if "data" in r:
-        return _from_labelstudio(number, r)
-    spans = [Span(s["kind"], s["start"], s["end"]) for s in r["secrets"]]
-    return Answer(number, r["task"], bool(r["done"]), _checked(spans), r.get("text"))
+    if "data" in r:  # of Label Studio: the last annotation that was not cancelled
+        given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
+        values = [x["value"] for x in given[-1] if x.get("type") == "labels"] if given else []
+        spans = [Span(v["labels"][0], v["start"], v["end"], v.get("text")) for v in values]
+        task, done, text = r["data"]["task"], bool(given), r["data"]["text"]
+    else:
+        spans = [Span(s["kind"], s["start"], s["end"]) for s in r["secrets"]]
+        task, done, text = r["task"], bool(r["done"]), r.get("text")
+    if not all(type(at) is int for s in spans for at in (s.start, s.end)):
+        raise ValueError("offsets are integers")
+    return Answer(number, task, done, tuple(spans), text)
 
 
-def _from_labelstudio(number: int, r: dict[str, Any]) -> Answer:
-    """The last annotation that was not cancelled."""
-    given = [a for a in r.get("annotations", []) if not a.get("was_cancelled")]
-    results = given[-1]["result"] if given else []
-    values = [x["value"] for x in results if x.get("type") == "labels"]
-    spans = [Span(v["labels"][0], v["start"], v["end"], v.get("text")) for v in values]
-    data = r["data"]
-    return Answer(number, data["task"], bool(given), _checked(spans), data["text"])
+WAYS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
+"""How tools count offsets: in what this codec makes of a character."""
 
 
-def _checked(spans: list[Span]) -> tuple[Span, ...]:
-    for s in spans:
-        if type(s.start) is not int or type(s.end) is not int or not isinstance(s.kind, str):
-            raise ValueError("a span needs integers and a kind")
-    return tuple(spans)
+def secret(text: str, s: Span, way: str) -> Secret | None:
+    """A span as it stands in ``text``, without white space at its ends; None where it is empty,
+    outside the text, or has another value."""
+    codec = WAYS[way]
+    width, coded = (4, 2)[way == "UTF-16"], text.encode(codec)
+    if not 0 <= s.start < s.end <= len(coded) // width:
+        return None
+    try:
+        start, end = (len(coded[: width * at].decode(codec)) for at in (s.start, s.end))
+    except UnicodeDecodeError:  # between the two halves of a character
+        return None
+    marked = text[start:end]
+    start += len(marked) - len(marked.lstrip())
+    end = start + len(marked.strip())
+    return Secret(s.kind, start, end) if start < end and s.value in (None, marked) else None
 
 
-def _read(
-    path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[str], trim: bool
-) -> _Work:
+def _read(path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[str]) -> _Work:
     name = Path(path).name
-    done = [a for a in answers(path) if a.done]
-    seen: set[str] = set()
-    for a in done:
+    done: dict[str, Answer] = {}
+    for a in answers(path):
         where = f"{name}, task {a.number}"
+        if not a.done:
+            continue
         if a.task not in tasks:
             raise ValueError(f"{where}: is none of the tasks in this folder")
-        if a.task in seen:
+        if a.task in done:
             raise ValueError(f"{where}: was there before; a task has one answer")
-        seen.add(a.task)
-        if a.text is not None and _plain(a.text) != _plain(tasks[a.task].text):
+        if a.text not in (None, tasks[a.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
-    way = _way(name, done, tasks)
+        done[a.task] = a
+    spans = [(tasks[a.task].text, s) for a in done.values() for s in a.spans]
+    ways = [way for way in WAYS if all(secret(text, s, way) for text, s in spans)]
+    way = [*ways, *WAYS][0]
     secrets: dict[str, tuple[Secret, ...]] = {}
     merged = inside = 0
-    for a in done:
+    for a in done.values():
         where, text = f"{name}, task {a.number}", tasks[a.task].text
         found: list[Secret] = []
         for s in a.spans:
-            start, end = _ends(text, s, way)
             if s.kind not in kinds:
-                near = difflib.get_close_matches(s.kind, kinds, 1, 0)
+                near = difflib.get_close_matches(str(s.kind), kinds, 1, 0)
                 raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
-            if trim:
-                start += len(text[start:end]) - len(text[start:end].lstrip())
-                end = start + len(text[start:end].rstrip())
-            if start < end:
-                found.append(Secret(s.kind, start, end))
-            elif not trim:
-                raise ValueError(f"{where}: a span is empty or outside its text")
+            if (one := secret(text, s, way)) is None:
+                raise ValueError(f"{where}: a span is empty, outside its text or of another value")
+            found.append(one)
         apart: list[Secret] = []  # overlaps of one kind merged and counted, of two refused
         for one in sorted(found, key=lambda s: (s.start, s.end)):
             if apart and one.start < apart[-1].end:
@@ -257,62 +261,9 @@ def _read(
             else:
                 apart.append(one)
         secrets[a.task] = tuple(apart)
-        inside += sum(_inside(text, s.start) or _inside(text, s.end) for s in apart)
+        cut = [at for s in apart for at in (s.start, s.end) if 0 < at < len(text)]
+        inside += sum(text[at - 1].isalnum() and text[at].isalnum() for at in cut)
     return _Work(secrets, way, merged, inside)
-
-
-def _plain(text: str) -> str:
-    return text.replace("\r\n", "\n")
-
-
-def _inside(text: str, at: int) -> bool:
-    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
-
-
-WAYS = ("code points", "UTF-16", "without CR")
-"""How tools count offsets: the last in code points after CRLF became LF."""
-
-
-def _ends(text: str, s: Span, way: str) -> tuple[int, int]:
-    """Where a span begins and ends in ``text``, -1 where that is nowhere; it never ends between CR
-    and LF."""
-    places: Sequence[int] = range(len(text) + 1)
-    if way == "UTF-16":
-        places = [k for i, c in enumerate(text) for k in ([i, -1] if ord(c) > 0xFFFF else [i])]
-        places = [*places, len(text)]
-    elif way == "without CR":
-        places = [k for k in places if text[k : k + 2] != "\r\n"]
-    start, end = (places[at] if 0 <= at < len(places) else -1 for at in (s.start, s.end))
-    return start, end - (end > 0 and text[end - 1 : end + 1] == "\r\n")
-
-
-def fit(text: str, spans: Sequence[Span]) -> list[str]:
-    """The ways to count in which the values of all spans stand where they should."""
-
-    def stands(s: Span, way: str) -> bool:
-        start, end = _ends(text, s, way)
-        value = text[start:end] if s.value is None else s.value
-        return 0 <= start < end <= len(text) and _plain(text[start:end]) == _plain(value)
-
-    return [way for way in WAYS if all(stands(s, way) for s in spans)]
-
-
-def _way(name: str, answers: Sequence[Answer], tasks: Mapping[str, Task]) -> str:
-    """One way to count that fits all spans of a file; the first that does."""
-    left = list(WAYS)
-    if any(a.text is not None and "\r\n" in tasks[a.task].text and "\r\n" not in a.text
-           for a in answers):  # fmt: skip
-        left = ["without CR", "code points", "UTF-16"]
-    first = left[0]
-    for a in answers:
-        text = tasks[a.task].text
-        fits = fit(text, a.spans)
-        left = [way for way in left if way in fits]
-        if not left:
-            outside = any(not 0 <= x < y for x, y in (_ends(text, s, first) for s in a.spans))
-            what = "is empty or outside its text" if outside else "has another value"
-            raise ValueError(f"{name}, task {a.number}: a span {what}")
-    return left[0]
 
 
 def agreement(

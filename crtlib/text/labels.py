@@ -225,7 +225,7 @@ def _texts(corpus: str | os.PathLike, places: Sequence[Place], context: int) -> 
             lines = [f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns]
             before = "\n".join(lines[max(0, turn - context) : turn])
             after = "\n".join(lines[turn + 1 : turn + 1 + context])
-            text = d.turns[turn].text
+            text = d.turns[turn].text.replace("\r", " ")  # which tools drop, or count as they like
             found[d.id, turn] = Task("", d.id, d.user, turn, "", text, before, after)
     return [found[place] for place in places]
 

@@ -23,11 +23,12 @@ import csv
 import email
 import hashlib
 import io
+import itertools
 import json
 import mailbox
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
@@ -36,20 +37,18 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.files import Named
 from crtlib.text import hub
 
-FORMATS = (
-    *("csv", "tsv", "parquet", "jsonl", "text-jsonl", "messages"),
-    *("datasets", "mbox", "eml", "text"),
-)
+FORMATS = ("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text")
 ENDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
 ENDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".eml": "eml", ".txt": "text", ".md": "text"}
 """The format that the end of a name says."""
+FOLDERS = {"parquet": ".parquet", "eml": ".eml", "text": ".txt"}
+"""The formats of which a folder is a source, and the files that are read in it."""
 HEADER = "the header again"
 """Why a row is left out that is no loss."""
 BATCH = 1_000
@@ -78,15 +77,13 @@ def form(path: Named) -> str:
     ``FORMATS``, with what would help.
     """
     if os.fspath(path).startswith("hub:"):
-        return "datasets"
+        return "hub"
     path = Path(path)
     if path.is_dir():
-        if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
-            return "datasets"
-        for end, name in ((".parquet", "datasets"), (".eml", "eml"), (".txt", "text")):
+        for name, end in FOLDERS.items():
             if next(path.glob(f"**/*{end}"), None):
                 return name
-        raise ValueError(f"{path}: holds no dataset, no .parquet, .eml or .txt files")
+        raise ValueError(f"{path}: holds no {', '.join(FOLDERS.values())} files")
     with files.reading(path) as file:
         start = file.read(512)
     if start.startswith(b"PK\x03\x04"):
@@ -111,24 +108,28 @@ def read(
 ) -> Iterator[Row]:
     """The rows of a source, one after another, in bounded memory (of mail, the ids are kept).
 
-    A row that cannot be read has a ``Bad`` instead of cells. ``split`` is that of a ``datasets``
-    folder or of the hub; ``rename`` gives names to columns of a CSV file by their numbers. Raises
-    ``ValueError`` where the source as a whole cannot be read.
+    A row that cannot be read has a ``Bad`` instead of cells. ``split`` is that of the hub or of a
+    folder of Parquet files; ``rename`` gives names to columns of a CSV file by their numbers.
+    Raises ``ValueError`` where the source as a whole cannot be read.
     """
     if form not in FORMATS:
         raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(FORMATS)}")
     if rename and form not in ("csv", "tsv"):
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
-    if form == "datasets":
-        return enumerate(_dataset(os.fspath(path), split), 1)
+    if form == "hub":
+        return enumerate(hub.rows(hub.address(os.fspath(path), split)), 1)
     path = Path(path)
-    if form in ("mbox", "eml"):
-        return _mails(path, form)
     if form in ("csv", "tsv"):
         return _table(path, encoding, "\t" if form == "tsv" else None, rename)
+    if form == "jsonl":
+        return _json(path)
+    if form == "mbox":
+        return _mails(_box(path))
+    paths = sorted(path.rglob(f"*{FOLDERS[form]}")) if path.is_dir() else [path]
     if form == "parquet":
-        return enumerate(_records(path), 1)
-    return _texts(path, encoding) if form == "text" else _json(path)
+        of_split = [p for p in paths if p.name.startswith(split) or p.parent.name == split]
+        return enumerate(itertools.chain.from_iterable(map(_records, of_split or paths)), 1)
+    return _texts(paths, encoding) if form == "text" else _mails(map(_mail_file, paths))
 
 
 # --------------------------------------------------------------------------- text
@@ -240,9 +241,8 @@ def _json(path: Path) -> Iterator[Row]:
                 yield number, record if known else Bad("not a JSON object", "is not a JSON object")
 
 
-def _texts(path: Path, encoding: str) -> Iterator[Row]:
-    """A file, or each .txt file of a folder, as one turn."""
-    paths = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+def _texts(paths: Sequence[Path], encoding: str) -> Iterator[Row]:
+    """Each file as one turn."""
     for number, one in enumerate(paths, 1):
         with _decoded(one, encoding) as text:
             content = text.read(files.LONGEST)
@@ -252,48 +252,16 @@ def _texts(path: Path, encoding: str) -> Iterator[Row]:
         yield number, _undecoded(content) or {"text": content.strip()}
 
 
-# --------------------------------------------------------------------------- datasets
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a Parquet file, or of an Arrow file as ``Dataset.save_to_disk`` writes it."""
+    """The records of a Parquet file."""
     files.check_regular(path)
-    arrow = path.suffix == ".arrow"
     try:
-        with contextlib.ExitStack() as stack:
-            if arrow:
-                source = stack.enter_context(pa.memory_map(str(path)))
-                batches = stack.enter_context(pa.ipc.open_stream(source))
-            else:
-                batches = pq.ParquetFile(path).iter_batches(batch_size=BATCH)
-            for batch in batches:
-                yield from batch.to_pylist()
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=BATCH):
+            yield from batch.to_pylist()
     except UnicodeDecodeError:
         raise ValueError(f"{path}: holds strings that are not UTF-8") from None
     except (pa.ArrowException, OSError, MemoryError):
-        what = "Arrow" if arrow else "Parquet"
-        raise ValueError(f"{path}: is no {what} file, or damaged") from None
-
-
-def _dataset(name: str, split: str) -> Iterator[dict[str, Any]]:
-    """The records of a folder of ``datasets`` (saved, or of Parquet files), or of the hub."""
-    if name.startswith("hub:"):
-        yield from hub.rows(hub.address(name, split))
-        return
-    folder = Path(name)
-    if (folder / "dataset_dict.json").is_file():
-        folder /= split
-        if not folder.is_dir():
-            raise ValueError(f"--split: {name} has no split {split!r}")
-    parquet = sorted(folder.rglob("*.parquet"))
-    paths = [p for p in parquet if p.name.startswith(split) or p.parent.name == split] or parquet
-    state = folder / "state.json"
-    if state.is_file():  # the files of ``save_to_disk`` in their order; they lie in the folder
-        try:
-            names = [entry["filename"] for entry in json.loads(state.read_bytes())["_data_files"]]
-            paths = [folder / Path(name).name for name in names]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise ValueError(f"{state}: does not list the files of a dataset") from None
-    for path in paths:
-        yield from _records(path)
+        raise ValueError(f"{path}: is no Parquet file, or damaged") from None
 
 
 # --------------------------------------------------------------------------- mail
@@ -302,22 +270,22 @@ _WROTE = re.compile(r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto
 _ORIGINAL = re.compile(r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I)
 
 
-def _mails(path: Path, form: str) -> Iterator[Row]:
-    """The mails of an mbox, of one .eml file or of a folder of them, in order."""
+def _mails(mails: Iterable[bytes]) -> Iterator[Row]:
+    """Mails in their order."""
     roots: dict[str, str] = {}
-    for number, raw in enumerate(_raw(path, form), 1):
+    for number, raw in enumerate(mails, 1):
         try:
             yield number, mail(raw, roots)
         except Bad as bad:
             yield number, bad
 
 
-def _raw(path: Path, form: str) -> Iterator[bytes]:
-    if form == "eml":
-        for one in sorted(path.rglob("*.eml")) if path.is_dir() else [path]:
-            with files.reading(one) as file:
-                yield file.read(files.LONGEST)
-        return
+def _mail_file(path: Path) -> bytes:
+    with files.reading(path) as file:
+        return file.read(files.LONGEST)
+
+
+def _box(path: Path) -> Iterator[bytes]:
     files.check_regular(path)
     with path.open("rb") as file:
         if not file.readline(1 << 16).startswith(b"From "):

@@ -77,17 +77,15 @@ def make(tmp_path, kind):
         pq.write_table(pa.Table.from_pylist(ROWS), path)
     elif kind == "jsonl":
         path.write_text("\n".join(map(json.dumps, ROWS)))
-    elif kind == "saved":
+    elif kind == "folder":
         path.mkdir()
-        table = pa.Table.from_pylist(ROWS)
-        with pa.ipc.new_stream(path / "data-00000-of-00001.arrow", table.schema) as stream:
-            stream.write_table(table)
-        state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
-        (path / "state.json").write_text(json.dumps(state))
+        for k in range(len(ROWS)):
+            pq.write_table(pa.Table.from_pylist(ROWS[k:][:1]), path / f"train-{k}.parquet")
+        pq.write_table(pa.Table.from_pylist(ROWS), path / "test-0.parquet")
     return path
 
 
-TABLES = ("csv", "tsv", "bom.csv", "utf16.csv", "csv.gz", "parquet", "jsonl", "saved")
+TABLES = ("csv", "tsv", "bom.csv", "utf16.csv", "csv.gz", "parquet", "jsonl", "folder")
 
 
 @pytest.mark.parametrize("kind", TABLES)
