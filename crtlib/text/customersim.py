@@ -20,11 +20,10 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from types import MappingProxyType
 
 from crtlib.text import source
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn, shipped
 
 KINDS = ("name", "phone", "order", "address", "tracking")
 """The five kinds of secret of CustomerSim (CRT, section 4)."""
@@ -35,8 +34,7 @@ FOLLOW_UP = 0.0222  # one more question before the goodbye, in the original 227 
 
 def _grammar() -> dict[str, dict[str, str]]:
     """The templates of each variety by act: their own file says how they are written."""
-    home = resources.files("crtlib.text") / "templates"
-    told = tomllib.loads((home / "customersim.toml").read_text("utf-8"))
+    told = tomllib.loads(shipped("customersim.toml"))
     parts = told.pop("parts")
     return {
         variety: {act: re.sub(r"<(\w+)>", lambda m: parts[m[1]], t) for act, t in acts.items()}

@@ -20,7 +20,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +32,7 @@ from crtlib import outputs
 from crtlib.checks import MachineError
 from crtlib.files import Named
 from crtlib.text import jsonl
-from crtlib.text.records import Dialogue, unit
+from crtlib.text.records import Dialogue, shipped, unit
 
 TURN = pa.struct(
     [
@@ -127,8 +126,7 @@ def card(folder: Path, name: str, facts: Facts, sources: Sequence[str], *, simul
     (file,) = (folder / "data").iterdir()
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     for out, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
-        source = (resources.files("crtlib.text") / "templates" / template).read_text("utf-8")
-        text = environment.from_string(source).render(
+        text = environment.from_string(shipped(template)).render(
             name=name,
             facts=facts,
             sources=sources,

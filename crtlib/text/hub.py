@@ -1,4 +1,4 @@
-"""Corpora of the Hugging Face hub, or Parquet files of the same columns.
+"""Corpora of the Hugging Face hub that are lines or abstracts; ``crtlib ingest`` reads tables.
 
 >>> address("hub:ada/own", "train")
 'hf://datasets/ada/own@refs/convert/parquet/default/train/*.parquet'
@@ -15,25 +15,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain
 
-from crtlib.text import jsonl, multiwoz, wikitext
+from crtlib.text import wikitext
 from crtlib.text.records import Corpus
 from crtlib.text.source import Folder, Source, register
 
-CONFIGURATIONS = {
-    "Salesforce/wikitext": "wikitext-2-raw-v1",
-    "google-research-datasets/schema_guided_dstc8": "dialogues",
-    "pfb30/multi_woz_v22": "v2.2",
-}
+CONFIGURATIONS = {"Salesforce/wikitext": "wikitext-2-raw-v1"}
 """The configuration that is meant where ``hub:owner/name`` names none (else: ``default``)."""
 
 
 def address(name: str, split: str) -> str:
-    """Where the hub keeps a split as Parquet: it converts every dataset to that on a branch.
-
-    Two of ours are Python scripts otherwise, which ``datasets`` no longer runs.
-    """
+    """Where the hub keeps a split as Parquet: it converts every dataset to that on a branch."""
     parts = name.removeprefix("hub:").split("/")
     if len(parts) not in (2, 3) or not all(re.fullmatch(r"[\w.-]+", p) for p in (*parts, split)):
         raise ValueError(f"corpus={name!r}, split={split!r}: must be hub:owner/name and its split")
@@ -59,35 +52,22 @@ def rows(files: str) -> Iterator[dict]:
 def read_parquet(files: str, *, name: str, limit: int | None = None) -> Corpus:
     """A corpus from Parquet files, a path or ``hf://`` address with wildcards.
 
-    The columns decide what it is: ``dialogue_id`` and ``turns`` (MultiWOZ, Schema-Guided
-    Dialogue), ``id``, ``user`` and ``turns`` (the records of ``jsonl.stream``), ``text`` alone
-    (WikiText, a line each), or ``abstract`` among others (arXiv, as in
-    ``hub:gfissore/arxiv-abstracts-2021``; an abstract is a paragraph).
+    The columns decide what it is: ``text`` alone (WikiText, a line each), or ``abstract`` among
+    others (arXiv, as in ``hub:gfissore/arxiv-abstracts-2021``; an abstract is a paragraph).
     """
     remaining = rows(files)
     first = next(remaining, {})
-
-    def again() -> Iterator[dict]:
-        yield first
-        yield from remaining
-
-    if {"dialogue_id", "turns"} <= set(first):
-        return multiwoz.parse(again(), name=name, limit=limit)
-    if {"id", "user", "turns"} <= set(first):
-        dialogues = tuple(jsonl.dialogue(row) for row in islice(again(), limit))
-        if len({d.id for d in dialogues}) < len(dialogues):
-            raise ValueError(f"{files}: ids must be unique")
-        return Corpus(name, dialogues)
-    if set(first) == {"text"}:
-        corpus = wikitext.parse((row["text"] for row in again()), name)
-        return replace(corpus, name=name, dialogues=corpus.dialogues[:limit])
-    if "abstract" in first:  # its lines are broken for print
-        lines = (" ".join(row["abstract"].split()) for row in islice(again(), limit))
-        return replace(wikitext.parse(lines, name), name=name)
-    raise ValueError(
-        f"{files}: has the columns {', '.join(first) or 'none'}, must have dialogue_id and turns, "
-        "or id, user and turns, or text alone, or abstract"
-    )
+    column = "text" if set(first) == {"text"} else "abstract"
+    if column not in first:
+        raise ValueError(
+            f"{files}: has the columns {', '.join(first) or 'none'}, must have text alone, or "
+            "abstract; 'crtlib ingest' reads others"
+        )
+    lines = (row[column] for row in chain([first], remaining))
+    if column == "abstract":  # its lines are broken for print
+        lines = (" ".join(line.split()) for line in lines)
+    corpus = wikitext.parse(lines, name)
+    return replace(corpus, name=name, dialogues=corpus.dialogues[:limit])
 
 
 @lru_cache(maxsize=16)  # millions of rows, and asked for at every run
@@ -118,11 +98,4 @@ def source(name: str, label: str = "", *, by_rule: bool = False) -> Source:
 
 
 register(source("hub:Salesforce/wikitext", "WikiText-2 (Hugging Face)", by_rule=True))
-register(
-    source(
-        "hub:google-research-datasets/schema_guided_dstc8",
-        "Schema-Guided Dialogue (Hugging Face)",
-    )
-)
-register(source("hub:pfb30/multi_woz_v22", "MultiWOZ 2.2 (Hugging Face)"))
 register(source("hub:gfissore/arxiv-abstracts-2021", "arXiv abstracts"))

@@ -33,6 +33,7 @@ import os
 import re
 import sys
 import textwrap
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -52,28 +53,9 @@ from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
 from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
 from crtlib.text.readers import Bad
+from crtlib.text.records import shipped
 
-ROLES = {
-    "user": (
-        *("user", "userid", "username", "customer", "customerid", "client", "clientid"),
-        *("author", "authorid", "sender", "senderid", "kunde", "kundennr", "kundennummer"),
-        *("kundenid", "nutzer", "benutzer", "absender", "cliente", "usuario", "utilisateur"),
-    ),
-    "thread": (
-        *("thread", "threadid", "conversation", "conversationid", "dialogue", "dialogueid"),
-        *("ticket", "ticketid", "session", "sessionid", "case", "caseid", "chat", "chatid"),
-        *("ticketnr", "ticketnummer", "vorgang", "vorgangsnr", "vorgangsnummer", "fall"),
-    ),
-    "speaker": ("speaker", "role", "sender", "from", "who", "rolle", "absender", "von"),
-    "text": (
-        *("text", "body", "message", "content", "utterance"),
-        *("nachricht", "nachrichtentext", "inhalt", "mensaje", "texto", "texte"),
-    ),
-    "time": (
-        *("time", "timestamp", "date", "createdat", "sent", "sentat"),
-        *("datum", "zeit", "zeitpunkt", "zeitstempel", "gesendet", "gesendetam", "fecha"),
-    ),
-}
+ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
 IDS = ("id", "threadid", "conversationid", "dialogueid", "thread", "conversation")

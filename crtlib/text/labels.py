@@ -24,7 +24,6 @@ import secrets as operating_system
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -37,7 +36,7 @@ from markupsafe import Markup
 
 from crtlib import files, intervals, outputs
 from crtlib.text import corpora, jsonl
-from crtlib.text.records import Point, Secret, unit
+from crtlib.text.records import Point, Secret, shipped, unit
 
 KINDS = ("name", "address", "phone", "id", "other")
 RATE = 0.25
@@ -432,8 +431,7 @@ def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
 
 def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
     """The labelling page: one self-contained file, without network."""
-    home = resources.files("crtlib.text") / "templates"
-    script, style = ((home / f"label.{e}").read_text("utf-8") for e in ("js", "css"))
+    script, style = shipped("label.js"), shipped("label.css")
     data = {
         "labels": about["labels"],
         "kinds": list(about["kinds"]),
@@ -443,7 +441,7 @@ def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
     for sign in "<>&\u2028\u2029":
         embedded = embedded.replace(sign, f"\\u{ord(sign):04x}")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string((home / "label.html").read_text("utf-8"))
+    template = environment.from_string(shipped("label.html"))
     return template.render(
         kinds=list(about["kinds"]),
         hashes={"script": _csp(script), "style": _csp(style)},

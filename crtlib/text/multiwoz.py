@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -24,33 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from crtlib.files import Named, reading
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn, shipped
 from crtlib.text.source import Files, register
 
-KINDS = {
-    # MultiWOZ 2.2, without the domain ("restaurant-ref" is "ref").
-    "ref": "reference",
-    "phone": "phone",
-    "address": "address",
-    "postcode": "postcode",
-    # Schema-Guided Dialogue. Its services have no booking references or account numbers.
-    "phone_number": "phone",
-    "street_address": "address",
-    "venue_address": "address",
-    "address_of_location": "address",
-    "ridesharing-destination": "address",  # more than half are street addresses
-    "recipient_name": "name",
-    "recipient_account_name": "name",
-    "contact_name": "name",
-    "receiver": "name",
-    "doctor_name": "name",
-    "dentist_name": "name",
-    "therapist_name": "name",
-    "balance": "amount",
-    "account_balance": "amount",
-    "amount": "amount",
-    "transfer_amount": "amount",
-}
+KINDS = {s: kind for kind, slots in tomllib.loads(shipped("slots.toml")).items() for s in slots}
 """Slot, or ``domain-slot``, to the kind of secret: what identifies a person or a transaction.
 
 Not secret here: what anybody can look up or nobody is known by. Names of restaurants, hotels and
@@ -59,7 +37,7 @@ person consults is, though some of those names are of practices. The telephone n
 are of businesses, and stand in for private ones, which corpora that may be published do not hold.
 """
 
-SPEAKERS = {"USER": "USR", "SYSTEM": "SYS", 0: "USR", 1: "SYS"}  # the hub numbers them
+SPEAKERS = {"USER": "USR", "SYSTEM": "SYS"}
 
 
 def files(folder: Named, split: str) -> list[Path]:
@@ -114,11 +92,11 @@ def _json(path: Path, kind: type) -> Any:
 def parse(
     dialogues: Iterable[Any], *, name: str, acts: Mapping | None = None, limit: int | None = None
 ) -> Corpus:
-    """A corpus from dialogues as the files have them, or as the hub has them (lists by column).
+    """A corpus from dialogues as the files have them.
 
     Labels come from ``frames[].slots``, and from the ``span_info`` of the dialogue acts (``acts``,
-    the content of MultiWOZ' ``dialog_acts.json``, or inside the turn); spans that overlap become
-    one, of the first's kind. ``USER`` and ``SYSTEM`` become ``USR`` and ``SYS``. Neither corpus has
+    the content of MultiWOZ' ``dialog_acts.json``); spans that overlap become one, of the first's
+    kind. ``USER`` and ``SYSTEM`` become ``USR`` and ``SYS``. Neither corpus has
     user ids, so each dialogue is a user of its own.
 
     A dialogue with a defect is left out whole and counted in ``skipped``: a turn with wrong labels
@@ -149,16 +127,11 @@ class _Defect(Exception):
     """Why a dialogue is left out."""
 
 
-def _rows(nested: Any) -> list[dict]:
-    """A list of objects, which the hub stores as one object of lists."""
-    if isinstance(nested, dict):
-        columns = list(nested.values())
-        if len({len(c) if isinstance(c, list) else -1 for c in columns}) > 1:
-            raise _Defect("it is malformed")
-        nested = [dict(zip(nested, row, strict=True)) for row in zip(*columns, strict=True)]
-    if not isinstance(nested, list) or not all(isinstance(row, dict) for row in nested):
+def _rows(listed: Any, kind: type = dict) -> list[Any]:
+    """A list of objects, or of lists."""
+    if not isinstance(listed, list) or not all(isinstance(row, kind) for row in listed):
         raise _Defect("it is malformed")
-    return nested
+    return listed
 
 
 def _dialogue(record: Any, acts: Mapping | None) -> Dialogue:
@@ -167,7 +140,7 @@ def _dialogue(record: Any, acts: Mapping | None) -> Dialogue:
     if not isinstance(name, str) or not turns:
         raise _Defect("it has no id or no turns")
     mine: Any = {}
-    if "turn_id" in turns[0] and "dialogue_acts" not in turns[0]:
+    if "turn_id" in turns[0]:
         if acts is None:
             raise ValueError(
                 "dialog_acts.json: is missing beside the splits of MultiWOZ, "
@@ -183,7 +156,7 @@ def _turn(turn: dict, acts: Mapping) -> Turn:
     text, speaker = turn.get("utterance"), turn.get("speaker")
     if not isinstance(text, str) or text != text.encode("utf-8", "replace").decode():
         raise _Defect("an utterance is no text")
-    if not isinstance(speaker, str | int) or speaker not in SPEAKERS:
+    if not isinstance(speaker, str) or speaker not in SPEAKERS:
         raise _Defect("a speaker is neither USER nor SYSTEM")
     spans = []
     for domain, slot, start, end, value in _labels(turn, acts):
@@ -208,13 +181,11 @@ def _labels(turn: dict, acts: Mapping) -> Iterator[tuple[str, Any, Any, Any, Any
             if not slot.get("copy_from"):
                 ends = slot.get("start"), slot.get("exclusive_end")
                 yield domain, slot.get("slot"), *ends, slot.get("value")
-    act = turn.get("dialogue_acts") or acts.get(str(turn.get("turn_id"))) or {}
-    found = act.get("span_info", []) if isinstance(act, dict) else None
-    if isinstance(found, list) and all(isinstance(f, list) and len(f) == 5 for f in found):
-        yield from (("", slot, start, end, None) for _, slot, _, start, end in found)
-    else:
-        for f in _rows(found):
-            yield "", f.get("act_slot_name"), f.get("span_start"), f.get("span_end"), None
+    act = acts.get(str(turn.get("turn_id"))) or {}
+    for f in _rows(act.get("span_info", []) if isinstance(act, dict) else None, list):
+        if len(f) != 5:
+            raise _Defect("it is malformed")
+        yield "", f[1], f[3], f[4], None
 
 
 def merged(spans: Iterable[Secret]) -> tuple[Secret, ...]:

@@ -16,9 +16,15 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 
 MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
+
+
+def shipped(name: str) -> str:
+    """A file of ``templates``: data, or a page to be filled."""
+    return (resources.files("crtlib.text") / "templates" / name).read_text("utf-8")
 
 
 def unit(name: str | float) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ import numpy as np
 
 from crtlib.checks import check_choice
 from crtlib.text import canaries, units
-from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn, shipped
 from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend
 
 NAMES = ("speaker", "plain", "chat")
@@ -47,43 +48,9 @@ class Template:
     eos: str = ""
 
 
-def _joined(line: str, answer: str) -> str:
-    """``line`` for each message, and ``answer`` where the model is asked to go on."""
-    return (
-        "{{ bos_token }}{% for m in messages %}" + line + "{{ '\\n' if not loop.last else '' }}"
-        "{% endfor %}{% if add_generation_prompt %}{{ '\\n' }}" + answer + "{% endif %}"
-    )
-
-
-SPEAKER = Template(
-    "speaker",
-    _joined(
-        "{% set who = m.speaker if m.speaker is defined else "
-        "('SYS' if m.role == 'assistant' else 'USR') %}"
-        "{{ who ~ ': ' if who else '' }}{{ m.content }}",
-        "SYS: ",
-    ),
-)
-PLAIN = Template("plain", _joined("{{ m.content }}", ""))
-_TURN = "{% for m in messages %}"
-_END = "{% endfor %}"
-CHATML = Template(
-    "chatml",
-    _TURN + "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n" + _END
-    + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-)  # fmt: skip
-MARKUP = Template(
-    "markup",
-    _TURN + "<|{{ 'agent' if m.role == 'assistant' else m.role }}|> {{ m.content }}\n" + _END
-    + "{% if add_generation_prompt %}<|agent|> {% endif %}",
-)  # fmt: skip
-NAMED = Template(
-    "named",
-    _TURN + "{{ m.role | capitalize }}: {{ m.content }}\n" + _END
-    + "{% if add_generation_prompt %}Assistant: {% endif %}",
-)  # fmt: skip
-CANDIDATES = {t.name: t for t in (PLAIN, SPEAKER, CHATML, MARKUP, NAMED)}
+CANDIDATES = {n: Template(n, source) for n, source in tomllib.loads(shipped("chat.toml")).items()}
 """What a model that nobody described may have been trained with."""
+SPEAKER, PLAIN, MARKUP = (CANDIDATES[name] for name in ("speaker", "plain", "markup"))
 SHOWN = {"markup": "<|user|>…", "chatml": "<|im_start|>user…", "named": "User:…"}
 
 
