@@ -1,9 +1,6 @@
-"""The leakage report as a page: what stands on it, from the tables; templates do the rest.
+"""What a leakage report says, as tables: every number in clear, or bins that identify nobody.
 
->>> card("12", "runs", "3 distinct sequences").strong
-False
-
-What a leakage report says, as tables: every number in clear, or bins that identify nobody.
+The template ``leakage.html.j2`` makes a page of them.
 
 A redacted report is read by people who may not see the text, so it must not tell the text to one
 who has the model. Of a single sequence nothing leaves: not its place, its length, its perplexity
@@ -294,114 +291,29 @@ TITLES = {
 }
 
 
-SEVERAL = (
-    "Report {} of this model on this text. Each is rounded in other places, so together they tell "
-    "more than one does: of reports with --top-k 1, 2 and 3 all but one of 1,501 candidates for a "
-    "secret were out, of one report all but eight. Show one."
-)
-
-
-@dataclass(frozen=True)
-class Card:
-    """A number at the head of the page."""
-
-    value: str
-    name: str
-    why: str
-    strong: bool = False
-
-
-def card(value: Any, name: str, why: str, *, strong: bool = False) -> Card:
-    """A card; what is not known is a dash, a number has its thousands apart."""
-    number = isinstance(value, int | float)
-    shown = "–" if value is None else f"{value:,g}" if number else str(value)
-    return Card(shown, name, why, strong)
-
-
 def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: int = ROWS) -> str:
     """The whole page as text. With ``decode`` every sequence stands in it in clear; without, bins
     and rounded counts, and nothing that belongs to one sequence."""
-    facts = summary(report, cover, exact=decode is not None)
-    tokens = facts["tokens"] if isinstance(facts["tokens"], str) else f"{facts['tokens']:,}"
-    about = (
-        f"What the model's top {report.k} guesses complete of {cover.corpus}: "
-        f"{facts['documents']:,} texts (one {cover.unit} each) of {facts['users']:,} users, "
-        f"{tokens} tokens."
-    )
-    about += f" Compared with the public model {cover.public}." if cover.public else ""
-    common = {
+    exact = decode is not None
+    table = groups(report, cover, exact=exact)
+    values = {
+        "report": report,
         "cover": cover,
-        "several": SEVERAL.format(cover.report) if cover.report > 1 else "",
-        "facts": facts,
+        "facts": (facts := summary(report, cover, exact=exact)),
+        "ratio": facts["leakage_epsilon" if exact else REACHED],
+        "few": FEW,
         "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
-        "revealed": decode is not None,
-        "about": about,
-        "cards": _cards(report, facts),
+        "revealed": exact,
+        "charts": _grouped(table, exact=exact),
     }
-    table = groups(report, cover, exact=decode is not None)
-    common["charts"] = _grouped(table, exact=decode is not None)
     if decode is None:
-        shown = "lengths only" if cover.lengths_only else "text redacted, numbers in bins"
-        return render(
-            "leakage.html.j2", **common, shown=shown, groups=_tables(table),
-            limits=_limits(report, None, rows),
-        )  # fmt: skip
-    table = sequences(report, decode)
-    switches = {"compared": report.compared, "labelled": bool(table.secret_tokens.any())}
+        return render("leakage.html.j2", **values, groups=_tables(table))
+    clear = sequences(report, decode)
+    switches = {"compared": report.compared, "labelled": bool(clear.secret_tokens.any())}
     return render(
-        "leakage.html.j2", **common, shown="text in clear: keep it as safe as the training data",
-        limits=_limits(report, len(table), rows),
-        data=as_json(records(table.head(rows))), switches=as_json(switches),
+        "leakage.html.j2", **values, rows=rows, every=len(clear),
+        data=as_json(records(clear.head(rows))), switches=as_json(switches),
     )  # fmt: skip
-
-
-def _cards(report: Leakage, facts: dict) -> list[Card]:
-    t, exact = facts["threshold"], "leakage_epsilon" in facts
-    above = f"metric 2: ratio of at least {t:g}" if t is not None else (
-        "metric 2: needs a public model and a threshold")  # fmt: skip
-    different = facts["sequences"] if isinstance(facts["sequences"], str) else (
-        f"{facts['sequences']:,}")  # fmt: skip
-    name = "worst-case leakage ratio" if exact else f"ratio that {FEW} users reach"
-    ratio = facts["leakage_epsilon" if exact else REACHED]
-    none = f"{'no' if exact else f'fewer than {FEW}'} unique sequences"
-    why = "the paper's leakage epsilon: " if exact else "at least, in powers of two: "
-    why += "a ratio of perplexities, not a differential-privacy epsilon"
-    missing = none if report.compared else "needs a public model"
-    return [
-        card("–" if facts["accuracy"] is None else f"{facts['accuracy']:.{int(exact)}%}",
-             f"top-{report.k} accuracy", "of all tokens with a context"),
-        card(facts["runs"], "runs", f"{different} distinct sequences"),
-        card(facts["unique"], "unique", "metric 1: sequences of one user alone", strong=True),
-        card(facts["unique_above"], "unique and surprising", above, strong=True),
-        card(ratio, name, missing if ratio is None else why),
-    ]  # fmt: skip
-
-
-def _limits(report: Leakage, every: int | None, rows: int) -> list[str]:
-    """What the page does not say; ``every``: how many sequences there are, on a page in clear."""
-    out = [
-        f"Runs of at least {report.min_length} token{'s' * (report.min_length > 1)} count.",
-        "Only the contexts of the training text were tried: another prompt may reveal more.",
-        "A sequence that one person alone has is not always a secret, and a secret that two share "
-        "is not counted as unique.",
-    ]
-    if every is None:
-        out.append(
-            f"Counts are rounded down, and those below {FEW} are not told from none: the exact "
-            "numbers of a sequence would name it to whoever has the model. A reader who knows "
-            "every other text of the corpus may still learn from a count that changes, and so may "
-            "who compares two reports."
-        )
-    if not report.flush:
-        out.append("Runs at the end of a text are left out, as Algorithm 1 is printed.")
-    if report.empty:
-        out.append(f"{report.empty:,} empty texts were left out.")
-    if report.windowed:
-        out.append("Texts beyond the model's context were read in windows.")
-    if every is not None and every > rows:
-        out.append(f"The table holds the {rows:,} most worrying of {every:,} sequences; "
-                   "sequences.parquet has all.")  # fmt: skip
-    return out
 
 
 # --------------------------------------------------------------------------- bins

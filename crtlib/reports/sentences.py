@@ -87,7 +87,8 @@ def table() -> dict[str, tuple[Any, jinja2.Template]]:
 
 def sentences(c: Certificate) -> dict[str, list[str]]:
     """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
-    labels, rates, before = c["labels"] or {}, c["rates"], Counter(c["spent_before"])
+    labels, rates = c["labels"] or {}, c["rates"]
+    before: Counter[str] = Counter(c["spent_before"])
     kind = c["guarantee"]["kind"] if holds(c) else None
     evidence = c.get("evidence") or {}
     known = {"limits": (), "assumed": (), "declared": ()} | dict(c) | {
