@@ -26,8 +26,7 @@ def train(recipe: recipes.Recipe) -> Answer:
         trained = own.train(recipe, card=model_card.of_training, progress=True)
         if not parallel.crew().leads:
             return Answer({})
-    lines = [*trained.lines(), NEXT.format(recipe.out)]
-    return Answer(trained.facts(recipe.out.name), lines)
+    return Answer(trained.facts, [*trained.lines, NEXT.format(recipe.out)])
 
 
 train.choose = recipes.choose  # type: ignore[attr-defined]

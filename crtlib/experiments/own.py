@@ -17,8 +17,8 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,9 @@ from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import gate
 from crtlib.screening.corpus import fitting, given, judge, unproved
-from crtlib.screening.rates import Counter, Rate, assumed
+from crtlib.screening.rates import Counter
 from crtlib.text import corpora, screened, templates, units
-from crtlib.text.records import Corpus
-from crtlib.text.tokenizer import Bpe, adapt, train_bpe
+from crtlib.text.tokenizer import adapt, train_bpe
 from crtlib.training import loop, methods, parallel, schedules, state
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
@@ -78,254 +77,48 @@ Card = Callable[[Facts], str]
 
 
 @dataclass(frozen=True)
-class Studied:
-    """A model of one's own corpus: the study that made it, its measurements, and its promise."""
+class Trained:
+    """A finished training of any method: its model, what it promises, and what is said of it.
 
-    study: CrtStudy
-    fitted: Fitted
-    rows: list[Row]
-    guarantee: Guarantee | None
-    promise: str
-    provenance: dict[str, str | float]
-    secure: bool = True
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    ``facts`` are for ``--json`` and a model card, ``lines`` for a person; ``settings`` say how it
+    was made, without paths of this machine. ``saved`` lies beside the weights, ``texts`` are
+    released with them; all of it may know the ``sources``. ``record`` is what a certificate says,
+    ``private`` are files for the owner of the text alone. ``key`` is that of hashes in what is
+    shown.
 
-    @property
-    def run(self) -> Run:
-        return self.fitted.run
+    Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
+    pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
+    ``kept``: each is within its promise. Training that was cut short may have spent more.
+    """
 
-    @property
-    def holds(self) -> bool:
-        g = self.guarantee
-        return self.secure and g is not None and g.delta < 1 and g.epsilon < float("inf")
-
-    def value(self, metric: str) -> float:
-        """A measurement that there is one of."""
-        return next(value for name, _, _, value in self.rows if name == metric)
-
-    def facts(self, name: str) -> Facts:
-        study, model = self.study, self.fitted.run.model
-        every = [p.numel() for p in model.parameters()]
-        kind = self.guarantee.kind if self.holds and self.guarantee else ""
-        learning = [p.numel() for p in model.parameters() if p.requires_grad]
-        return {
-            "name": name,
-            "parameters": sum(every),
-            "trained_parameters": sum(learning),
-            "base": pretrained.base(study.init) if study.brings_vocabulary else None,
-            "recurrent": self.fitted.spec is not None and self.fitted.spec.recurrent,
-            "adapters": bool(study.lora),
-            "method": {"name": study.method, "label": study.how.label},
-            "corpus": {"name": Path(study.corpus).name, "points": len(self.fitted.data.points)},
-            "settings": self.settings(),
-            "perplexity": self.value("test_ppl"),
-            "promise": self.promise,
-            "kind": record.KINDS.get(kind),
-        }  # fmt: skip
-
-    def lines(self) -> list[str]:
-        """Sizes, noise, perplexity, the attack, the promise."""
-        study, n = self.study, self.value
-        events = self.fitted.run.events
-        lines = []
-        if events:
-            steps = sum(event.steps for event in events)
-            q = study.sampling_probability
-            lines.append(
-                f"private {n('n_private'):,.0f} points · noise {study.noise_multiplier:.4g} · "
-                f"{steps:,} steps of about {study.normaliser:.0f} · q {q:.4g}"
-            )
-        public = (
-            f"public  {n('n_public'):,.0f} points · {self.fitted.run.updates['public']:,} steps"
-        )
-        if study.lora:
-            f = self.facts("")
-            public += f" · LoRA {study.lora}: {f['trained_parameters']:,} of {f['parameters']:,}"
-        before = self.fitted.before.get("ppl")
-        start = "" if before is None else f"{before:.4g} before, "
-        lines += [public, f"held-out perplexity {start}{n('test_ppl'):.4g} after"]
-        for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
-            if bits := [value for name, _, _, value in self.rows if name == metric]:
-                each = " ".join(f"{x:.1f}" for x in bits)
-                lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
-        return [*lines, self.promise]
-
-    def settings(self) -> dict[str, Any]:
-        """The fields of the study."""
-        study = self.study
-        each = asdict(study) | {"corpus": Path(study.corpus).name}
-        if study.brings_vocabulary:
-            each["init"] = pretrained.base(study.init)
-        if study.template not in templates.CANDIDATES:
-            each["template"] = "chat"  # of the folder that is written
-        for name in ("policy", "conservative"):
-            each[name] = re.sub(r"[^+:]*/", "", each[name])
-        return each
-
-    def model(self) -> dict[str, Any]:
-        d, spec = self.fitted.data, self.fitted.spec
-        base = pretrained.base(self.study.init)
-        return {"tokenizer": d.tokenizer, "spec": spec, "base": base, "template": d.template.source}
-
-    def sources(self, meter: record.Meter) -> list[gate.Source]:
-        return record.sources(self, meter)
-
-    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
-        texts = {"experiment.json": gate.Value.text(json.dumps(self.settings(), indent=1) + "\n")}
-        if card:
-            heard = gate.declare("held-out perplexity", self.value("test_ppl"), PERPLEXITIES)
-            said = card({**facts, "perplexity": heard.value})
-            texts["README.md"] = gate.Value.text(said, heard)
-        return texts
-
-    def record(self, meter: record.Meter, model: str) -> dict[str, Any]:
-        return record.record(self, meter, model)
-
-    def keep(self, aside: Path) -> None:
-        cell = {"guarantee": self.promise, "rows": self.rows, **self.provenance}
-        with files.replacing(aside / "results.json", mode=0o600) as results:
-            results.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A model trained by a plan. ``secrets`` has a row each: what was promised, and the
-    ``posterior`` that was accounted for what was done; it names them by pseudonym."""
-
-    recipe: SecretPlan
     run: Run
-    plan: Plan
-    summary: dict[str, Any]
-    secrets: pd.DataFrame
-    tokenizer: Bpe
-    spec: ModelSpec | None
-    text: Corpus
-    void: str
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-
-    @property
-    def kept(self) -> bool:
-        """Whether every promise is kept; training that was cut short may have spent more."""
-        return bool((self.secrets.posterior <= self.secrets.promised).all())
-
-    @property
-    def holds(self) -> bool:
-        return self.kept and not self.void
-
-    @property
-    def promise(self) -> str:
-        """In words, for all secrets together."""
-        if not self.kept:
-            broken = int((self.secrets.posterior > self.secrets.promised).sum())
-            return f"void: {broken} secrets are above their promise"
-        label: Any = (self.secrets.posterior / self.secrets.promised).idxmax()
-        worst = self.secrets.loc[label]
-        prior = (-upwards(-worst.prior, 4)).normalize()
-        what = {"value": "a protected value", "user": "the protected values of a user"}
-        return (
-            f"{what[self.summary['by']]}, which is guessed with a chance of {prior:f} "
-            f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
-            f"with it (promised: {at_most(worst.promised)}); this is the one nearest to its "
-            f"promise of {len(self.secrets):,}, and all are kept; unit: all points in "
-            "which the search found it; "
-            f"{self.plan.steps} steps with noise multiplier {self.plan.noise_multiplier:.6g}; "
-            f"accountant: KL divergence; neighbours: {self.plan.neighbouring_relation}; "
-            f"treated as public: {plans.KNOWN}{self.void}"
-        )
-
-    def facts(self, name: str) -> Facts:
-        method = {"name": PLANNED.name, "label": PLANNED.label}
-        facts = {"name": name, "method": method, "secrets": len(self.secrets), "kept": self.kept}
-        return facts | {"promise": self.promise}
-
-    def lines(self) -> list[str]:
-        return [self.promise]
-
-    def settings(self) -> dict[str, Any]:
-        r = self.recipe
-        return {
-            "method": "lp_weighted",
-            "init": Path(r.init).name,
-            "model": r.model,
-            "seed": r.seed,
-        }
-
-    def model(self) -> dict[str, Any]:
-        base = pretrained.base(self.recipe.init)
-        return {"tokenizer": self.tokenizer, "spec": self.spec, "base": base}
-
-    @property
-    def guesses(self) -> list[list[float]]:
-        """Of each prior with its promise: it, and the chance that was accounted for the secret that
-        is nearest to its promise."""
-        groups = self.secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
-        pairs: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
-        return pairs
-
-    def sources(self, meter: record.Meter) -> list[gate.Source]:
-        noised = gate.Planned(
-            meter.run,
-            outputs.sha256(self.recipe.plan / "plan.json"),
-            self.summary["neighbouring_relation"],
-            tuple((p, q) for p, q in self.guesses),
-            self.kept,
-        )
-        return [noised, gate.Constant("settings and sizes"), *meter.origin(self.recipe.init)]
-
-    def texts(self, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
-        return {}
-
-    def record(self, meter: record.Meter, model: str) -> dict[str, Any]:
-        events = [e for e in self.run.events if isinstance(e, WeightedGaussian)]
-        given = (outputs.marker(self.recipe.plan) or {})["options"]
-        policy = {"name": given.get("policy", "a list of secrets"), "taught_by": None,
-                  "sha256": outputs.sha256(self.recipe.plan / "plan.json")}  # fmt: skip
-        rates = {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
-        return {
-            **record.head(self.key, self.run.model, model, self.recipe.init),
-            "corpus": record.about(self.recipe.corpus, self.text, meter.facts["corpus"]),
-            "unit": self.summary["unit"],
-            "method": {"name": "lp_weighted", "label": methods.by_name("lp_weighted").label},
-            "protects_all": True,
-            "accountant": "KL divergence",
-            "delta": 1.0,
-            "randomness": "operating_system" if meter.secret else "seed",
-            "phases": [
-                {"kind": "private", "points": len(self.plan.weights), "steps": e.steps,
-                 "noise_multiplier": e.noise_multiplier, "clip_norm": CLIP_NORM}
-                for e in events
-            ],
-            "plan": {"sha256": policy["sha256"], "kept": self.kept, "guesses": self.guesses},
-            "rates": {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": {}},
-            "labels": None,
-            "policies": {"pi": policy, "pi_c": policy},
-            "oracle_on_real_text": False,
-            "treated_as_public": [plans.KNOWN],
-            "searched": {"trials": meter.facts["trials"], "charged": False},
-            "canaries": {"planted": 0, "copies": 0},
-            "odometer": meter.told(),
-        }  # fmt: skip
-
-    def keep(self, aside: Path) -> None:
-        """What is promised of each secret, for the owner of the text alone."""
-        with files.replacing(aside / "secrets.parquet", mode=0o600) as table:
-            self.secrets.to_parquet(table, index=False)
-
-
-Trained = Studied | Planned
-"""What a training of any method has made: its promise, and what is written of it. ``key`` is that
-of hashes in what is shown, ``facts`` are for ``--json`` and a model card, ``lines`` for a person,
-``settings`` say how it was made, without paths of this machine; ``keep`` writes what is private."""
+    promise: str
+    holds: bool
+    facts: Facts
+    lines: Sequence[str]
+    settings: Facts
+    saved: Facts
+    sources: Sequence[gate.Source]
+    record: Facts
+    private: Mapping[str, bytes]
+    key: bytes = field(repr=False)
+    texts: Mapping[str, gate.Value] = field(default_factory=dict)
+    study: CrtStudy | None = None
+    fitted: Fitted | None = None
+    rows: Sequence[Row] = ()
+    guarantee: Guarantee | None = None
+    secrets: pd.DataFrame | None = None
+    kept: bool = True
 
 
 @dataclass(frozen=True)
 class Job:
     """A training that can begin: all that can be refused has been. ``fit`` trains, ``finish`` says
-    what came of it; of a process that does not lead, with None."""
+    what came of it."""
 
     fit: Callable[..., Any]
     meter: Callable[[], record.Meter]
-    finish: Callable[[Any, record.Meter | None], Trained]
+    finish: Callable[[Any, record.Meter, bytes], Trained]
 
 
 def study_of(corpus: Named, **settings: Any) -> CrtStudy:
@@ -464,11 +257,11 @@ def train(
 
     Args:
         what: A recipe (:mod:`crtlib.recipe`), or a corpus and the names of a recipe's fields.
-        card: Makes the model's README.md of :meth:`Trained.facts`.
+        card: Makes the model's README.md of ``Trained.facts``.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
 
     Returns:
-        :class:`Studied`, or :class:`Planned` for the method "plan".
+        :class:`Trained`; None in a process that does not lead.
 
     Raises:
         ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
@@ -485,7 +278,7 @@ def train(
     if isinstance(recipe, SecretPlan):
         job = _planned(recipe, device)
     else:
-        job = _studied(recipe, device, study or {})
+        job = _studied(recipe, device, study or {}, card)
     aside = None if recipe.out is None else work(recipe.out)
     repeatable = getattr(recipe, "repeatable_noise", False)
     fit = partial(
@@ -493,79 +286,151 @@ def train(
         memory=recipe.memory, progress=progress,
     )  # fmt: skip
     if not parallel.crew().leads:
-        return job.finish(fit(), None)
+        return fit() and None
     taken = f"--out: {aside} is in use by another training"  # two of them would be one run
     with files.locked(aside, taken) if aside else contextlib.nullcontext():
         meter = job.meter()
         meter.mark = aside and aside / "unfinished.run"
         outputs.check_same(inputs, before)  # now, while nothing is spent
-        trained = job.finish(fit(on_start=meter.start), meter)
+        trained = job.finish(fit(on_start=meter.start), meter, secrets.token_bytes(32))
         outputs.check_same(inputs, before)
         if aside is None or recipe.out is None:
             meter.finish(None)
         else:
-            write(trained, recipe.out, before, meter, card)
+            write(trained, recipe, before, meter)
             meter.done()
         return trained
 
 
-def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
+def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Job:
     """A training of a study, with the fields of it that are ``fixed``."""
-    r = dict(recipe)
-    how = {n: r.pop(n, None) for n in (
-        "out", "device", "workers", "memory", "odometer", "labels", "trials",
-        "repeatable_noise", "dtype", "gradient_checkpointing",
-    )}  # fmt: skip
-    r["embedding"] = r["hidden"] = r.pop("width")
-    power, auto = r.pop("power"), r["canaries"] == "auto"
-    if r["canaries"] and (auto or r["copies"] == 1):
-        r |= {"audited": True, "copies": 1}
-    if auto:
-        r["canaries"] = run_audit.LEAST
-    r["neighbouring_relation"] = r.pop("neighbouring", None)
+    r: Any = recipe
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if both := sorted({*dict(recipe)} & {*fixed} - ablated):
         raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
-    given = {k: v for k, v in {**r, **fixed}.items() if v is not None}
-    corpus = given.pop("corpus")
-    precision = how["dtype"]
-    if precision == "auto":  # that of products
-        precision = "float32" if device == "cpu" else "bfloat16"
-    study = study_of(corpus, **given, precision=precision)
-    prepared = _read(study)  # refuses what can be refused before anything is written
-    study = sized(study, prepared, given)
+    names = {f.name for f in fields(CrtStudy)} - {"corpus"}
+    named = {n: v for n, v in {**dict(recipe), **fixed}.items() if n in names and v is not None}
+    auto = r.canaries == "auto"
+    if r.canaries and (auto or r.copies == 1):
+        named |= {"audited": True, "copies": 1}
     if auto:
-        study = replace(study, canaries=_enough(study.ready(), power))
+        named["canaries"] = run_audit.LEAST
+    auto_type = "float32" if device == "cpu" else "bfloat16"
+    named |= {
+        "embedding": r.width, "hidden": r.width,
+        "neighbouring_relation": getattr(r, "neighbouring", "replace"),
+        "precision": auto_type if r.dtype == "auto" else r.dtype,
+    } | {n: v for n, v in fixed.items() if v is not None}  # fmt: skip
+    study = study_of(recipe.corpus, **named)
+    prepared = _read(study)  # refuses what can be refused before anything is written
+    study = sized(study, prepared, named)
+    if auto:
+        study = replace(study, canaries=_enough(study.ready(), r.power))
         prepared = _read(study)
-        study = sized(study, prepared, given)
-    _check(recipe, [corpus])
-    prepared = _judged(study, prepared, how["labels"])
-    repeatable = bool(how["repeatable_noise"])
+        study = sized(study, prepared, named)
+    _check(recipe, [recipe.corpus])
+    prepared = _judged(study, prepared, getattr(r, "labels", None))
 
-    def finish(fitted: Fitted, meter: record.Meter | None) -> Trained:
+    def finish(fitted: Fitted, meter: record.Meter, key: bytes) -> Trained:
         done = study.ready()
-        if meter is None:
-            return Studied(done, fitted, [], None, "", {}, secure=False)
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
-        origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
         void, beside = _void(meter, study.init, record.oracle(study))
-        promise = "no guarantee: this method adds no noise"
+        promise, holds = "no guarantee: this method adds no noise", False
         if guarantee is not None:
             blind = NO_LABELS if guarantee.delta >= 1 else ""
             promise = f"{guarantee}{blind}{void}{beside}"
-        return Studied(done, fitted, rows, guarantee, promise, origin, secure=not void)
+            holds = not void and guarantee.delta < 1 and guarantee.epsilon < math.inf
+        settings, spec = _settings(done), fitted.spec
+        facts = _facts(done, fitted, rows) | {
+            "name": recipe.out.name if recipe.out else "",
+            "settings": settings,
+            "promise": promise,
+            "kind": record.KINDS.get(guarantee.kind) if holds and guarantee else None,
+        }
+        origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+        results = json.dumps({"guarantee": promise, "rows": rows, **origin}, indent=1) + "\n"
+        return Trained(
+            fitted.run, promise, holds, facts, [*_lines(done, fitted, rows, facts), promise],
+            settings,
+            {"tokenizer": fitted.data.tokenizer, "spec": spec if spec and spec.recurrent else None,
+             "base": pretrained.base(done.init), "template": fitted.data.template.source},
+            record.sources(done, fitted, meter, key),
+            record.of_study(done, fitted, guarantee, meter),
+            {"results.json": results.encode()},
+            key, _texts(settings, facts, card), done, fitted, rows, guarantee,
+        )  # fmt: skip
 
     return Job(
         partial(
             crt.fit, study, prepared=prepared, device=device, before=True,
-            gradient_checkpointing=bool(how["gradient_checkpointing"]),
+            gradient_checkpointing=r.gradient_checkpointing,
         ),
         lambda: record.meter(
-            study.ready(), prepared, place=recipe.odometer, repeatable_noise=repeatable,
-            trials=how["trials"] or 1,
+            study.ready(), prepared, place=recipe.odometer, trials=getattr(r, "trials", 1),
+            repeatable_noise=getattr(r, "repeatable_noise", False),
         ),
         finish,
     )  # fmt: skip
+
+
+def _settings(study: CrtStudy) -> dict[str, Any]:
+    """The fields of a study, without paths of this machine."""
+    each = asdict(study) | {"corpus": Path(study.corpus).name}
+    if study.brings_vocabulary:
+        each["init"] = pretrained.base(study.init)
+    if study.template not in templates.CANDIDATES:
+        each["template"] = "chat"  # of the folder that is written
+    for name in ("policy", "conservative"):
+        each[name] = re.sub(r"[^+:]*/", "", each[name])
+    return each
+
+
+def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, Any]:
+    every = [*fitted.run.model.parameters()]
+    return {
+        "parameters": sum(p.numel() for p in every),
+        "trained_parameters": sum(p.numel() for p in every if p.requires_grad),
+        "base": pretrained.base(study.init) if study.brings_vocabulary else None,
+        "recurrent": fitted.spec is not None and fitted.spec.recurrent,
+        "adapters": bool(study.lora),
+        "method": {"name": study.method, "label": study.how.label},
+        "corpus": {"name": Path(study.corpus).name, "points": len(fitted.data.points)},
+        "perplexity": next(x for name, _, _, x in rows if name == "test_ppl"),
+    }
+
+
+def _texts(settings: Facts, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+    texts = {"experiment.json": gate.Value.text(json.dumps(settings, indent=1) + "\n")}
+    if card:
+        heard = gate.declare("held-out perplexity", facts["perplexity"], PERPLEXITIES)
+        said = card({**facts, "perplexity": heard.value})
+        texts["README.md"] = gate.Value.text(said, heard)
+    return texts
+
+
+def _lines(study: CrtStudy, fitted: Fitted, rows: Sequence[Row], facts: Facts) -> list[str]:
+    """Sizes, noise, perplexity, the attack."""
+    run, lines = fitted.run, []
+    n = {name: value for name, _, _, value in rows}
+    if run.events:
+        steps = sum(event.steps for event in run.events)
+        lines.append(
+            f"private {n['n_private']:,.0f} points · noise {study.noise_multiplier:.4g} · "
+            f"{steps:,} steps of about {study.normaliser:.0f} · q {study.sampling_probability:.4g}"
+        )
+    public = f"public  {n['n_public']:,.0f} points · {run.updates['public']:,} steps"
+    if study.lora:
+        public += (
+            f" · LoRA {study.lora}: {facts['trained_parameters']:,} of {facts['parameters']:,}"
+        )
+    before = fitted.before.get("ppl")
+    start = "" if before is None else f"{before:.4g} before, "
+    lines += [public, f"held-out perplexity {start}{facts['perplexity']:.4g} after"]
+    for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
+        if bits := [value for name, _, _, value in rows if name == metric]:
+            each = " ".join(f"{x:.1f}" for x in bits)
+            lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
+    return lines
 
 
 def _enough(study: CrtStudy, power: float) -> int:
@@ -594,6 +459,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     text = corpora.load(recipe.corpus)
     points = units.points(text, plans.unit(recipe.plan, sha))
     plan, summary = plans.read(recipe.plan, points)
+    named = (outputs.marker(recipe.plan) or {})["options"]
     _check(recipe, [recipe.corpus, recipe.plan])
     if recipe.init != "random":
         tokenizer, spec = adapt(pretrained.place(recipe.init)), None
@@ -612,10 +478,58 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
     facts |= {"trials": recipe.trials}
 
-    def finish(run: Run, meter: record.Meter | None) -> Trained:
-        accounted = plans.accounted(run.events, plan, recipe.plan)
-        void = _void(meter, recipe.init, planned=True)[0] if meter else ""
-        return Planned(recipe, run, plan, summary, accounted, tokenizer, spec, text, void)
+    def finish(run: Run, meter: record.Meter, key: bytes) -> Trained:
+        table = plans.accounted(run.events, plan, recipe.plan)
+        broken = int((table.posterior > table.promised).sum())
+        void = _void(meter, recipe.init, planned=True)[0]
+        promise = _promised(plan, summary, table, void)
+        if broken:
+            promise = f"void: {broken} secrets are above their promise"
+        groups = table.groupby(["prior", "promised"]).posterior.max().reset_index()
+        guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
+        sha = outputs.sha256(recipe.plan / "plan.json")
+        noised = gate.Planned(
+            meter.run, sha, summary["neighbouring_relation"], tuple((p, q) for p, q in guesses),
+            not broken,
+        )  # fmt: skip
+        policy = {
+            "name": named.get("policy", "a list of secrets"),
+            "taught_by": None,
+            "sha256": sha,
+        }
+        events = [e for e in run.events if isinstance(e, WeightedGaussian)]
+        evidence = {
+            "corpus": record.about(recipe.corpus, text, meter.facts["corpus"]),
+            "protects_all": True,
+            "accountant": "KL divergence",
+            "delta": 1.0,
+            "phases": [
+                {"kind": "private", "points": len(points), "steps": e.steps,
+                 "noise_multiplier": e.noise_multiplier, "clip_norm": CLIP_NORM}
+                for e in events
+            ],
+            "plan": {"sha256": sha, "kept": not broken, "guesses": guesses},
+            "rates": record.shown(record.RAW),
+            "labels": None,
+            "policies": {"pi": policy, "pi_c": policy},
+            "oracle_on_real_text": False,
+            "treated_as_public": [plans.KNOWN],
+            "canaries": {"planted": 0, "copies": 0},
+        }  # fmt: skip
+        method = {"name": PLANNED.name, "label": PLANNED.label}
+        settings = {"method": PLANNED.name, "init": Path(recipe.init).name, "model": recipe.model,
+                    "seed": recipe.seed}  # fmt: skip
+        return Trained(
+            run, promise, not (broken or void),
+            {"name": recipe.out.name if recipe.out else "", "method": method,
+             "secrets": len(table), "kept": not broken, "promise": promise},
+            [promise], settings,
+            {"tokenizer": tokenizer, "spec": spec if spec and spec.recurrent else None,
+             "base": pretrained.base(recipe.init)},
+            [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
+            evidence, {"secrets.parquet": table.to_parquet(index=False)}, key,
+            secrets=table, kept=not broken,
+        )  # fmt: skip
 
     return Job(
         partial(
@@ -628,6 +542,24 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         ),
         finish,
     )  # fmt: skip
+
+
+def _promised(plan: Plan, summary: Facts, secrets: pd.DataFrame, void: str) -> str:
+    """The promise of a plan in words, for all secrets together."""
+    label: Any = (secrets.posterior / secrets.promised).idxmax()
+    worst = secrets.loc[label]
+    prior = (-upwards(-worst.prior, 4)).normalize()
+    what = {"value": "a protected value", "user": "the protected values of a user"}
+    return (
+        f"{what[summary['by']]}, which is guessed with a chance of {prior:f} "
+        f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
+        f"with it (promised: {at_most(worst.promised)}); this is the one nearest to its "
+        f"promise of {len(secrets):,}, and all are kept; unit: all points in "
+        "which the search found it; "
+        f"{plan.steps} steps with noise multiplier {plan.noise_multiplier:.6g}; "
+        f"accountant: KL divergence; neighbours: {plan.neighbouring_relation}; "
+        f"treated as public: {plans.KNOWN}{void}"
+    )
 
 
 def _read(study: CrtStudy) -> Data:
@@ -724,38 +656,33 @@ def _void(
     return "".join(text for text, applies in said.items() if applies), beside
 
 
-def write(
-    trained: Trained,
-    folder: Path,
-    inputs: Mapping[str, str],
-    meter: record.Meter,
-    card: Card | None,
-) -> None:
+def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: record.Meter) -> None:
     """Write the model as a folder that ``transformers`` loads (a recurrent one as
     :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
     goes into :func:`work`, for its owner alone. Others may read the model if it carries a promise.
     The run is finished in the odometer before the weights take their place."""
-    aside, parts = work(folder), trained.model()
-    spec = parts.pop("spec")
+    folder = recipe.out
+    assert folder is not None
+    aside = work(folder)
     releases: list[gate.Release] = []
     with outputs.staged(
         folder,
         command="train",
-        options=trained.settings(),
+        options=trained.settings,
         inputs=outputs.keyed(inputs, trained.key),
         public=("*",) if trained.holds else (),
         seal=lambda _: releases[0].close(meter.key, meter.run),
     ) as part:
         made = part / ".made"
-        state.save(
-            trained.run, parts.pop("tokenizer"), spec if spec and spec.recurrent else None, made,
-            record=aside / "run.json", **parts,
-        )  # fmt: skip
+        state.save(trained.run, folder=made, record=aside / "run.json", **trained.saved)
         model = str(meter.finish(made / "model.safetensors").model)
-        texts = {"guarantee.txt": gate.Value.text(trained.promise + "\n")}
-        texts |= trained.texts(trained.facts(folder.name), card)
-        releases.append(record.release(part, made, texts, trained.sources(meter)))
-        record.save(trained.record(meter, model), aside, meter)
+        promise = gate.Value.text(trained.promise + "\n")
+        texts = {"guarantee.txt": promise, **trained.texts}
+        releases.append(record.release(part, made, texts, trained.sources))
+        content = record.record(trained.record, trained.run, recipe.init, meter, trained.key, model)
+        record.save(content, aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
-        trained.keep(aside)
+        for name, private in trained.private.items():
+            with files.replacing(aside / name, mode=0o600) as new:
+                new.write_bytes(private)
     (aside / "unfinished.pt").unlink(missing_ok=True)

@@ -22,11 +22,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from torch import nn
 
 import crtlib
 from crtlib import files, outputs
@@ -40,31 +39,21 @@ from crtlib.models.build import fingerprint
 from crtlib.models.folder import tensors
 from crtlib.release import gate, seal
 from crtlib.screening import by_name
-from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, assumed
+from crtlib.screening.rates import ALPHA, NAMES, UNKNOWN, Rate, assumed
 from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
+from crtlib.training import methods
+from crtlib.training.loop import Run
 from crtlib.training.methods import Terms
 from crtlib.training.phases import Event, PrivatePhase, PublicPhase
 from crtlib.training.selective import SelectivePhase
 
-
-class Studied(Protocol):
-    """A finished training of a study (:class:`crtlib.experiments.own.Studied`)."""
-
-    @property
-    def study(self) -> CrtStudy: ...
-    @property
-    def fitted(self) -> Fitted: ...
-    @property
-    def guarantee(self) -> Guarantee | None: ...
-    @property
-    def key(self) -> bytes: ...
-
-
 SCHEMA = "crtlib/run/2"
 NAME = "record.json"
 SEEDED = "The noise follows from a known seed, so who knows it can take the noise away"
+RAW = {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
+"""The rates of who reads raw text: nothing is redacted, and all of it is private."""
 KINDS = {"differential privacy": "dp", "Bayesian confidentiality": "bayesian_confidentiality"}
 
 
@@ -281,19 +270,20 @@ def _holds(study: CrtStudy) -> dict[str, int]:
 
 
 def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
-    """The three rates; who reads raw text redacts nothing, and all of it is private."""
-    if study.how.reads_raw:
-        return {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
-    rates = prepared.rates
-    return {"miss": rates.miss, "trace": rates.trace, "public": rates.public}
+    """The three rates."""
+    return RAW if study.how.reads_raw else {n: getattr(prepared.rates, n) for n in NAMES}
 
 
 # --------------------------------------------------------------------------- the record
-def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
-    """What every record begins with: the key of hashes that are shown, versions, the model, whose
-    weights have the SHA-256 ``model``."""
-    weights = list(net.parameters())
+def record(
+    how: Mapping[str, Any], run: Run, init: str, meter: Meter, key: bytes, model: str
+) -> dict[str, Any]:
+    """All that a certificate says of a finished training: ``how`` it was done, versions, the model,
+    whose weights have the SHA-256 ``model``, and where it is entered. ``key``: that of hashes in
+    what is shown."""
+    weights = list(run.model.parameters())
     base = None if init == "random" else {"name": Path(init).name, "sha256": fingerprint(init)}
+    facts, plan = meter.facts, "plan" in how
     return {
         "schema": SCHEMA,
         "key": key.hex(),
@@ -302,45 +292,47 @@ def head(key: bytes, net: nn.Module, model: str, init: str) -> dict[str, Any]:
         "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
                   "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
                   "base": base},
+        "unit": facts["unit"],
+        "method": {"name": facts["method"], "label": methods.by_name(facts["method"]).label},
+        "randomness": "operating_system" if meter.secret else "seed",
+        "searched": {"trials": facts["trials"], "charged": not plan},
+        "odometer": meter.told(),
+        **({"processes": run.processes} if run.processes > 1 else {}),  # that trained together
+        **how,
     }  # fmt: skip
 
 
-def record(trained: Studied, meter: Meter, model: str) -> dict[str, Any]:
-    """All that a certificate says of a finished training; ``model`` is the SHA-256 of its
-    weights."""
-    study, fitted, d = trained.study, trained.fitted, trained.fitted.data
-    promise = trained.guarantee
-    raw, processes = study.how.reads_raw, fitted.run.processes
+def shown(rates: Mapping[str, Rate], kinds: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Rates, and those of each kind of secret, as JSON."""
+    return {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": kinds}
+
+
+def of_study(
+    study: CrtStudy, fitted: Fitted, promise: Guarantee | None, meter: Meter
+) -> dict[str, Any]:
+    """How the training of a study was done, for :func:`record`."""
+    d, raw = fitted.data, study.how.reads_raw
     return {
-        **head(trained.key, fitted.run.model, model, study.init),
         "corpus": _corpus(study, meter.facts["corpus"]),
-        "unit": _unit(study),
-        "method": {"name": study.method, "label": study.how.label},
         "protects_all": promise is None or promise.kind in KINDS,
         "accountant": study.accountant,
         "delta": study.delta,
-        "randomness": "operating_system" if meter.secret else "seed",
-        "phases": _phases(trained),
-        **({"processes": processes} if processes > 1 else {}),  # that trained together
-        "rates": {name: rate.to_json() for name, rate in _rates(study, d).items()}
-        | {"by_kind": {} if raw else d.rates.to_json()["by_kind"]},
+        "phases": _phases(study, fitted),
+        "rates": shown(_rates(study, d), {} if raw else d.rates.to_json()["by_kind"]),
         "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(study, d),
         "policies": _policies(study, d),
         "oracle_on_real_text": oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
-        "searched": {"trials": meter.facts["trials"], "charged": True},
         "canaries": _canaries(study, d),
-        "odometer": meter.told(),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
-    }  # fmt: skip
+    }
 
 
-def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
+def sources(study: CrtStudy, fitted: Fitted, meter: Meter, key: bytes) -> list[gate.Source]:
     """What a finished training, with its vocabulary and all that is said of it, may know of the
     text: of each kind of steps that ran, and of what the model started from."""
-    study, run, how = trained.study, trained.fitted.run, trained.study.how
-    facts = meter.facts
-    name = outputs.keyed(facts["screening"], trained.key)  # a plain hash would tell of the text
+    run, how, facts = fitted.run, study.how, meter.facts
+    name = outputs.keyed(facts["screening"], key)  # a plain hash would tell of the text
     screening = gate.Screening(name, facts["gamma"], facts["delta2"])
     redacted = gate.Redacted("redacted text", screening)
     raw = gate.Raw("The weights were learned from raw text without noise")
@@ -350,14 +342,14 @@ def sources(trained: Studied, meter: Meter) -> list[gate.Source]:
         holds = tuple(facts["holds"].items())
         read = None if how.reads_raw else screening
         every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, read, holds))
-        count = private(study, trained.fitted.data)
+        count = private(study, fitted.data)
         every.append(gate.declare("number of private points", count, gate.POINTS))
     elif run.updates["private"]:
         every.append(raw if how.reads_raw else redacted)
     if (trials := facts["trials"]) > 1:  # by what is held out, which no noise protects
         among = ("this one", *(f"another, {k}" for k in range(1, trials)))
         every.append(gate.Declared("the choice among those compared", among[0], among))
-    for phase in trained.fitted.schedule:  # what ran, whatever its method says of itself
+    for phase in fitted.schedule:  # what ran, whatever its method says of itself
         if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
             every.append(gate.Raw("A phase of another package: what it does is not known here"))
         elif "public" in phase.rates():
@@ -431,12 +423,12 @@ def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, A
     }
 
 
-def _phases(trained: Studied) -> list[dict[str, Any]]:
+def _phases(study: CrtStudy, fitted: Fitted) -> list[dict[str, Any]]:
     """The public steps and the private ones. How many gradients were no finite number is exact
     and private: it is not told here."""
-    run, prepared = trained.fitted.run, trained.fitted.data.prepared
+    run, prepared = fitted.run, fitted.data.prepared
     every = len(prepared.public) + len(prepared.private)
-    parts = {phase.part for phase in trained.fitted.schedule if isinstance(phase, PublicPhase)}
+    parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
     phases: list[dict[str, Any]] = []
     if run.updates["public"]:
         points = len(prepared.public) if parts == {"public"} else every
@@ -446,10 +438,10 @@ def _phases(trained: Studied) -> list[dict[str, Any]]:
     for e in events:
         steps[e.noise_multiplier, e.sampling_probability] += e.steps
     for (noise, probability), n in steps.items():
-        count = gate.rounded(private(trained.study, trained.fitted.data))
+        count = gate.rounded(private(study, fitted.data))
         phases.append({"kind": "private", "points": count, "steps": n,
                        "noise_multiplier": noise, "sampling_probability": probability,
-                       "clip_norm": trained.study.clip_norm})  # fmt: skip
+                       "clip_norm": study.clip_norm})  # fmt: skip
     return phases
 
 
