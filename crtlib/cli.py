@@ -18,7 +18,6 @@ out/a.json: no space left on device; free some, then run the same command again
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import importlib
 import io
@@ -27,10 +26,10 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +37,6 @@ import click
 
 from crtlib import roots
 from crtlib.checks import AccessError, DamagedError, MachineError
-from crtlib.files import check_regular, disk_faults
 from crtlib.options import Answer, Option, Part, Refused, make, model_of, opt, options_of
 
 DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -116,66 +114,6 @@ def failure(error: BaseException) -> Failure | None:
     return None
 
 
-def _code(error: BaseException) -> int:
-    """The exit code that an error leads to."""
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        return INTERRUPTED
-    ended = failure(error)
-    return DEFECT if ended is None else ended.code
-
-
-# --------------------------------------------------------------------------- the log of a command
-LOG = "crtlib/log/1"
-
-
-@contextlib.contextmanager
-def logged(path: Path | None, command: str, options: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Append that a command started, with the names of its ``options``, and how it ended; nothing
-    where ``path`` is None.
-
-    Facts put into the mapping go into the last line. Raises ``ValueError`` for a file that is no
-    log of ours, before anything is written.
-    """
-    facts: dict[str, Any] = {"code": 0}
-    if path is None:
-        yield facts
-        return
-    _check_log(path)
-    head = {"schema": LOG, "command": command, "process": os.getpid()}
-    began = time.perf_counter()
-    _append(path, head | {"event": "started", "options": sorted(options)})
-    try:
-        yield facts
-    except BaseException as error:
-        facts |= {"code": _code(error), "error": type(error).__name__}
-        raise
-    finally:
-        facts["seconds"] = round(time.perf_counter() - began, 3)
-        _append(path, head | {"event": "ended"} | facts)
-
-
-def _check_log(path: Path) -> None:
-    """That the file is not there yet or a log of ours: lines in a corpus would damage it."""
-    if not path.exists():
-        if not path.parent.is_dir():
-            raise ValueError(f"--log: {path.parent} is no folder")
-        return
-    check_regular(path)
-    with open(path, "rb") as file:
-        first = file.readline(4096)
-    with contextlib.suppress(ValueError):
-        line = json.loads(first) if first else {"schema": LOG}
-        if isinstance(line, dict) and line.get("schema") == LOG:
-            return
-    raise ValueError(f"--log: {path} is not a log of crtlib; name another file")
-
-
-def _append(path: Path, line: dict[str, Any]) -> None:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    with disk_faults(path), open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"time": now} | line) + "\n")
-
-
 # --------------------------------------------------------------------------- one command
 class Talk(Part):
     """The options that every command has."""
@@ -184,9 +122,6 @@ class Talk(Part):
         bool, opt("Print one JSON object and nothing else.", "talk", flag="--json")
     ] = False
     quiet: Annotated[bool, opt("Print errors only.", "talk")] = False
-    log_file: Annotated[
-        Path | None, opt("Append events to this file, never text.", "talk", flag="--log")
-    ] = None
 
 
 class Command(click.Command):
@@ -199,7 +134,8 @@ class Command(click.Command):
             function, "choose", lambda given: ([model_of(function)], "")
         )
         text = (function.__doc__ or "").strip()
-        super().__init__(name, help=text, context_settings=WIDTH)
+        first = " ".join(text.partition("\n\n")[0].split())  # shown whole beside its name
+        super().__init__(name, help=text, short_help=first, context_settings=WIDTH)
         self.full = name
         self.options: dict[str, Option] = {}
 
@@ -243,19 +179,15 @@ class Command(click.Command):
         talk = make(Talk, self.read(given, Talk.model_fields))
         quiet = talk.quiet or not leads
         arguments = self.arguments(given)
-        path = talk.log_file if leads else None
-        with logged(path, self.full, [*given]) as note, contextlib.ExitStack() as end:
-            if quiet:
-                end.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
             answer: Answer = self.function(**arguments)
             for line in answer.lines:
                 if not (quiet or talk.as_json):
                     print(line, flush=True)
-            note["code"] = code = DONE if answer.facts.get("ok", True) else NO
         if leads and talk.as_json:
             head = {"schema": f"{self.program.name}/{self.full.replace(' ', '-')}/1", "ok": True}
             print(json.dumps(head | plain(answer.facts), allow_nan=False))
-        return code
+        return DONE if answer.facts.get("ok", True) else NO
 
     def read(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         """The values that were typed for these options."""
@@ -319,19 +251,10 @@ def _help(option: Option) -> tuple[str, str]:
 
 # --------------------------------------------------------------------------- all commands
 class _Group(click.Group):
-    """Commands in their order, each with its first sentence, whole."""
+    """Commands in their order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = []
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            text = " ".join(((command.help if command else "") or "").partition("\n\n")[0].split())
-            rows.append((name, text))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
 
 class Program(_Group):
@@ -366,14 +289,14 @@ class Program(_Group):
                 self.commands[cmd_name] = Command(self, cmd_name, made)
         return self.commands[cmd_name]
 
-    def ask(self, words: Sequence[str]) -> Answer:
-        """What the command of a line returns, unprinted. Raises as the command does."""
+    def parsed(self, words: Sequence[str]) -> Callable[[], Answer]:
+        """The call that a line stands for; what it returns is not printed. Raises
+        :class:`Refused` and what click raises."""
         every, (first, *rest) = self.every(), words
         command = every.get(first) or every[f"{first} {rest.pop(0)}"]
         given = command.make_context(command.full, [*rest]).params
         typed = {k: v for k, v in given.items() if v not in (None, ())}
-        answer: Answer = command.function(**command.arguments(typed))
-        return answer
+        return partial(command.function, **command.arguments(typed))
 
     def every(self) -> dict[str, Command]:
         """All commands by their words, also those of groups."""

@@ -190,15 +190,20 @@ def make(
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise _refused(error) from None
+        raise refused(error) from None
 
 
-def _refused(error: ValidationError) -> Refused:
+def refused(
+    error: ValidationError, show: Callable[[Any], str] = str, unknown: str = "is no option"
+) -> ParameterError:
+    """The first mistake that pydantic found, in one line; a rule of ours names it itself."""
     first = error.errors(include_url=False)[0]
     name, kind = str((first["loc"] or ("value",))[0]), first["type"]
-    if isinstance(own := first.get("ctx", {}).get("error"), Refused):
-        return own
-    if kind in ("missing", "extra_forbidden"):
-        return Refused(name, "is missing" if kind == "missing" else "is no option")
-    what = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    return Refused(name, what.partition(", unable")[0], str(first["input"]))
+    if own := first.get("ctx", {}).get("error"):
+        return own if isinstance(own, Refused) else ParameterError(str(own))
+    if kind.startswith("missing"):
+        return Refused(name, "is missing")
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return Refused(name, unknown)
+    what = first["msg"].replace("Input should be", "must be")
+    return Refused(name, what.partition(", unable")[0], show(first["input"]))

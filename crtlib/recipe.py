@@ -248,11 +248,6 @@ class Screened(Language):
     gamma: Annotated[
         float, opt("Share of what pi flags to miss on purpose.", group=POLICIES, ge=0, le=1)
     ] = 0.0
-    labelled: Annotated[
-        int,
-        opt("Dialogues whose labels teach the policy tagger; not trained on.", group=POLICIES,
-            needs="policy=tagger or conservative=tagger", ge=0),
-    ] = 0  # fmt: skip
 
 
 class Judged(Screened):
@@ -350,7 +345,7 @@ def derived(method: Any) -> type[Recipe]:
     named = {"neighbouring_relation": "neighbouring"}
     names = {named.get(name, name) for name in method.reads} | set(Language.model_fields)
     if "policy" in method.reads:
-        names |= {"conservative", "labelled", "vocab_size", *["labels"] * (not method.reads_raw)}
+        names |= {"conservative", "vocab_size", *["labels"] * (not method.reads_raw)}
     if not method.deduplicates:
         names -= {"dedup"}
     if method.private:

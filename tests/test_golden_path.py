@@ -138,7 +138,7 @@ def test_a_project_runs_the_path_and_stops_where_people_label(run, tmp_path):
     text = text.replace("epochs = 14", "epochs = 1")
     text = text.replace("epsilon = 3.0", "epochs = 1")
     file.write_text(text + "bogus_k = 1\n")
-    assert "[certify] bogus_k: no such setting" in run("run", "project", code=2)
+    assert "[certify]: --bogus-k: no such option" in run("run", "project", code=2)
     file.write_text(text.replace("skip_bad = true", "skip_bad = true\nmax_bad = 0.1"))
     assert "turns wait in labels/page.html" in run("run", "project")
     done = json.dumps(exported(known, "project/labels"))

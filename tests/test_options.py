@@ -120,8 +120,6 @@ def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
             changed = {name: tmp_path / f"{kind}-{name}"}
         elif name == "corpus":
             changed = {name: home / "1.jsonl"}
-        elif name == "labelled":
-            changed = {"policy": "tagger", "conservative": "tagger", name: 5}
         else:
             changed = {name: other(option) if name not in base or name in OTHER else None}
             if changed[name] is None:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import json
 import tomllib
@@ -16,8 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from crtlib import cli, files
+from crtlib.checks import check_choice
 from crtlib.commands import REACH
 from crtlib.options import Answer, opt
+from crtlib.recipe import choose
 
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 STAMPS = Path(".crtlib-run.json")
@@ -27,7 +28,6 @@ DONE, UP_TO_DATE, WAITS = "done", "up to date", "people must label"
 def run(
     folder: Annotated[Path, opt("A folder of crtlib new.", "place", argument="DIR")],
     until: Annotated[str | None, opt("The last step to run.")] = None,
-    start: Annotated[str | None, opt("The first step to run.", flag="--from")] = None,
     dry_run: Annotated[bool, opt("Print the commands only.", "place")] = False,
 ) -> Answer:
     """Run the steps of a project that are not up to date; stops where people must label.
@@ -35,11 +35,10 @@ def run(
     Example: crtlib run helpdesk --until screen
     """
     settings = read(folder)
-    for name, step in (("until", until), ("from", start)):
-        if step is not None and step not in settings:
-            raise ValueError(f"--{name}: {step!r} must be one of {', '.join(settings)}")
     steps = list(settings)
-    steps = steps[steps.index(start) if start else 0 : steps.index(until) + 1 if until else None]
+    if until:
+        check_choice("until", until, steps)
+        steps = steps[: steps.index(until) + 1]
     states: dict[str, str] = {}
 
     def lines() -> Iterator[str]:
@@ -65,10 +64,10 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: is no TOML ({error})") from None
-    for step, table in settings.items():
+    for step in settings:
         if step not in STEPS:
             raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(STEPS)}")
-        _check(step, table)
+        _check(step, settings)
     return {step: settings[step] for step in STEPS if step in settings}
 
 
@@ -76,25 +75,17 @@ def _program() -> cli.Program:
     return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="", reach=REACH)
 
 
-def _check(step: str, table: dict[str, Any]) -> None:
-    """Refuse a setting that the step's command does not have, as the others stand."""
-    command = _program().every()["label sample" if step == "label" else step]
-    whose = command.choose(table)[1]
-    fields = [
-        {o.flag.removeprefix("--").replace("-", "_") for o in command.known(given)}
-        - {"out", "force", "json"}
-        | ({"source"} if step == "ingest" else set())
-        for given in (table, None)
-    ]
-    for key in table:
-        if key in fields[0]:
-            continue
-        where = f"crtlib.toml, [{step}] {key}"
-        if key in fields[1]:
-            raise ValueError(f"{where}: is no option of {whose}")
-        near = difflib.get_close_matches(key, fields[0], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{where}: no such setting{hint}")
+def _check(step: str, settings: dict[str, dict[str, Any]]) -> None:
+    """Refuse what the step's command would refuse, before the first step."""
+    where = f"crtlib.toml, [{step}]"
+    if talk := {"json", "quiet"} & settings[step].keys():
+        raise ValueError(f"{where} {min(talk)}: is an option of 'crtlib run'")
+    try:
+        _program().parsed(_words(step, settings))
+    except Exception as error:
+        if (refused := cli.failure(error)) is None:
+            raise
+        raise ValueError(f"{where}: {refused}") from None
 
 
 def words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:
@@ -121,19 +112,14 @@ def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
         out = {"tagger": "tagger", "screen": "screened"}[step]
         return words(step, table, ["corpus", *labels, "--out", out, "--force"])
     if step == "train":
-        if "screen" in settings or "plan" in table or _reads_raw(table):
+        (recipe, *_), _ = choose(table)
+        if "screen" in settings or "labels" not in recipe.model_fields:
             labels = []  # they have judged already, or there is no policy to judge
         place = "corpus" if "plan" in table else text
         return words(step, table, [place, *labels, "--out", "model"])
     if step == "report":
         return words(step, table, ["model", "--corpus", text, "--out", "report", "--force"])
     return words(step, table, ["model", "--out", "certificate.html", "--force"])
-
-
-def _reads_raw(table: dict[str, Any]) -> bool:
-    from crtlib.training import methods
-
-    return methods.by_name(table.get("method", "crt")).reads_raw
 
 
 def _step(step: str, settings: dict[str, dict[str, Any]]) -> Generator[str, None, str]:
@@ -192,7 +178,7 @@ def _label(line: list[str]) -> Generator[str, None, str]:
 def _call(line: list[str]) -> Iterator[str]:
     yield "crtlib " + " ".join(line)
     try:
-        yield from _program().ask(line).lines
+        yield from _program().parsed(line)().lines
     except ValueError as error:
         if "say --" not in str(error):
             raise

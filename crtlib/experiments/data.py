@@ -294,7 +294,10 @@ def _tagger(
     """
     taught = splits(corpus, variety, 1, 1, 0, labelled).labelled
     if not any(t.secrets for t in taught.turns()):
-        raise ValueError(f"labelled={labelled}: no labelled secret that a tagger could learn from")
+        raise ValueError(
+            f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
+            "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
+        )
     taught = insert(taught, make(20, seed=10**6), copies=2, seed=10**6)
     made = tagger.fit(units.points(taught, unit=unit), seed=0)
     return tagger.redacting(made), tagger.conservative(made)

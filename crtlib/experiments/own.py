@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -32,19 +31,17 @@ from crtlib import recipe as recipes
 from crtlib.accounting import ledger
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.guarantees import Guarantee
-from crtlib.accounting.secrets import Plan
-from crtlib.attacks import run_audit
-from crtlib.experiments import crt, data, plans, record
+from crtlib.experiments import crt, data, record
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
 from crtlib.experiments.study import Row, provenance
 from crtlib.files import Named
-from crtlib.intervals import at_most, upwards
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import gate
+from crtlib.screening import by_name
 from crtlib.screening.corpus import fitting, given, judge, unproved
 from crtlib.screening.rates import Counter
 from crtlib.text import corpora, screened, templates, units
@@ -100,7 +97,7 @@ class Trained:
     saved: Facts
     sources: Sequence[gate.Source]
     record: Facts
-    private: Mapping[str, bytes]
+    private: Mapping[str, str | pd.DataFrame]
     key: bytes = field(repr=False)
     texts: Mapping[str, gate.Value] = field(default_factory=dict)
     study: CrtStudy | None = None
@@ -126,8 +123,8 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
 
     ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
     the corpus' own, and the conservative one the same. A screened folder is read as it was
-    screened. Raises ``ValueError`` for a corpus that is too small, or of which too little would be
-    left to train on, and where no policy is known to fit.
+    screened. Raises ``ValueError`` for a corpus that is too small, and where no policy is known to
+    fit.
     """
     settings = _fitted(corpus, {k: v for k, v in settings.items() if v is not None})
     size = len(corpora.load(corpus))
@@ -136,10 +133,6 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
         raise ValueError(
             f"{corpus}: has {size} dialogues, at least {LEAST} are needed to hold some out"
         )
-    labelled = settings.get("labelled", 0)
-    most = size - 2 * heldout - 10
-    if labelled > most:
-        raise ValueError(f"labelled={labelled}: must be at most {most}, to leave some to train on")
     chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
     init = settings.get("init", "random")
@@ -151,7 +144,7 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
         settings["model"] = "pretrained"
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
-        dialogues=size - 2 * heldout - labelled,
+        dialogues=size - 2 * heldout,
         heldout=heldout,
         **chosen | settings,
     )
@@ -229,7 +222,7 @@ def _fitted(corpus: Named, settings: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
     before = screened.summary(corpus)
     own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
-    own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0, "labelled": 0}
+    own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0}
     for name, value in settings.items():
         if name in own and value not in (own[name], 0, "all"):
             raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
@@ -314,7 +307,9 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     if r.canaries and (auto or r.copies == 1):
         named |= {"audited": True, "copies": 1}
     if auto:
-        named["canaries"] = run_audit.LEAST
+        from crtlib.attacks.run_audit import LEAST
+
+        named["canaries"] = LEAST
     auto_type = "float32" if device == "cpu" else "bfloat16"
     named |= {
         "embedding": r.width, "hidden": r.width,
@@ -356,7 +351,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
              "base": pretrained.base(done.init), "template": fitted.data.template.source},
             record.sources(done, fitted, meter, key),
             record.of_study(done, fitted, guarantee, meter),
-            {"results.json": results.encode()},
+            {"results.json": results},
             key, _texts(settings, facts, card), done, fitted, rows, guarantee,
         )  # fmt: skip
 
@@ -380,9 +375,7 @@ def _settings(study: CrtStudy) -> dict[str, Any]:
         each["init"] = pretrained.base(study.init)
     if study.template not in templates.CANDIDATES:
         each["template"] = "chat"  # of the folder that is written
-    for name in ("policy", "conservative"):
-        each[name] = re.sub(r"[^+:]*/", "", each[name])
-    return each
+    return each | {n: by_name.plain(each[n]) for n in ("policy", "conservative")}
 
 
 def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, Any]:
@@ -435,6 +428,8 @@ def _lines(study: CrtStudy, fitted: Fitted, rows: Sequence[Row], facts: Facts) -
 
 def _enough(study: CrtStudy, power: float) -> int:
     """Canaries for an audit of this power, of a point's noise."""
+    from crtlib.attacks import run_audit
+
     event = schedules.events(crt.schedule(study))
     if event is None or not event.noise_multiplier:
         return run_audit.LEAST
@@ -453,6 +448,8 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     without protection. The vocabulary is that of ``init`` or single bytes: a point that holds no
     secret for the plan may hold one that its policy missed.
     """
+    from crtlib.experiments import plans
+
     if parallel.launched() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
     sha = corpora.corpus_hash(recipe.corpus)
@@ -482,7 +479,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         table = plans.accounted(run.events, plan, recipe.plan)
         broken = int((table.posterior > table.promised).sum())
         void = _void(meter, recipe.init, planned=True)[0]
-        promise = _promised(plan, summary, table, void)
+        promise = f"{plans.promise(plan, summary, table)}{void}"
         if broken:
             promise = f"void: {broken} secrets are above their promise"
         groups = table.groupby(["prior", "promised"]).posterior.max().reset_index()
@@ -509,7 +506,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
                 for e in events
             ],
             "plan": {"sha256": sha, "kept": not broken, "guesses": guesses},
-            "rates": record.shown(record.RAW),
+            "rates": record.RAW.to_json(),
             "labels": None,
             "policies": {"pi": policy, "pi_c": policy},
             "oracle_on_real_text": False,
@@ -527,7 +524,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             {"tokenizer": tokenizer, "spec": spec if spec and spec.recurrent else None,
              "base": pretrained.base(recipe.init)},
             [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
-            evidence, {"secrets.parquet": table.to_parquet(index=False)}, key,
+            evidence, {"secrets.parquet": table}, key,
             secrets=table, kept=not broken,
         )  # fmt: skip
 
@@ -542,24 +539,6 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         ),
         finish,
     )  # fmt: skip
-
-
-def _promised(plan: Plan, summary: Facts, secrets: pd.DataFrame, void: str) -> str:
-    """The promise of a plan in words, for all secrets together."""
-    label: Any = (secrets.posterior / secrets.promised).idxmax()
-    worst = secrets.loc[label]
-    prior = (-upwards(-worst.prior, 4)).normalize()
-    what = {"value": "a protected value", "user": "the protected values of a user"}
-    return (
-        f"{what[summary['by']]}, which is guessed with a chance of {prior:f} "
-        f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
-        f"with it (promised: {at_most(worst.promised)}); this is the one nearest to its "
-        f"promise of {len(secrets):,}, and all are kept; unit: all points in "
-        "which the search found it; "
-        f"{plan.steps} steps with noise multiplier {plan.noise_multiplier:.6g}; "
-        f"accountant: KL divergence; neighbours: {plan.neighbouring_relation}; "
-        f"treated as public: {plans.KNOWN}{void}"
-    )
 
 
 def _read(study: CrtStudy) -> Data:
@@ -591,8 +570,6 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         return replace(prepared, known=unproved(counter.rates(judged=judged), named))
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
-    if study.labelled:
-        raise ValueError("--labels: teach the tagger by 'crtlib tagger --labels', not --labelled")
     if screened.is_screened(study.corpus):
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
     counter, about = judge(
@@ -682,7 +659,14 @@ def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: re
         content = record.record(trained.record, trained.run, recipe.init, meter, trained.key, model)
         record.save(content, aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
-        for name, private in trained.private.items():
-            with files.replacing(aside / name, mode=0o600) as new:
-                new.write_bytes(private)
+        _keep(trained.private, aside)
     (aside / "unfinished.pt").unlink(missing_ok=True)
+
+
+def _keep(private: Mapping[str, str | pd.DataFrame], aside: Path) -> None:
+    for name, content in private.items():
+        with files.replacing(aside / name, mode=0o600) as part:
+            if isinstance(content, str):
+                part.write_text(content, encoding="utf-8")
+            else:
+                content.to_parquet(part, index=False)

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
 from crtlib.files import Named
+from crtlib.intervals import at_most, upwards
 from crtlib.screening import holders
 from crtlib.screening.by_name import digest, plain, policy_by_name
 from crtlib.screening.corpus import batches
@@ -252,3 +253,21 @@ def accounted(done: Sequence[Event], plan: Plan, folder: Named) -> pd.DataFrame:
     held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
     table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}
     return pd.DataFrame(table).assign(examples=np.diff(plan.incidence.indptr))
+
+
+def promise(plan: Plan, summary: Mapping[str, Any], secrets: pd.DataFrame) -> str:
+    """The promise in words, for all secrets together, as they were accounted."""
+    label: Any = (secrets.posterior / secrets.promised).idxmax()
+    worst = secrets.loc[label]
+    prior = (-upwards(-worst.prior, 4)).normalize()
+    what = {"value": "a protected value", "user": "the protected values of a user"}
+    return (
+        f"{what[summary['by']]}, which is guessed with a chance of {prior:f} "
+        f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
+        f"with it (promised: {at_most(worst.promised)}); this is the one nearest to its "
+        f"promise of {len(secrets):,}, and all are kept; unit: all points in "
+        "which the search found it; "
+        f"{plan.steps} steps with noise multiplier {plan.noise_multiplier:.6g}; "
+        f"accountant: KL divergence; neighbours: {plan.neighbouring_relation}; "
+        f"treated as public: {KNOWN}"
+    )

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import platform
-import re
 import secrets
 import shutil
 from collections import Counter
@@ -39,7 +38,8 @@ from crtlib.models.build import fingerprint
 from crtlib.models.folder import tensors
 from crtlib.release import gate, seal
 from crtlib.screening import by_name
-from crtlib.screening.rates import ALPHA, NAMES, UNKNOWN, Rate, assumed
+from crtlib.screening.policy import Policy
+from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, Rates, assumed
 from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
@@ -52,7 +52,7 @@ from crtlib.training.selective import SelectivePhase
 SCHEMA = "crtlib/run/2"
 NAME = "record.json"
 SEEDED = "The noise follows from a known seed, so who knows it can take the noise away"
-RAW = {"miss": assumed(1.0), "trace": assumed(1.0), "public": Rate(0, 0, 0.0, "policy")}
+RAW = Rates(assumed(1.0), assumed(1.0), Rate(0, 0, 0.0, "policy"))
 """The rates of who reads raw text: nothing is redacted, and all of it is private."""
 KINDS = {"differential privacy": "dp", "Bayesian confidentiality": "bayesian_confidentiality"}
 
@@ -213,8 +213,8 @@ def meter(
         "method": study.method,
         "relation": study.neighbouring_relation,
         "screening": _screening(study, corpora.corpus_hash(study.corpus)),
-        "gamma": rates["trace"].upper,
-        "delta2": rates["public"].upper,
+        "gamma": rates.gamma,
+        "delta2": rates.delta2,
         "holds": _holds(study),
         "trials": trials,
     }
@@ -269,9 +269,8 @@ def _holds(study: CrtStudy) -> dict[str, int]:
     return corpora.sizes(study.corpus)[_unit(study)]
 
 
-def _rates(study: CrtStudy, prepared: Data) -> dict[str, Rate]:
-    """The three rates."""
-    return RAW if study.how.reads_raw else {n: getattr(prepared.rates, n) for n in NAMES}
+def _rates(study: CrtStudy, prepared: Data) -> Rates:
+    return RAW if study.how.reads_raw else prepared.rates
 
 
 # --------------------------------------------------------------------------- the record
@@ -302,24 +301,20 @@ def record(
     }  # fmt: skip
 
 
-def shown(rates: Mapping[str, Rate], kinds: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Rates, and those of each kind of secret, as JSON."""
-    return {name: rate.to_json() for name, rate in rates.items()} | {"by_kind": kinds}
-
-
 def of_study(
     study: CrtStudy, fitted: Fitted, promise: Guarantee | None, meter: Meter
 ) -> dict[str, Any]:
     """How the training of a study was done, for :func:`record`."""
-    d, raw = fitted.data, study.how.reads_raw
+    d = fitted.data
+    rates = _rates(study, d)
     return {
         "corpus": _corpus(study, meter.facts["corpus"]),
         "protects_all": promise is None or promise.kind in KINDS,
         "accountant": study.accountant,
         "delta": study.delta,
         "phases": _phases(study, fitted),
-        "rates": shown(_rates(study, d), {} if raw else d.rates.to_json()["by_kind"]),
-        "labels": None if raw or d.rates.trace.how == UNKNOWN.how else _labels(study, d),
+        "rates": rates.to_json(),
+        "labels": None if rates is RAW or rates.trace.how == UNKNOWN.how else _labels(study, d),
         "policies": _policies(study, d),
         "oracle_on_real_text": oracle(study),
         "treated_as_public": [promise.public] if promise and promise.public else [],
@@ -469,35 +464,34 @@ def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
 
 def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
     """Both policies; of a screened folder those that screened it."""
-    if before := _before(study):
-        names = {"pi": "policy", "pi_c": "conservative"}
-        return {
-            key: {"name": before[name], "sha256": before[f"{name}_sha256"],
-                  "taught_by": before["taught_by"][name]}
-            for key, name in names.items()
-        }  # fmt: skip
-    return {"pi": _policy(study.policy, d, 0), "pi_c": _policy(study.conservative, d, 1)}
+    said = _before(study) or {
+        "policy": by_name.plain(study.policy),
+        "policy_sha256": policy_hash(study.policy),
+        "conservative": by_name.plain(study.conservative),
+        "conservative_sha256": policy_hash(study.conservative),
+        "taught_by": dict(zip(("policy", "conservative"), map(_teachers, d.policies), strict=True)),
+    }
+    return {
+        key: {"name": said[name], "sha256": said[f"{name}_sha256"],
+              "taught_by": said["taught_by"][name]}
+        for key, name in {"pi": "policy", "pi_c": "conservative"}.items()
+    }  # fmt: skip
 
 
-def _policy(name: str, d: Data, which: int) -> dict[str, Any]:
-    policy = d.policies[which]
+def _teachers(policy: Policy) -> str | None:
     taught = [_sha([sorted(t.turns), sorted(t.words), sorted(t.shapes)]) for t in policy.taught_by]
-    if not taught and policy.learned:
-        taught = ["unknown"]
-    shown = re.sub(r"[^+:]*/", "", name)  # no path of this machine
-    return {"name": shown, "sha256": policy_hash(name), "taught_by": ", ".join(taught) or None}
+    return ", ".join(taught) or ("unknown" if policy.learned else None)
 
 
 def oracle(study: CrtStudy) -> bool:
     """Whether a policy reads the labels of text that nobody simulated."""
-    if before := _before(study):
-        read = f"{before['policy']}+{before['conservative']}".split("+")
-        return "oracle" in read and not before["about"]["simulated"]
-    names = f"{study.policy}+{study.conservative}".split("+")
-    made: Mapping[str, Any] = (
-        (outputs.marker(study.corpus) or {}) if Path(study.corpus).is_dir() else {}
-    )
-    return "oracle" in names and made.get("command") != "simulate"
+    said = _before(study)
+    if said:
+        made = said["about"]["simulated"]
+    else:
+        said = vars(study)
+        made = (outputs.marker(study.corpus) or {}).get("command") == "simulate"
+    return not made and "oracle" in f"{said['policy']}+{said['conservative']}".split("+")
 
 
 def _canaries(study: CrtStudy, d: Data) -> dict[str, Any]:

@@ -52,6 +52,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from crtlib import __version__
 from crtlib.checks import ParameterError
+from crtlib.options import refused
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Open = Annotated[float, Field(gt=0, lt=1)]
@@ -81,27 +82,11 @@ def value(cls: type[T]) -> type[T]:
         try:
             honest(self, *args, **given)
         except ValidationError as error:
-            raise refusal(error, [f.name for f in fields(self)]) from None
+            unknown = f"unknown; allowed are {', '.join(f.name for f in fields(self))}"
+            raise ParameterError(str(refused(error, repr, unknown))) from None
 
     made.__init__ = checked
     return cast(type[T], made)
-
-
-def refusal(error: ValidationError, known: list[str]) -> ParameterError:
-    """The first mistake that pydantic found, in one line."""
-    first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"]) or "value"
-    kind = first["type"]
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return ParameterError(f"{name}: unknown; allowed are {', '.join(known)}")
-    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return ParameterError(f"{name}: is missing")
-    text = first["msg"].removeprefix("Value error, ")
-    if kind == "value_error":
-        return ParameterError(text)  # our own rules name the argument themselves
-    return ParameterError(
-        f"{name}={first['input']!r}: must be {text.removeprefix('Input should be ')}"
-    )
 
 
 STORE_VERSION = "3"

@@ -23,7 +23,7 @@ MADE = {
 ASIDE = {
     "accounting.odometer": "_connection _transaction reserve Registry._key",
     "commands.run": "_step",
-    "experiments.own": "Studied.keep Planned.keep",  # OUT.work
+    "experiments.own": "_keep",  # OUT.work
     "experiments.record": "Meter.start save",
     "release.seal": "key_in",
     "text.label_import": "judging",
@@ -34,9 +34,7 @@ ASIDE = {
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
     "attacks.run_audit": "audit",
-    "cli": "_append",  # --log: no text
     "commands.new": "new",
-    "commands.protect": "_table",
     "experiments.own": "write",  # stages the folder; its files are the gate's
     "experiments.plans": "make _write",
     "models.smollm2": "folder _convert",

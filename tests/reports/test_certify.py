@@ -287,7 +287,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
 
 @pytest.mark.parametrize("change, says", [
     ({"method": "dpsgd", **RAW}, "labels: is no option of method dpsgd"),
-    ({"labelled": 5}, "labelled=5: is read only with policy=tagger"),
+    ({"policy": "tagger"}, "policy='tagger': 0 labelled dialogues hold no secret"),
     ({"corpus": "talk.jsonl"}, "were drawn from corpus"),
 ])  # fmt: skip
 def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
