@@ -86,7 +86,7 @@ slides: .venv/.book ## make the slides of the ten hours: _build/slides/index.htm
 instructor: .venv/.book ## notes, answers, and with KEY=class.key an exam for each student: _build/instructor/index.html
 	@$(BIN)/python book/instructor.py $(if $(KEY),--key $(KEY))
 
-pdf: .venv/.book ## make the book a PDF (with Chromium) and an EPUB: _build/print
+pdf: .venv/.book ## make the book a PDF (with Chromium): _build/print
 	@$(BIN)/python book/bind.py
 
 teaching: .venv/.installed ## (maintainers) write the glossary and the pages for lecturers anew
@@ -136,6 +136,7 @@ lint: .venv/.installed ## check style, the arrows between the rooms, and types
 
 house: .venv/.installed ## count tokens by package against their budgets, and imports upward or in a circle
 	@$(BIN)/python benchmarks/house.py
+	@$(BIN)/lint-imports
 
 lock: .venv/.installed ## (maintainers) write lock.txt anew; needs uv, and keeps every version that it has
 	@$(BIN)/python -m tests.lock

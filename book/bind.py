@@ -1,23 +1,18 @@
-"""The whole published book as one PDF and one EPUB: ``python book/bind.py [pdf] [epub]``.
+"""The whole published book as one PDF: ``python book/bind.py``.
 
-The PDF is one page of HTML (``render.py``: formulas as MathML, figures inside) that Chromium
-prints; the EPUB is what Sphinx makes of the same sources. The library's reference is left to the
-web pages. Both need nothing from the network.
+It is one page of HTML (``render.py``: formulas as MathML, figures inside) that Chromium prints. The
+library's reference is left to the web pages. Nothing comes from the network.
 """
 
 from __future__ import annotations
 
 import html
-import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-import yaml
-from bs4 import BeautifulSoup
 
 import plain
 import render
@@ -26,7 +21,7 @@ import teaching
 BOOK = Path(__file__).resolve().parent
 ROOT = BOOK.parent
 
-OUT = ROOT / "_build" / "print"
+OUT = ROOT / "_build" / "print" / "confidential-language-modelling.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PRINT = """
 @page{size:A4;margin:18mm 16mm 20mm}body{font-size:10.5pt}main{max-width:none;margin:0;padding:0}
@@ -127,51 +122,5 @@ def pdf(out: Path) -> Path:
     return out
 
 
-def still(text: str) -> str:
-    """An HTML output as XHTML without scripts; a slider becomes the sentence that describes it."""
-    soup = BeautifulSoup(text, "html.parser")
-    for tag in soup.find_all(["script", "style"]):
-        tag.decompose()
-    if slider := soup.find("input", type="range"):
-        figure = slider.find_parent("figure") or slider
-        words = figure.get("aria-label") or "A figure with a slider."
-        return f"<p><em>In the web edition you can move this figure.</em> {html.escape(words)}</p>"
-    return soup.decode(formatter="minimal")
-
-
-def epub(out: Path) -> Path:
-    """What Sphinx makes of the book for readers of EPUB; exits 1 where it fails."""
-    work = out.parent / "epub"
-    shutil.rmtree(work, ignore_errors=True)
-    skip = shutil.ignore_patterns("__py*", "mathjax")
-    shutil.copytree(BOOK, work / "book", ignore=skip)
-    for path in sorted((work / "book" / "chapters").glob("*.ipynb")):
-        notebook = plain.read(path)
-        for cell in notebook["cells"]:
-            for made in cell.get("outputs", []):
-                if "text/html" in made.get("data", {}):
-                    made["data"]["text/html"] = still("".join(made["data"]["text/html"]))
-        path.write_text(json.dumps(notebook), "utf-8")
-    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
-    sphinx = config["sphinx"]
-    sphinx["local_extensions"]["mathml"] = "book/_ext"
-    settings = sphinx["config"].items()
-    sphinx["config"] = {k: v for k, v in settings if not k.startswith("mathjax")}
-    sphinx["config"] |= {"html_math_renderer": "mathml", "epub_show_urls": "no"}
-    sphinx["config"] |= {"epub_cover": (), "epub_tocdepth": 2, "epub_basename": out.stem}
-    (work / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
-    program = Path(sys.executable).parent / "jupyter-book"
-    command = [program, "build", "--quiet", "--builder", "custom", "--custom-builder", "epub"]
-    run = subprocess.run([*command, work / "book"], cwd=work, capture_output=True, text=True)
-    made = sorted(work.rglob("*.epub"))
-    if not made:
-        sys.exit(f"make pdf: no EPUB was made:\n{run.stdout[-800:]}{run.stderr[-1500:]}")
-    shutil.copy(made[0], out)
-    return out
-
-
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["pdf", "epub"]
-    makers = {"pdf": pdf, "epub": epub}
-    for kind in wanted:
-        print(makers[kind](OUT / f"confidential-language-modelling.{kind}"))
+    print(pdf(OUT))
