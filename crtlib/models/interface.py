@@ -12,6 +12,7 @@ as well.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +105,8 @@ def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tens
     whole = core(model)
     # One row of positions for each example, or the position table would see a batch of one.
     positions = torch.arange(time, device=ids.device).repeat(batch, 1)
+    positions.unpacked = True  # type: ignore[attr-defined]
+    _unpacked()
     if is_causal(model):
         base = whole.base_model
         return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
@@ -117,6 +120,18 @@ def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tens
         attention_mask=mask,
     )
     return whole.cls.predictions.transform(out.last_hidden_state)
+
+
+@functools.cache
+def _unpacked() -> None:
+    """Tell ``transformers`` of positions that are of one text a row: it would look, and so wait for
+    a GPU."""
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda positions: (
+        None if hasattr(positions, "unpacked") else look(positions)
+    )
 
 
 def context(model: nn.Module) -> int | None:

@@ -34,9 +34,12 @@ Hooks that fill the book during one forward and one backward pass of a model.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +57,9 @@ DIRECT_COST_OF_A_GPU = {torch.float32: 120, torch.bfloat16: 700, torch.float16: 
 """The same by the type of the factors, an ESTIMATE that nobody has measured yet, from the printed
 figures of an H100: twelve bytes are moved for each number (written, read for the norm, read for the
 sum) at 3.3 TB/s, and 67 (float32, never TF32 here) or 400 (bfloat16) TFLOP/s go by meanwhile."""
+STACKED = 2**23
+"""Numbers of a layer's input up to which a GPU takes no longer to work than to be asked: layers of
+one shape then enter the book together."""
 
 
 class Kept(threading.local):
@@ -101,6 +107,18 @@ def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
     """min(1, clip_norm / norm): 1 for a gradient of zero, 0 where the norm is not finite."""
     factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
     return factors.nan_to_num(0, posinf=math.inf)  # of an infinite norm it is 0 already
+
+
+def zeroed(parameters: Iterable[nn.Parameter]) -> None:
+    """Make zeros of the ``.grad`` that are missing: of each type in one piece of memory."""
+    missing: dict[torch.dtype, list[nn.Parameter]] = {}
+    for p in parameters:
+        if p.grad is None:
+            missing.setdefault(p.dtype, []).append(p)
+    for these in missing.values():
+        sizes = [p.numel() for p in these]
+        for p, zeros in zip(these, these[0].new_zeros(sum(sizes)).split(sizes), strict=True):
+            p.grad = zeros.view(p.shape)
 
 
 def gradient(parameter: nn.Parameter) -> Tensor:
@@ -174,20 +192,29 @@ class Outer:
         if self.bias is not None:
             self._add(gradient(self.bias)[:, None], self.column, factors)
 
-    def _add(self, grad: Tensor, columns: Tensor, factors: Tensor | None) -> None:
+    def _scaled(self, columns: Tensor, factors: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """Rows and columns, one of them times the factors (b, 1, 1), in as many pairs as that takes
+        to be exact."""
         rows = self.rows
-        pairs = [(rows, columns)]
-        if factors is not None:
-            if rows.shape[2] < columns.shape[2]:  # scale the narrower
-                pairs = [(part, columns) for part in _parts(rows * factors, rows.dtype)]
+        if factors is None:
+            return [(rows, columns)]
+        if rows.shape[2] < columns.shape[2]:  # scale the narrower
+            return [(part, columns) for part in _parts(rows * factors, rows.dtype)]
+        return [(rows, part) for part in _parts(columns * factors, rows.dtype)]
+
+    def _add(self, grad: Tensor, columns: Tensor, factors: Tensor | None) -> None:
+        for pair in self._scaled(columns, factors):
+            left, right = pair[0].flatten(0, 1).mT, pair[1].flatten(0, 1)
+            if left.dtype == grad.dtype:
+                grad.addmm_(left, right)
             else:
-                pairs = [(rows, part) for part in _parts(columns * factors, rows.dtype)]
-        for rows, columns in pairs:
-            rows, columns = rows.flatten(0, 1).mT, columns.flatten(0, 1)
-            if rows.dtype == grad.dtype:
-                grad.addmm_(rows, columns)
-            else:
-                grad.add_(_matmul(rows[None], columns[None])[0])
+                grad.add_(_matmul(left[None], right[None])[0])
+
+    def sums(self, layers: int, factors: Tensor) -> Iterator[Tensor]:
+        """(layers, R, C), in parts, of the examples of so many layers, one after the other."""
+        for pair in self._scaled(self.columns, factors[:, None, None]):
+            rows, columns = (x.reshape(layers, -1, x.shape[2]) for x in pair)
+            yield _matmul(rows.mT, columns)
 
 
 def _parts(x: Tensor, dtype: torch.dtype) -> list[Tensor]:
@@ -248,13 +275,44 @@ class Whole:
         factors = factors[self.span] if factors is not None else grads.new_ones(len(grads))
         gradient(self.parameter).view(-1).addmv_(grads.T, factors.to(grads.dtype))
 
+    def sums(self, layers: int, factors: Tensor) -> Iterator[Tensor]:
+        """As of :class:`Outer`: (layers, *shape)."""
+        factors = factors.view(layers, 1, -1).to(self.grads.dtype)
+        sums = torch.bmm(factors, self.grads.view(layers, factors.shape[2], -1))
+        yield sums.view(layers, *self.grads.shape[1:])
+
+
+class Stack:
+    """An entry of several parameters of one shape, which share it with no other entry: it holds the
+    examples of one after those of the other, (k * B, ...)."""
+
+    span = ALL
+
+    def __init__(self, parameters: list[nn.Parameter], entry: Any) -> None:
+        self.parameters, self.entry, self.parameter = parameters, entry, parameters[0]
+
+    def square(self) -> Tensor:
+        """As of :class:`Outer`, the sum over all parameters."""
+        squares: Tensor = self.entry.square()
+        return squares.view(len(self.parameters), -1).sum(0)
+
+    def leave_out(self, examples: Tensor) -> None:
+        """As of :class:`Outer`, with the examples of every parameter, (k * B,)."""
+        self.entry.leave_out(examples)
+
+    def add(self, factors: Tensor) -> None:
+        """As of :meth:`leave_out`."""
+        grads = [gradient(p) for p in self.parameters]
+        for sums in self.entry.sums(len(grads), factors):
+            torch._foreach_add_(grads, [*sums])
+
 
 Entry = Outer | Lookup | Whole
 
 
 def wide(x: Tensor) -> torch.dtype:
     """The type of norms and sums: float32 at least."""
-    return torch.promote_types(x.dtype, torch.float32)
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def cross(a: Entry, b: Entry) -> Tensor:
@@ -338,9 +396,12 @@ def _layer_norm(layer: Any, x: Tensor, grad: Tensor) -> Iterator[Entry]:
 
 def _rms_norm(layer: Any, x: Tensor, grad: Tensor) -> Iterator[Entry]:
     # Gemma multiplies by 1 + weight, the others by the weight: the gradient is the same.
-    eps = getattr(layer, "eps", None) or getattr(layer, "variance_epsilon", None)
-    normal = F.rms_norm(x.to(wide(x)), layer.weight.shape, eps=eps)
+    normal = F.rms_norm(x.to(wide(x)), layer.weight.shape, eps=_epsilon(layer))
     yield Whole(layer.weight, _positions(grad * normal, layer.weight))
+
+
+def _epsilon(layer: Any) -> float | None:
+    return getattr(layer, "eps", None) or getattr(layer, "variance_epsilon", None)
 
 
 def _positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
@@ -432,12 +493,16 @@ class Book:
     def __init__(self, model: nn.Module, batch: int) -> None:
         self.batch = batch
         self.parameters = trainable(model)
-        self.entries: dict[nn.Parameter, list[Entry]] = {p: [] for p in self.parameters.values()}
+        self.entries: dict[nn.Parameter, list[Any]] = {p: [] for p in self.parameters.values()}
         self.squares: list[tuple[slice, Tensor]] = []
         self.flattened = flattened(model)
         self.again = False
+        head = interface.head(model)
+        self.uses = Counter(p for p in (head.weight, head.bias) if p is not None)
+        self.waiting: dict[Any, list[tuple[nn.Module, Tensor, Tensor]]] = {}
+        self.large = False
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Any) -> None:
         """Enter it, and count its norm and its cross terms with earlier entries."""
         earlier = self.entries[entry.parameter]
         with exact:
@@ -459,15 +524,15 @@ class Book:
     def add_clipped(self, factors: Tensor) -> None:
         """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
         none = factors == 0
-        # A GPU waits here once, which takes less than to sift all entries where there is nothing.
-        if none.any():  # a gradient that is not finite: 0 times infinity would be no number
-            for entries in self.entries.values():
-                for entry in entries:
-                    entry.leave_out(none)
+        # To sift small entries takes a GPU less than to be waited for; large ones, more.
+        some = not (near(none) or self.large) or bool(none.any())
+        of = functools.cache(lambda x, layers: x.repeat(layers) if layers > 1 else x)
         with exact:
-            for entries in self.entries.values():
-                for entry in entries:
-                    entry.add(factors)
+            for entry in itertools.chain(*self.entries.values()):
+                layers = len(entry.parameters) if isinstance(entry, Stack) else 1
+                if some:  # a gradient that is not finite: 0 times infinity would be no number
+                    entry.leave_out(of(none, layers))
+                entry.add(of(factors, layers))
 
     @contextlib.contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
@@ -522,6 +587,7 @@ class Book:
             if self.again:
                 out.requires_grad_()
                 return
+            self.uses.update(own)
             x = self._by_example(module, input_of(module, args, kwargs))
             if len(x) != self.batch:
                 raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
@@ -533,8 +599,26 @@ class Book:
         return before, after
 
     def _record(self, rule: Rule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
-        for entry in rule(module, x, self._by_example(module, grad.detach())):
-            self.add(entry)
+        grad, own = self._by_example(module, grad.detach()), [*module.parameters(recurse=False)]
+        small = not near(x) and x.numel() <= STACKED
+        self.large |= not small
+        if small and rule is not _embedding and all(self.uses[p] == 1 for p in own):
+            kind = name_of(module), _epsilon(module), *((p.shape, p.requires_grad) for p in own)
+            sizes = x.shape, x.dtype, grad.shape, grad.dtype
+            self.waiting.setdefault((rule, kind, sizes), []).append((module, x, grad))
+        else:
+            self._enter(rule, [(module, x, grad)])
+
+    def _enter(self, rule: Rule, records: list[tuple[nn.Module, Tensor, Tensor]]) -> None:
+        """Entries of one layer, or of several of one kind and shape together."""
+        layers, *both = zip(*records, strict=True)
+        x, grad = (torch.cat(each) if len(each) > 1 else each[0] for each in both)
+        for entry in rule(layers[0], x, grad):
+            if len(layers) > 1:
+                name = next(n for n, p in layers[0].named_parameters() if p is entry.parameter)
+                self.add(Stack([getattr(layer, name) for layer in layers], entry))
+            else:
+                self.add(entry)
 
     def _by_example(self, module: nn.Module, x: Tensor) -> Tensor:
         return x.view(self.batch, -1, x.shape[-1]) if module in self.flattened else x
@@ -558,6 +642,9 @@ class Book:
             p.grad = None
         try:
             torch.autograd.backward([h], [d_h])
+            for (rule, *_), records in self.waiting.items():
+                self._enter(rule, records)
+            self.waiting.clear()
             for name, p in self.parameters.items():
                 if p.grad is not None:
                     raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")

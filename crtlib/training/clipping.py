@@ -57,6 +57,8 @@ from crtlib.training.bookkeeping import (
     refuse_unfit,
     summable,
     trainable,
+    wide,
+    zeroed,
 )
 from crtlib.training.devices import near, sent
 
@@ -376,12 +378,10 @@ class Examples:
                 f"tokens {tuple(tokens.shape)}, lengths {tuple(lengths.shape)}: "
                 "must be (batch, time) and (batch,)"
             )
-        for p in trainable(model).values():
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
+        zeroed(trainable(model).values())
         if targets is None and not interface.is_causal(model):
             raise ValueError("targets=None: must be given for a masked language model")
-        kind = torch.promote_types(interface.head(model).weight.dtype, torch.float32)
+        kind = wide(interface.head(model).weight)
         return _sorted(tokens, lengths.cpu(), targets, kind, reduction)
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:

@@ -16,7 +16,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from torch import Tensor, nn
 
-from crtlib.training.bookkeeping import gradient
+from crtlib.training.bookkeeping import gradient, zeroed
 from crtlib.training.devices import near
 
 # --------------------------------------------------------------------------- noise
@@ -42,9 +42,7 @@ def add_noise(
     """
     if not (std >= 0 and math.isfinite(std)):
         raise ValueError(f"std={std}: must be finite and not negative")
-    for p in parameters:
-        if p.grad is None:
-            p.grad = torch.zeros_like(p)
+    zeroed(parameters)
     if std == 0:
         return
     grads, draw = [gradient(p) for p in parameters], _source(generator)
@@ -54,12 +52,9 @@ def add_noise(
                 piece.add_(draw(piece), alpha=std)
         return
     # Few kernels, for as much memory as the gradient takes.
-    if isinstance(generator, str):
-        sizes = [grad.numel() for grad in grads]
-        drawn = draw(grads[0].new_empty(sum(sizes))).split(sizes)
-        numbers = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
-    else:
-        numbers = [draw(grad) for grad in grads]
+    sizes = [grad.numel() for grad in grads]
+    drawn = draw(grads[0].new_empty(sum(sizes))).split(sizes)
+    numbers = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
     torch._foreach_add_(grads, numbers, alpha=std)
 
 

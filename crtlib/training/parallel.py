@@ -27,6 +27,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from crtlib.training.bookkeeping import gradient, zeroed
+
 T = TypeVar("T")
 
 
@@ -65,11 +67,8 @@ class Crew:
         """Make ``.grad`` in every process the sum of those of all; None counts as zeros."""
         if self.size == 1:
             return
-        grads = []
-        for p in parameters:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-            grads.append(p.grad)
+        zeroed(parameters)
+        grads = [gradient(p) for p in parameters]
         whole = torch.cat([grad.flatten() for grad in grads])  # one message
         dist.all_reduce(whole)
         for grad, part in zip(grads, whole.split([g.numel() for g in grads]), strict=True):

@@ -375,6 +375,6 @@ def _cleared(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
-    for p in parameters:
-        if p.grad is not None:
-            p.grad.div_(divisor)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if grads:
+        torch._foreach_div_(grads, divisor)

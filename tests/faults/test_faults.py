@@ -38,7 +38,7 @@ def test_the_table_is_long_and_says_nothing_twice():
 
 
 def test_a_fault_that_no_longer_applies_or_is_not_noticed_is_reported(capfd, monkeypatch):
-    harmless = FAULTS[0].target, "p.grad is None", "p.grad is None and True"
+    harmless = FAULTS[0].target, "if std == 0:", "if std == 0 and True:"
     guard = "tests/training/test_clipping.py::test_mistakes_are_named"
     gone = FAULTS[0].target, "a line that is not there", "another"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -6,15 +6,17 @@ from collections import Counter
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from crtlib.models import recurrent
+from crtlib.models import interface, recurrent
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training import bookkeeping, clipping, devices, loop, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
+from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, model_of
 from tests.training.test_loop import PARTS, SPEC, private
 
 READS = {"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "_unique2"}
@@ -79,16 +81,17 @@ MODELS = [SPEC, ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=8)]
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=["lstm", "gpt2"])
-def test_a_step_reads_nothing_but_whether_a_gradient_overflowed(spec, gpu):
-    """One number of each pass, without which all entries would have to be sifted, and one at the
-    end of a phase; besides, transformers looks at the positions before each pass. Reading anything
-    else would make the host wait for the GPU."""
+@pytest.mark.parametrize("stacked", [bookkeeping.STACKED, 0])
+def test_a_step_reads_nothing(spec, stacked, gpu):
+    """A number is read at the end of a phase, and of each pass over layers so large that it would
+    take longer to sift them; reading anything else would make the host wait for the GPU."""
+    gpu.setattr(bookkeeping, "STACKED", stacked)
     model = build(spec, 0)
     run = [phases.PublicPhase(1, "public", 1, 4, 0.01), private(sampling_probability=1.0)]
     with Far(list(model.parameters()), gpu) as far:
         train(model, run, PARTS, seed=0, optimizer="sgd")
-    theirs = {} if spec.recurrent else {"hidden": 3 + run[1].steps}
-    assert far.readers == {"add_clipped": run[1].steps, "_run_phase": 1} | theirs
+    once = {} if stacked else {"add_clipped": run[1].steps}
+    assert far.readers == {"_run_phase": 1} | once
 
 
 def test_what_reads_is_seen(gpu):
@@ -123,6 +126,54 @@ def test_the_branches_of_a_gpu_give_the_same_sums(spec, monkeypatch):
         found.append([losses, norms, *(p.grad for p in model.parameters())])
     for near, far in zip(*found, strict=True):
         torch.testing.assert_close(far, near, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "overflows"), [
+    *((name, False) for name in SMALL), *((name, True) for name in ("lstm-2", "gru", "gpt2-untied"))
+])  # fmt: skip
+def test_layers_that_enter_the_book_together_count_each_for_itself(name, overflows, gpu):
+    model = model_of(name)
+    batch = batch_of(model)
+    if overflows:  # of one example, that alone reads a certain token
+        batch["tokens"][batch["tokens"] == 22] = 21
+        batch["tokens"][2, 1:4] = 22
+        with torch.no_grad():
+            next(p for p in model.parameters() if len(p) == 23)[22] = torch.inf
+    gpu.setattr(bookkeeping, "DIRECT_COST", 10**9)
+    expected, reference = grads_of(model, clip_at(0.01, batch)("loop"))
+    got, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+    torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert got.norms.isfinite().all() != overflows
+    assert distance(grads, reference) < 1e-5
+
+
+class Operators(TorchDispatchMode):
+    """Counts the operators that are called, but for those that only look at the same memory."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        found = [value.alias_info for value in operator._schema.returns]
+        self.count += not found or not all(alias and not alias.is_write for alias in found)
+        return operator(*args, **(kwargs or {}))
+
+
+def test_a_private_step_asks_a_gpu_little_more_often_than_a_plain_one(gpu):
+    """GPT-2 small, 32 texts of 64 tokens, and the head in two blocks: all as there but the widths,
+    which no number of operators depends on."""
+    spec = ModelSpec("gpt2", 97, hidden=48, layers=12, heads=12, context=64)
+    tokens, lengths = torch.randint(0, 97, (32, 65)), torch.full((32,), 65)
+    gpu.setattr(clipping, "CELLS_AT_MOST", 97 * 64 * 20)
+    gpu.setattr(bookkeeping, "DIRECT_COST", 10**9)
+    model = build(spec, 0)
+    with Operators() as plain:
+        logits = interface.head(model).logits(interface.hidden(model, tokens[:, :-1]))
+        nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    options = {"clip_norm": 0.1, "noise_multiplier": 1.0, "normaliser": 32.0}
+    with Operators() as private:
+        phases.private_step(model, [(tokens, lengths)], **options, noise=torch.Generator())
+    assert plain.count > 300
+    assert private.count <= 1.3 * plain.count + 20, (private.count, plain.count)
 
 
 @pytest.mark.parametrize("generator", [torch.Generator().manual_seed(0), "secure"])
