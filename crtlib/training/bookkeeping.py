@@ -642,9 +642,9 @@ class Book:
             p.grad = None
         try:
             torch.autograd.backward([h], [d_h])
-            for (rule, *_), records in self.waiting.items():
+            while self.waiting:  # what is copied here, autograd no longer keeps
+                (rule, *_), records = self.waiting.popitem()
                 self._enter(rule, records)
-            self.waiting.clear()
             for name, p in self.parameters.items():
                 if p.grad is not None:
                     raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")

@@ -236,6 +236,24 @@ def test_the_head_of_a_long_example_is_a_product_and_of_a_short_one_a_ghost(name
         assert distance(grads, whole[1]) < 1e-12
 
 
+@pytest.mark.parametrize("name", ["gpt2-tied", "gpt2-untied", "lstm", "lstm-tied"])
+def test_a_long_text_has_the_norm_that_autograd_gives(name, monkeypatch):
+    """By the rule itself, at lengths on both sides of where the head turns to products."""
+    monkeypatch.setitem(SMALL, name, replace(SMALL[name], context=64))
+    monkeypatch.setattr(clipping, "ROWS_AT_LEAST", 1)
+    model, generator = model_of(name), torch.Generator().manual_seed(0)
+    head = interface.head(model).weight
+    lengths = torch.tensor([57, 9, 57, 19, 48])
+    assert 18 < bookkeeping.ghost_until(head, head) < 47
+    tokens = torch.randint(0, 23, (5, 57), generator=generator)
+    tokens[0] = tokens[2, 0]  # of a tied head, cross terms are large
+    batch = {"tokens": tokens, "lengths": lengths}
+    expected, reference = grads_of(model, clip_at(0.01, batch)("loop"))
+    got, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
+    torch.testing.assert_close(got.norms, expected.norms, rtol=2e-6, atol=0)
+    assert distance(grads, reference) < 1e-5
+
+
 def test_same_result_twice_and_no_trace_left_in_the_model():
     model = model_of("gpt2-tied")
     batch = batch_of(model)
