@@ -47,10 +47,9 @@ _HOME = {  # imported when it is asked for: some need torch, or packages that ma
     "cautious": ("lists", "[:WORDS]"),
     "screened": ("corpus", ":FOLDER"),
     **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
-    **dict.fromkeys(("ner", "ner_conservative", "flair", "flair_conservative"),
-                    ("detectors", ":MODEL")),
+    **dict.fromkeys(("ner", "ner_conservative"), ("tagger", ":MODEL")),
     "presidio": ("detectors", "[:SPACY_MODEL]"),
-}  # fmt: skip
+}
 
 
 def known() -> dict[str, str]:

@@ -24,7 +24,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,13 @@ from crtlib import files
 from crtlib.checks import check
 from crtlib.draws import drawing
 from crtlib.screening import encoder
+from crtlib.screening.detectors import THRESHOLD, detector, plain_under
 from crtlib.screening.encoder import Encoder
 from crtlib.screening.policy import (
     Floats,
-    Labels,
     Policy,
     Teaching,
     register,
-    runs,
     teaching,
     words,
 )
@@ -56,7 +55,6 @@ from crtlib.text.records import Point
 
 WIDTH = 64  # of features and of the hidden state
 _BUCKETS = 2**14  # of hashed features; 0 is none
-_VERSION = 1  # of the hashed features, which a saved tagger depends on
 _LOT = 2**16  # words that are scored at once, so that a very long text fits
 _WINDOW = 2**11  # words of a longer text are taught in windows, so that its gradient fits
 
@@ -89,6 +87,7 @@ class Net(nn.Module):
     """Hashed features, summed -> bidirectional GRU -> a score for each tag."""
 
     rate, epochs, plain = 6e-3, 14, 2
+    version = 1  # of the hashed features, which a saved tagger depends on
 
     def __init__(self, tags: int) -> None:
         super().__init__()
@@ -143,7 +142,7 @@ class Tagger:
     kinds: tuple[str, ...]
     net: Net | Encoder
     taught_by: Teaching | None = None
-    threshold: float = 0.3
+    threshold: float = THRESHOLD
     backbone: str | None = None
 
     def probabilities(self, points: Sequence[Point]) -> list[Floats]:
@@ -158,16 +157,6 @@ class Tagger:
     def doubt(self, points: Sequence[Point]) -> list[float]:
         """Of each point the highest score of a word for any secret: where reading teaches most."""
         return [1 - float(found[:, 0].min(initial=1)) for found in self.probabilities(points)]
-
-    def spans(self, points: Sequence[Point], plain: float) -> Labels:
-        """Runs of words that are plain with a probability under ``plain``, cut where one begins.
-
-        Whole words; a mask is never flagged; the kind of a span is the likeliest over its words.
-        """
-        return [
-            runs(p.text, found[:, 0] < plain, found[:, 1::2], found[:, 2::2], self.kinds)
-            for p, found in zip(points, self.probabilities(points), strict=True)
-        ]
 
 
 def _lots(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -278,7 +267,7 @@ def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
     tagger.net.save(folder)
     with files.replacing(folder / "tagger.safetensors") as part:
         save_file(tagger.net.state_dict(), str(part))
-    summary: dict[str, object] = {"version": _VERSION, "kinds": tagger.kinds}
+    summary: dict[str, object] = {"version": tagger.net.version, "kinds": tagger.kinds}
     summary |= {"threshold": tagger.threshold, "backbone": tagger.backbone}
     if known := tagger.taught_by:
         summary["taught_by"] = {name: sorted(some) for name, some in vars(known).items()}
@@ -296,9 +285,11 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
         kinds = tuple(map(str, summary["kinds"]))
         weights = load_file(str(parts[1]))
         tags = 1 + 2 * len(kinds)
-        if len(weights["head.bias"]) != tags:  # before memory is taken for it
+        if (tags,) not in {
+            w.shape for w in weights.values()
+        }:  # of the head, before memory is taken for it
             raise ValueError("kinds")
-        backbone, threshold = summary.get("backbone"), float(summary.get("threshold", 0.3))
+        backbone, threshold = summary.get("backbone"), float(summary.get("threshold", THRESHOLD))
         net = encoder.blank(folder, tags) if backbone else Net(tags)
         net.load_state_dict(weights)
         known = summary.get("taught_by")
@@ -313,7 +304,7 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
         why = type(error).__name__
         says = f"is damaged or is no tagger ({why}); teach it again"
         raise ValueError(f"{folder}: its tagger {says}") from None
-    if summary.get("version") != _VERSION:
+    if summary.get("version") != net.version:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
     return Tagger(kinds, net.eval(), taught or None, threshold, backbone)
 
@@ -322,17 +313,15 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
 def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
     """Flags what ``tagger`` calls plain with a probability under ``plain``."""
     known = (tagger.taught_by,) if tagger.taught_by else ()
-    flag = partial(tagger.spans, plain=plain)
-    return Policy(name, flag, label, learned=True, taught_by=known, batched=True)
+    made = detector(name, tagger.kinds, tagger.probabilities, plain)
+    return replace(made, label=label, taught_by=known, own_words=False)
 
 
 def redacting(tagger: Tagger, threshold: float | None = None) -> Policy:
     """``pi``: words whose score for the kinds together is at least ``threshold`` (A.4: 0.3), by
     default that of the tagger."""
     threshold = tagger.threshold if threshold is None else threshold
-    check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
-    # Probabilities have six decimals: a score of exactly the threshold counts.
-    return _policy("tagger", "tagger", tagger, 1 - threshold + 5e-7)
+    return _policy("tagger", "tagger", tagger, plain_under(threshold))
 
 
 def conservative(tagger: Tagger, plain: float | None = None) -> Policy:
@@ -349,3 +338,34 @@ def conservative(tagger: Tagger, plain: float | None = None) -> Policy:
 
 register("tagger", ":FOLDER", learned=True)(lambda folder: redacting(load(folder)))
 register("tagger_conservative", ":FOLDER", learned=True)(lambda folder: conservative(load(folder)))
+
+
+# --------------------------------------------------------------------------- somebody else's
+_PLAIN = {"O", "_", "<unk>", "<START>", "<STOP>"}  # the last two of a CRF
+
+
+def _columns(tags: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
+    """The kinds in tags such as O, B-PER, S-PER, and in which column of a row each tag counts."""
+    split = [tag.split("-", 1) if re.match("[BIESLU]-.", tag) else ["", tag] for tag in tags]
+    kinds = tuple(sorted({kind for _, kind in split} - _PLAIN))
+    columns = np.zeros((len(tags), 1 + 2 * len(kinds)))
+    for row, (prefix, kind) in zip(columns, split, strict=True):
+        begins = prefix in ("B", "S", "U")
+        row[2 + 2 * kinds.index(kind) - begins if kind in kinds else 0] = 1
+    return kinds, columns
+
+
+def ner(name: str, plain: float = plain_under(THRESHOLD)) -> Policy:
+    """A token-classification model of transformers: a folder, or a name on the hub. ``plain=0.9``
+    makes the conservative policy (A.4)."""
+    try:
+        net = encoder.pretrained(name).eval()
+    except ValueError as error:
+        raise ValueError(f"policy='ner:{name}': {error}") from None
+    tags = net.body.config.id2label
+    kinds, net.columns = _columns([tags[k] for k in range(len(tags))])
+    return detector(f"ner:{name}", kinds, Tagger(kinds, net).probabilities, plain)
+
+
+register("ner", ":MODEL", learned=True)(ner)
+register("ner_conservative", ":MODEL", learned=True)(partial(ner, plain=0.9))

@@ -4,17 +4,29 @@ import importlib.util
 import json
 import pathlib
 import pickle
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from crtlib.screening import by_name, detectors, tagger
-from crtlib.screening.policy import checked, words
+from crtlib.screening.policy import checked
 from crtlib.text import units
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Turn
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "call", "ada", "love", "##lace", "now", "."]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "call",
+    "ada",
+    "love",
+    "##lace",
+    "now",
+    ".",
+]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
@@ -59,19 +71,19 @@ def model(tmp_path_factory):
 
 
 def test_a_local_transformers_model(model):
-    policy = detectors.transformers_ner(str(model), threshold=0.5)
+    policy = tagger.ner(str(model), plain=0.5)
     text = f"call ada lovelace, now. {MASK}"
     assert policy.learned and policy.name == f"ner:{model}"
     assert found(policy(points(text))[0], text) == [("PER", "ada lovelace"), ("LOC", "now")]
-    strict = detectors.transformers_ner(str(model), threshold=0.5, thresholds={"LOC": 1.0})
-    assert found(strict(points(text))[0], text) == [("PER", "ada lovelace")]
+    strict = tagger.ner(str(model), plain=1e-6)
+    assert strict(points(text)) == [()]
     assert policy(points("", " ", MASK)) == [(), (), ()]
     named = by_name.policy_by_name(f"ner:{model}")
     assert set(policy(points(text))[0]) <= set(named(points(text))[0])
 
 
 def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
-    pi = detectors.transformers_ner(str(model), threshold=0.9)
+    pi = tagger.ner(str(model), plain=1e-3)
     pi_c = by_name.policy_by_name(f"ner_conservative:{model}")
     text = "call ada now"
     assert pi(points(text)) == [()]
@@ -81,7 +93,7 @@ def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
 
 def test_words_beyond_the_context_are_read(model):
     text = "call . " * 30 + "ada lovelace " + "call . " * 30 + "now"
-    policy = detectors.transformers_ner(str(model), threshold=0.5)
+    policy = tagger.ner(str(model), plain=0.5)
     assert found(policy(points(text))[0], text) == [("PER", "ada lovelace"), ("LOC", "now")]
     assert policy(points("call", text, "ada"))[1] == policy(points(text))[0]
 
@@ -92,8 +104,8 @@ def test_pickled_weights_are_refused(model, tmp_path):
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     torch.save(load_file(model / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="no token-classification model with safetensors"):
-        detectors.transformers_ner(str(tmp_path))
+    with pytest.raises(ValueError, match="is no encoder of transformers with safetensors"):
+        tagger.ner(str(tmp_path))
 
 
 EVIL = """
@@ -145,7 +157,7 @@ def test_no_code_of_a_folder_is_run_and_nobody_is_asked(model, tmp_path, monkeyp
     monkeypatch.setattr("builtins.input", lambda *a: pytest.fail("it asked whether to run code"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     try:
-        policy = detectors.transformers_ner(str(folder))
+        policy = tagger.ner(str(folder))
     except ValueError as error:
         assert str(error).startswith(f"policy='ner:{folder}'") and "\n" not in str(error)
     else:  # the library's own class stands in for the folder's
@@ -186,8 +198,8 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
     mark = tmp_path / "mark"
     folder = copied(model, tmp_path / "m")
     (folder / "model.safetensors").write_bytes(hostile(kind, mark))
-    with pytest.raises(ValueError, match="no token-classification model with safetensors") as error:
-        detectors.transformers_ner(str(folder))
+    with pytest.raises(ValueError, match="is no encoder of transformers with safetensors") as error:
+        tagger.ner(str(folder))
     taught = tmp_path / "t"
     taught.mkdir()
     (taught / "tagger.json").write_text('{"version": 1, "kinds": ["name"]}')
@@ -213,8 +225,10 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
 def test_a_damaged_folder_is_refused_in_one_line(model, tmp_path, file, content):
     folder = copied(model, tmp_path / "m")
     (folder / file).write_text(content)
-    with pytest.raises(ValueError, match=f"policy='ner:{folder}': no token-class") as error:
-        detectors.transformers_ner(str(folder))
+    with pytest.raises(
+        ValueError, match=f"policy='ner:{folder}': '{folder}' is no encoder of transformers"
+    ) as error:
+        tagger.ner(str(folder))
     assert "\n" not in str(error.value)
 
 
@@ -230,7 +244,7 @@ def test_a_model_sees_the_turns_own_words_and_not_who_speaks(model):
             ),
         ),
     )
-    policy = detectors.transformers_ner(str(model), threshold=0.5)
+    policy = tagger.ner(str(model), plain=0.5)
     assert found(policy(points("now: call ada"))[0], "now: call ada")[0] == ("LOC", "now")
     for unit, expected in (("turn", [["ada"], ["now"]]), ("dialogue", [["ada", "now"]])):
         some = units.points(corpus, unit)
@@ -240,7 +254,7 @@ def test_a_model_sees_the_turns_own_words_and_not_who_speaks(model):
 
 
 def test_tags_of_every_style_are_read():
-    kinds, columns = detectors._columns(["O", "S-PER", "B-PER", "E-PER", "I-PER", "DATE-TIME"])
+    kinds, columns = tagger._columns(["O", "S-PER", "B-PER", "E-PER", "I-PER", "DATE-TIME"])
     assert kinds == ("DATE-TIME", "PER")
     assert columns.sum() == 6 and columns[0, 0] == 1
     per = 1 + 2 * kinds.index("PER")
@@ -250,10 +264,9 @@ def test_tags_of_every_style_are_read():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: detectors.detector("d", ("A",), None, thresholds={"B": 0.1}), "'B' is no kind"),
-        (lambda: detectors.detector("d", ("A",), None, threshold=0.0), r"must be in \(0, 1\]"),
+        (lambda: detectors.plain_under(0.0), r"must be in \(0, 1\]"),
         (lambda: detectors.detector("d", ("A",), None, plain=1.5), r"plain=1.5: must be in"),
-        (lambda: by_name.policy_by_name("ner:/no/such/folder"), "policy='ner:/no/such/folder': no"),
+        (lambda: by_name.policy_by_name("ner:/no/such/folder"), "'/no/such/folder' is no encoder"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -274,37 +287,6 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["flair:x", "flair_conservative:m.pt"])
-def test_a_flair_model_is_not_read_by_name_as_its_files_are_pickles(name):
-    with pytest.raises(ValueError, match="flair's files are pickles, which run code") as error:
-        by_name.policy_by_name(name)
-    assert "\n" not in str(error.value)
-
-
-def test_flair():
-    pytest.importorskip("flair", reason="flair is not installed")
-    from flair.data import Dictionary
-    from flair.embeddings import OneHotEmbeddings
-    from flair.models import SequenceTagger
-
-    torch.manual_seed(0)
-    tags = Dictionary(add_unk=False)
-    for tag in ("PER", "LOC"):
-        tags.add_item(tag)
-    vocabulary = Dictionary()
-    for word in ("call", "Ada"):
-        vocabulary.add_item(word)
-    made = SequenceTagger(OneHotEmbeddings(vocabulary), tags, "ner", hidden_size=8)
-    text = f"call Ada Lovelace now {MASK}"
-    everything = detectors.flair(made, threshold=1e-9)
-    flagged = everything(points(text, ""))[0]
-    assert {s.kind for s in flagged} <= {"PER", "LOC"}
-    covered = {i for s in flagged for i in range(s.start, s.end)}
-    assert all(set(range(a, b)) <= covered for a, b in words(text)[:4])
-    assert not covered & set(range(text.index(MASK), len(text)))
-    assert detectors.flair(made, threshold=1.0)(points(text)) == [()]
-
-
 def test_presidio():
     pytest.importorskip("presidio_analyzer", reason="presidio-analyzer is not installed")
     import spacy
@@ -321,18 +303,22 @@ def test_presidio():
     nlp.load()
     engine = AnalyzerEngine(nlp_engine=nlp, supported_languages=["en"])
     text = f"USR: mail ada@example.com or 4111 1111 1111 1111 {MASK}"
-    options = {"engine": engine, "entities": ["EMAIL_ADDRESS", "CREDIT_CARD"]}
-    policy = checked(detectors.presidio(**options))
-    assert found(policy(points(text, ""))[0], text) == [
-        ("EMAIL_ADDRESS", "ada@example.com"),
-        ("CREDIT_CARD", "4111 1111 1111 1111"),
-    ]
-    options["entities"].append("URL")
-    detectors.presidio(**options, thresholds={"EmailRecognizer": 1.0, "URL": 0.9})
-    with pytest.raises(ValueError, match="'Nobody' is unknown"):
-        detectors.presidio(**options, thresholds={"Nobody": 0.5})
+    policy = checked(detectors.presidio(engine=engine))
+    assert ("CREDIT_CARD", "4111 1111 1111 1111") in found(policy(points(text, ""))[0], text)
 
 
-def test_by_word_takes_the_least_plain_token():
-    rows = [(0, 3, np.array([0.9, 0.1, 0])), (3, 6, np.array([0.2, 0, 0.8]))]
-    assert detectors._by_word("abcdef gh", rows, 1).tolist() == [[0.2, 0, 0.8], [1, 0, 0]]
+def test_what_presidio_finds_is_widened_to_words_and_a_mask_is_none():
+    class Engine:
+        """Finds what it is told, as Presidio's engine does."""
+
+        def analyze(self, text, language, score_threshold):
+            assert (language, score_threshold) == ("en", 0.3)
+            at = text.find("da Love")
+            return [SimpleNamespace(entity_type="PERSON", start=at, end=at + 7)] * (at >= 0)
+
+    policy = checked(detectors.presidio(engine=Engine()))
+    text = f"mail Ada Lovelace {MASK}"
+    assert [found(spans, text) for spans in policy(points(text, MASK, ""))] == [
+        [("PERSON", "Ada Lovelace")], [], []
+    ]  # fmt: skip
+    assert policy.learned and policy.own_words

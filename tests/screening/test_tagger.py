@@ -10,6 +10,7 @@ import torch
 
 from crtlib import __main__ as cli
 from crtlib.screening import by_name, encoder, policies, recall, tagger
+from crtlib.screening.detectors import detector
 from crtlib.screening.policy import runs, words
 from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.records import MASK, Point, Secret
@@ -70,10 +71,11 @@ def test_labels_depend_on_the_point_and_not_on_its_company(learned):
 def test_a_mask_is_never_flagged_and_no_text_crashes(learned):
     texts = ["", " ", MASK, f"{MASK}{MASK}", f"USR: {MASK} {MASK}.", f"x{MASK}y <MASK", "\n\n", "☃"]
     points = [Point(str(i), "u", t) for i, t in enumerate(texts)]
-    for spans, p in zip(learned.spans(points, plain=1.1), points, strict=True):
+    labels = detector("all", learned.kinds, learned.probabilities, 1.0)(points)
+    for spans, p in zip(labels, points, strict=True):
         assert not any(MASK in p.text[s.start : s.end] for s in spans)
         assert all(p.text[s.start : s.end].strip() for s in spans)
-    assert learned.spans(points[4:5], plain=1.1)[0]
+    assert labels[4]
 
 
 def test_equal_seeds_make_equal_taggers_and_leave_the_global_generator_alone():
@@ -254,7 +256,7 @@ def test_an_encoder_learns_and_a_word_is_as_little_plain_as_its_least_plain_toke
     assert len(tokens) > len(words("USR: I am Wilhelmina.")) and sorted(of) == of
     with torch.inference_mode():
         ((_, scores),) = net.scores([(tokens, of)])
-        alone = net._states([tokens]).softmax(-1)[:, 0].numpy()
+        alone = net([tokens]).softmax(-1)[:, 0].numpy()
     for k, row in enumerate(scores):
         assert abs(row[0] - min(alone[i] for i, w in enumerate(of) if w == k)) < 1e-5
         losses = [
@@ -277,7 +279,10 @@ def test_an_encoder_is_saved_with_all_that_reads_it_again(encoded, tmp_path):
 def test_a_backbone_that_is_none_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CRTLIB_CACHE", str(tmp_path))
     monkeypatch.setattr("crtlib.screening.encoder.PACKAGE", "no_such_package")
-    for name, says in (("minilm", r"needs crtlib\[encoder\]"), (str(tmp_path), "must be minilm")):
+    for name, says in (
+        ("minilm", r"needs crtlib\[encoder\]"),
+        (str(tmp_path), "is no encoder of transformers"),
+    ):
         with pytest.raises(ValueError, match=says) as error:
             tagger.fit(TRAIN[:50], seed=0, backbone=name)
         assert "\n" not in str(error.value)

@@ -370,7 +370,7 @@ def test_a_policy_that_learned_is_judged_on_held_out_labels():
     judged = {p.id for p in d.checked[0]}
     assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.checked[0]) > 0
     assert judged.isdisjoint(p.id for p in d.points) and trained
-    for name in ("tagger:folder", "ner:x", "flair:x", "presidio"):
+    for name in ("tagger:folder", "ner:x", "presidio"):
         assert replace(e, policy=name).learned
     assert not replace(e, policy="regex", conservative="everything").learned
 
