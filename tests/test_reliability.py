@@ -112,7 +112,7 @@ def test_an_empty_output_and_an_input_as_output_are_refused(run, home, tmp_path,
         (["simulate", "--dialogues", 3, "--out", ""], "--out: is empty"),
         (["simulate", "--dialogues", 3, "--out", corpus], f"--out: {corpus} exists"),
         (["simulate", "--dialogues", 10**30, "--out", "a"], "must be at least 1 and at most"),
-        (["convert", corpus, "--out", corpus, "--force"], f"--out: {corpus} is an input"),
+        (["convert", corpus, "--out", "a"], f"NAME: {corpus} is a text of your own"),
         (["simulate", "--dialogues", 3, "--out", "/dev/null", "--force"], "pipe or a device"),
     ):
         code, _, err = run(*args)

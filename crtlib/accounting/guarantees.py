@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crtlib.accounting.ledger import describe_relation
 from crtlib.checks import check
-from crtlib.intervals import at_most, clopper_pearson_upper
+from crtlib.intervals import at_most, clopper_pearson_upper, upwards
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class MissRate:
     def __str__(self) -> str:
         if self.upper_bound is None:
             return f"{at_most(self.rate)} (assumed)"
+        held = float(-upwards(-100 * self.confidence))  # downwards: it is what one can rely on
         return (
             f"{self.rate:.4g} (measured: {self.misses} of {self.labelled}, "
-            f"{100 * self.confidence:.4g} % upper bound {at_most(self.upper_bound)})"
+            f"{held:g} % upper bound {at_most(self.upper_bound)})"
         )
 
 

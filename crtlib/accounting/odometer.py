@@ -433,7 +433,9 @@ class Registry:
         related = self.related(corpus)
         with _transaction(self.path) as base:
             rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
-            others = {name for text, name in rows if text in related} - {report}
+            known = {row[0] for row in base.execute("SELECT corpus FROM texts")}
+            others = {name for text, name in rows if text in related or text not in known}
+            others -= {report}  # of what was forgotten nobody knows whose text it is
             if enter:
                 line = corpus, model, report
                 base.execute("INSERT OR IGNORE INTO reports VALUES (?, ?, ?)", line)

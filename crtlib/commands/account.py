@@ -100,6 +100,7 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
     if forget and entries:
         registry.forget(entries[0].corpus)
     bill = odometer.bill(odometer.history(folder, registry), delta=delta)
+    bill["forgotten"] = registry.forgotten(entries[0].corpus) if entries else 0
     lines = []
     for run in bill["runs"]:
         spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
@@ -114,6 +115,11 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
         f"          trace rate at most {at_most(total['gamma'])}, public at most "
         f"{at_most(total['delta2'])}",
     ]
+    if bill["forgotten"] and not forget:
+        lines.append(
+            f"not added: runs of {bill['forgotten']} texts that were forgotten, of which nobody "
+            "knows whether they were of the same people"
+        )
     if forget:
         lines.append(
             "forgotten: a certificate of a later run on another text of the same people does not "

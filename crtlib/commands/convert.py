@@ -25,13 +25,14 @@ def convert(
     from collections import Counter
 
     from crtlib.text import folder as corpus_folder
-    from crtlib.text.corpora import load, source
+    from crtlib.text.corpora import known, load, source
 
-    inputs = [Path(name)] + ([] if folder is None else [folder])
-    inputs = [path for path in inputs if path.exists()]
-    corpus_folder.check_out(out, inputs=inputs, force=force)
+    if not name.startswith("hub:") and name not in known() and Path(name).exists():
+        raise ValueError(f"NAME: {name} is a text of your own, which every command reads; convert "
+                         f"takes {', '.join(known())} or hub:owner/name")  # fmt: skip
+    corpus_folder.check_out(out, inputs=[] if folder is None else [folder], force=force)
     corpus = load(name, split, folder=folder, limit=limit)
-    options = {"name": Path(name).name, "split": split, "limit": limit}
+    options = {"name": name, "split": split, "limit": limit}
     corpus_folder.write(
         corpus.dialogues, out, command="convert", options=options, split=split,
         simulated=source(name).draw is not None, force=force,

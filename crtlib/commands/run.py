@@ -127,7 +127,8 @@ def _step(step: str, settings: dict[str, dict[str, Any]]) -> Generator[str, None
     line = _words(step, settings)
     if step == "label":
         return (yield from _label(line))
-    if step in ("ingest", "tagger", "screen"):  # they know themselves what is up to date
+    if step in ("ingest", "tagger", "screen", "certify"):  # what is up to date they know, or what
+        # is true of a run changes with what follows it
         yield from _call(line)
         return DONE
     stamps = json.loads(STAMPS.read_text(encoding="utf-8")) if STAMPS.is_file() else {}

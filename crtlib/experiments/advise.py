@@ -221,13 +221,14 @@ def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) ->
 
 
 def _after(rates: Rates, more: float) -> Rates:
-    """The rates after so many times as many labels, if policies fail as often as on these."""
+    """The rates after so many times as many labels, if policies fail as often as on these: a draw
+    of its own, which judges all pairs once more."""
 
     def grown(rate: Rate) -> Rate:
         if rate.how != "one_per_cluster":
             return rate
         of, count = math.floor(rate.of * more), math.ceil(rate.count * more)
-        upper = clopper_pearson_upper(min(count, of), of, confidence=1 - rates.alpha)
+        upper = clopper_pearson_upper(min(count, of), of, confidence=1 - rates.alpha / 2)
         return replace(rate, count=min(count, of), of=of, upper=upper)
 
     return replace(

@@ -454,7 +454,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         raise ValueError("--plan: must be trained in one process, without torchrun")
     sha = corpora.corpus_hash(recipe.corpus)
     text = corpora.load(recipe.corpus)
-    points = units.points(text, plans.unit(recipe.plan, sha))
+    points = units.points(text, plans.unit(recipe.plan, corpora.read_hash(recipe.corpus)))
     plan, summary = plans.read(recipe.plan, points)
     named = (outputs.marker(recipe.plan) or {})["options"]
     _check(recipe, [recipe.corpus, recipe.plan])

@@ -131,7 +131,7 @@ def make(
         ]
         chosen, why = _taken(plans, take)
         summary = _summary(chosen, found, matrix) | {"unit": unit, "by": by}
-        summary["corpus_sha256"] = corpora.corpus_hash(corpus)
+        summary["corpus_sha256"] = corpora.read_hash(corpus)
         _write(part, chosen, found, summary, outputs.key_in(part / "key"))
     return Made(chosen, summary, secrets.compared(plans), why)
 

@@ -21,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
+from crtlib import outputs
+
 # Each registers its corpora when it is imported.
 from crtlib.text import (
     customersim,
@@ -168,6 +170,12 @@ def corpus_hash(path: str | os.PathLike) -> str:
     if Path(path).is_dir():
         return corpus_folder.facts(path).sha256
     return corpus_folder.corpus_hash(dialogues(path))
+
+
+def read_hash(path: str | os.PathLike) -> str:
+    """The hash of what is read there: of a screened folder that of its own, redacted text, which
+    is not the text that it was made from."""
+    return outputs.content(path) if screened.is_screened(path) else corpus_hash(path)
 
 
 def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,8 @@ def unit(name: str | float) -> str:
     >>> unit("Ann@Example.com"), unit("aB3"), unit("1.50")
     ('ann@example.com', 'aB3', '1.50')
     """
-    text = unicodedata.normalize("NFKC", str(name)).strip().strip("\"'").strip()
+    seen = (c for c in str(name) if unicodedata.category(c) != "Cf")  # marks that nobody sees
+    text = unicodedata.normalize("NFKC", "".join(seen)).strip().strip("\"'").strip()
     whole = re.fullmatch(r"([+-]?\d+)\.0+", text)
     text = whole[1] if whole else text
     return text.casefold() if "@" in text else text

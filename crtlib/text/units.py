@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from hashlib import sha256
 
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -30,15 +29,15 @@ ROLE = re.compile(
 
 
 def by_role(d: Dialogue) -> Dialogue:
-    """A dialogue whose speakers are ``ROLE``; others, as names are, are one of nine by their hash:
-    numbered in order, one message would decide what the speakers of all after it are called.
+    """A dialogue whose speakers are ``ROLE``; all others are S1: a number or a hash would tell who
+    they are, or let one message decide what the speakers of all after it are called.
 
     >>> [t.speaker for t in by_role(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS", "b")))).turns]
     ['S1', 'SYS']
     """
 
     def role(name: str) -> str:
-        return name if ROLE.fullmatch(name) else f"S{sha256(name.encode()).digest()[0] % 9 + 1}"
+        return name if ROLE.fullmatch(name) else "S1"
 
     return replace(d, turns=tuple(replace(t, speaker=role(t.speaker)) for t in d.turns))
 

@@ -1,16 +1,21 @@
 """Certificates that a fifth reader made lie, each of which is true now or refused."""
 
+import contextlib
 import json
 import re
 import sys
 
 import pytest
 
+from crtlib.accounting import odometer
+from crtlib.accounting.guarantees import MissRate
+from crtlib.commands import run as project
 from crtlib.experiments.advise import advise
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.release import certify, gate, seal, verify
 from crtlib.reports import sentences
 from crtlib.screening import holders, policies, policy, rates
-from crtlib.text import jsonl, records
+from crtlib.text import corpora, customersim, jsonl, labels, records
 from crtlib.text.records import Point, Secret, Turn
 from tests import trainings
 from tests.release import test_false_certificates as earlier
@@ -252,3 +257,160 @@ def test_a_person_of_a_table_of_secrets_has_one_promise(tmp_path):
     points = [Point("0", "ann@x.org", "I am Ada Lovelace"), Point("1", "ann@x.org", "call 5551234")]
     how = {"by": "user", "prior": 0.001, "posterior": 0.1}
     assert len(holders.of_file([points], tmp_path / "s.csv", **how).secrets) == 1
+
+
+def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
+    """The search read the redacted text, where the value stood once, and training all of its 30
+    places: "guessed with a chance of at most 0.1" was certified."""
+    turn = "my code is ZQ000001 , thank you"
+    path = coded_talks(tmp_path / "c.jsonl", [turn] * 29 + ["again ZQ000001 please"])
+    (tmp_path / "p.toml").write_text("[code]\npattern = '(?<=code is )ZQ\\d+'\n")
+    (tmp_path / "s.csv").write_text("user,secret\nx,ZQ000001\n")
+    words = ["--policy", f"regex:{tmp_path}/p.toml", "--unit", "dialogue", "--keep-ids"]
+    assert run("screen", path, *words, "--dedup", "none", "--out", tmp_path / "s")[0] == 0
+    words = ["--secrets", tmp_path / "s.csv", "--posterior", 0.1, "--steps", 5]
+    code = run("protect", tmp_path / "s", *words, "--unit", "dialogue", "--out", tmp_path / "p")[0]
+    words = ["--plan", tmp_path / "p", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
+    assert code != 0 or run("train", path, *words)[0] != 0
+
+
+def coded_talks(path, texts):
+    """A conversation of one message each."""
+    talks = [records.Dialogue(f"d{k}", f"u{k}", (Turn("USR", t),)) for k, t in enumerate(texts)]
+    jsonl.write_jsonl(talks, path)
+    return path
+
+
+def test_a_report_on_redacted_text_is_no_evidence_of_a_model_of_the_raw_text(tmp_path, run):
+    text = corpus(tmp_path / "c.jsonl")
+    assert run("screen", text, "--policy", "regex:customersim", "--out", tmp_path / "s")[0] == 0
+    trainings.train(text, out=tmp_path / "m", **earlier.TINY | {"method": "dpsgd"})
+    assert (
+        run("report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r")[0] == 0
+    )
+    words = ["--out", tmp_path / "c.html", "--report", tmp_path / "r"]
+    assert run("certify", tmp_path / "m", *words)[0] == 2
+
+
+def test_what_was_private_is_private_when_it_is_converted(tmp_path, run):
+    """A folder of ingest (0700) became JSONL of 0644, of which SECURITY.md says that it was public
+    before; what is one's own is read by every command as it is."""
+    (tmp_path / "t.csv").write_text("customer,ticket,body\nann,1,I am Ada Lovelace\nbob,2,hello\n")
+    assert run("ingest", tmp_path / "t.csv", "--yes", "--out", tmp_path / "corpus")[0] == 0
+    code = run("convert", tmp_path / "corpus", "--out", tmp_path / "x.jsonl")[0]
+    assert code != 0 or not (tmp_path / "x.jsonl").stat().st_mode & 0o077
+
+
+def test_a_confidence_is_not_rounded_up():
+    """guarantee.txt after three judgements: "99.17 % upper bound", which holds with 99.166 %."""
+    said = re.search(r"(\S+) % upper", str(MissRate.measured(0, 20, confidence=1 - 0.05 / 6)))[1]
+    assert float(said) <= 100 * (1 - 0.05 / 6)
+
+
+def test_who_forgets_a_text_is_told_of_the_reports_on_it(tmp_path, run):
+    """Two reports of one model, on a text and on the same with a message more: the second one
+    needed --force, and after --forget it was the only one."""
+    text, more = corpus(tmp_path / "c.jsonl"), tmp_path / "more.jsonl"
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    row = {"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": "hello"}]}
+    more.write_text(text.read_text() + json.dumps(row) + "\n")
+    report = ["report", tmp_path / "m", "--corpus"]
+    assert run(*report, text, "--out", tmp_path / "r1")[0] == 0
+    assert run(*report, more, "--out", tmp_path / "r2")[0] == 2
+    assert run("account", "--odometer", f"{text}.odometer", "--forget")[0] == 0
+    code, _, error = run(*report, more, "--out", tmp_path / "r2")
+    said = code == 0 and "Report 2 of this model" in (tmp_path / "r2" / "report.html").read_text()
+    assert code == 2 or said or "forg" in error
+
+
+def test_what_was_spent_says_what_was_forgotten(tmp_path, run):
+    """The sum of February was that of two months, and then of one, without a word."""
+    for name, seed in (("january", 3), ("february", 4)):
+        text = corpus(tmp_path / f"{name}.jsonl", seed, "ada")
+        trainings.train(text, out=tmp_path / name, **CRT | {"unit": "user"})
+    account = ["account", "--odometer"]
+    both = json.loads(run(*account, f"{tmp_path}/february.jsonl.odometer", "--json")[1])
+    assert len(both["runs"]) == 2
+    assert run(*account, f"{tmp_path}/january.jsonl.odometer", "--forget")[0] == 0
+    _, said, _ = run(*account, f"{tmp_path}/february.jsonl.odometer")
+    assert "forg" in said
+
+
+def test_a_person_is_one_with_a_mark_that_nobody_sees():
+    """As spreadsheets and chats leave them: a zero-width space, a direction."""
+    assert {records.unit(name) for name in ("7", "7\u200b", "\u200e7", "\ufeff7")} == {"7"}
+
+
+def test_the_name_of_a_speaker_decides_nothing_that_is_shown(tmp_path, run):
+    """ "other speakers are S1, S2, ... in their order", says SECURITY.md; they are SHA-256 of the
+    name modulo 9, in public text (0644) and in what trains without noise: of two candidates one is
+    out with a chance of 8 in 9, and no rate counts it."""
+    shown = []
+    for name in ("Ada", "Eva"):
+        path = coded_talks(tmp_path / f"{name}.jsonl", ["hello there"] * 20)
+        path.write_text(path.read_text().replace('"USR"', f'"{name}"'))
+        words = ["--policy", "regex:customersim", "--conservative", "regex:customersim"]
+        words += ["--as", "jsonl", "--out", tmp_path / name]
+        assert run("screen", path, *words)[0] == 0
+        rows = (tmp_path / name / "public" / "train.jsonl").read_text().splitlines()
+        shown.append({json.loads(row)["text"] for row in rows})
+    assert shown[0] and shown[0] == shown[1]
+
+
+def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
+    """ "needs 74 turns": they make a set of their own, whose pairs come on top of those of the
+    first, so that every bound is wider than was planned."""
+    text, _ = read_by_people(tmp_path, people=80)
+    how = {"policies": ["regex:customersim"], "conservative": ["everything"], "epochs": 1}
+    first = advise(text, tmp_path / "labels", ["trace <= 12.5%"], hours=1, **how)
+    (command,) = first.commands
+    turns = int(re.search(r"--turns (\d+)", command)[1])
+    spans = {d.id: [t.secrets for t in d.turns] for d in customersim.simulate(80, 3).dialogues}
+    labels.sample(text, home := tmp_path / "more", turns=turns, seed=2, forms=["jsonl"],
+                  kinds=labels.about(tmp_path / "labels")["kinds"])  # fmt: skip
+    known = {(t.id, t.turn): spans[t.id][t.turn] for t in labels.tasks(home)}
+    bring(text, home, known)
+    trace = advise(text, home, ["trace <= 12.5%"], **how).rows[0].rates["trace"]
+    planned = clopper_pearson_upper(0, trace["of"], confidence=1 - 0.05 / (4 * first.pairs))
+    assert trace["count"] == 0 and trace["upper"] <= planned
+
+
+def bring(text, home, known):
+    """Labels of a draw, as who knows them marks them."""
+    tasks = [
+        {"task": t.task, "done": True,
+         "secrets": [vars_of(s) for s in known[t.id, t.turn]]} for t in labels.tasks(home)
+    ]  # fmt: skip
+    page = {"schema": "crtlib/labels/1", "labels": labels.about(home)["labels"], "annotator": "a"}
+    (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
+    earlier.label_import.take(text, done, home)
+
+
+def vars_of(secret):
+    return {"kind": secret.kind, "start": secret.start, "end": secret.end}
+
+
+def test_a_certificate_of_a_struck_run_is_not_up_to_date(tmp_path, monkeypatch):
+    """crtlib run: "certify: up to date", of one that holds; the run was struck since, or judged by
+    more labels."""
+    monkeypatch.chdir(tmp_path)
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "model", **CRT)
+    assert list(project._step("certify", {"certify": {}}))[-1] != "certify: up to date"
+    home = odometer.find(text, corpora.corpus_hash(text))
+    registry = odometer.Registry(odometer.home())
+    odometer.strike(home, odometer.read(home)[0].entry, because="unseen", registry=registry)
+    said = []
+    with contextlib.suppress(ValueError):
+        said += project._step("certify", {"certify": {}})
+    assert said != ["certify: up to date"]
+
+
+def test_a_text_that_grew_is_not_called_one_that_the_model_has_not_read(tmp_path, run):
+    """ "this model was trained on another text: what it has not read it cannot leak"."""
+    text, more = corpus(tmp_path / "c.jsonl"), tmp_path / "more.jsonl"
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    row = {"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": "hello"}]}
+    more.write_text(text.read_text() + json.dumps(row) + "\n")
+    _, _, said = run("report", tmp_path / "m", "--corpus", more, "--out", tmp_path / "r")
+    assert "what it has not read it cannot leak" not in said
