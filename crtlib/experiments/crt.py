@@ -200,6 +200,11 @@ class CrtStudy(Study):
         """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
         return self.init != "random" and not data.is_corpus(self.init)
 
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """What screening said of its corpus, where that was screened before."""
+        return screened.summary(self.corpus) if screened.is_screened(self.corpus) else None
+
     def ready(self) -> CrtStudy:
         """The same run with the fields that it does not read set to fixed values, and
         ``noise_multiplier`` calibrated.
@@ -352,10 +357,9 @@ def _public(study: CrtStudy) -> str:
         bytes_only = study.conservative == "everything" or study.brings_vocabulary
         learned = ", and the vocabulary, learned from turns that screening let pass"
         return known + ("" if bytes_only else learned)
-    before = screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
-    if (before["dedup"] if before else study.dedup) != "none":
+    names = study.before or vars(study)
+    if names["dedup"] != "none":
         known += ", and which points are second occurrences"
-    names = before or {"policy": study.policy, "conservative": study.conservative}
     others = [part for key in ("policy", "conservative") for part in names[key].split("+")
               if not by_name.ours(part)]  # fmt: skip
     if others:

@@ -301,21 +301,20 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if both := sorted({*dict(recipe)} & {*fixed} - ablated):
         raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
-    names = {f.name for f in fields(CrtStudy)} - {"corpus"}
-    named = {n: v for n, v in {**dict(recipe), **fixed}.items() if n in names and v is not None}
-    auto = r.canaries == "auto"
-    if r.canaries and (auto or r.copies == 1):
-        named |= {"audited": True, "copies": 1}
-    if auto:
+    precision = "float32" if device == "cpu" else "bfloat16"
+    same = dict(recipe) | {
+        "embedding": r.width, "hidden": r.width,
+        "neighbouring_relation": getattr(r, "neighbouring", None),
+        "precision": precision if r.dtype == "auto" else r.dtype,
+    }  # fmt: skip
+    if auto := r.canaries == "auto":
         from crtlib.attacks.run_audit import LEAST
 
-        named["canaries"] = LEAST
-    auto_type = "float32" if device == "cpu" else "bfloat16"
-    named |= {
-        "embedding": r.width, "hidden": r.width,
-        "neighbouring_relation": getattr(r, "neighbouring", "replace"),
-        "precision": auto_type if r.dtype == "auto" else r.dtype,
-    } | {n: v for n, v in fixed.items() if v is not None}  # fmt: skip
+        same["canaries"] = LEAST
+    if r.canaries and (auto or r.copies == 1):
+        same |= {"audited": True, "copies": 1}
+    shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
+    named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
     study = study_of(recipe.corpus, **named)
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, named)
@@ -335,7 +334,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             blind = NO_LABELS if guarantee.delta >= 1 else ""
             promise = f"{guarantee}{blind}{void}{beside}"
             holds = not void and guarantee.delta < 1 and guarantee.epsilon < math.inf
-        settings, spec = _settings(done), fitted.spec
+        settings = _settings(done)
         facts = _facts(done, fitted, rows) | {
             "name": recipe.out.name if recipe.out else "",
             "settings": settings,
@@ -345,14 +344,14 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
         origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
         results = json.dumps({"guarantee": promise, "rows": rows, **origin}, indent=1) + "\n"
         return Trained(
-            fitted.run, promise, holds, facts, [*_lines(done, fitted, rows, facts), promise],
-            settings,
-            {"tokenizer": fitted.data.tokenizer, "spec": spec if spec and spec.recurrent else None,
-             "base": pretrained.base(done.init), "template": fitted.data.template.source},
-            record.sources(done, fitted, meter, key),
-            record.of_study(done, fitted, guarantee, meter),
-            {"results.json": results},
-            key, _texts(settings, facts, card), done, fitted, rows, guarantee,
+            run=fitted.run, promise=promise, holds=holds, facts=facts, settings=settings,
+            lines=[*_lines(done, fitted, rows, facts), promise],
+            saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
+                   "base": pretrained.base(done.init), "template": fitted.data.template.source},
+            sources=record.sources(done, fitted, meter, key), key=key,
+            record=record.of_study(done, fitted, guarantee, meter),
+            private={"results.json": results}, texts=_texts(settings, facts, card),
+            study=done, fitted=fitted, rows=rows, guarantee=guarantee,
         )  # fmt: skip
 
     return Job(
@@ -495,7 +494,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "sha256": sha,
         }
         events = [e for e in run.events if isinstance(e, WeightedGaussian)]
-        evidence = {
+        how = {
             "corpus": record.about(recipe.corpus, text, meter.facts["corpus"]),
             "protects_all": True,
             "accountant": "KL divergence",
@@ -513,18 +512,20 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "treated_as_public": [plans.KNOWN],
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
-        method = {"name": PLANNED.name, "label": PLANNED.label}
-        settings = {"method": PLANNED.name, "init": Path(recipe.init).name, "model": recipe.model,
-                    "seed": recipe.seed}  # fmt: skip
+        facts = {
+            "name": recipe.out.name if recipe.out else "",
+            "method": {"name": PLANNED.name, "label": PLANNED.label},
+            "secrets": len(table),
+            "kept": not broken,
+            "promise": promise,
+        }
         return Trained(
-            run, promise, not (broken or void),
-            {"name": recipe.out.name if recipe.out else "", "method": method,
-             "secrets": len(table), "kept": not broken, "promise": promise},
-            [promise], settings,
-            {"tokenizer": tokenizer, "spec": spec if spec and spec.recurrent else None,
-             "base": pretrained.base(recipe.init)},
-            [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
-            evidence, {"secrets.parquet": table}, key,
+            run=run, promise=promise, holds=not (broken or void), facts=facts, lines=[promise],
+            settings={"method": PLANNED.name, "init": Path(recipe.init).name,
+                      "model": recipe.model, "seed": recipe.seed},
+            saved={"tokenizer": tokenizer, "spec": spec, "base": pretrained.base(recipe.init)},
+            sources=[noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
+            key=key, record=how, private={"secrets.parquet": table},
             secrets=table, kept=not broken,
         )  # fmt: skip
 
@@ -651,7 +652,10 @@ def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: re
         seal=lambda _: releases[0].close(meter.key, meter.run),
     ) as part:
         made = part / ".made"
-        state.save(trained.run, folder=made, record=aside / "run.json", **trained.saved)
+        saved = dict(trained.saved)
+        if not (saved["spec"] and saved["spec"].recurrent):
+            saved["spec"] = None  # transformers reads it
+        state.save(trained.run, folder=made, record=aside / "run.json", **saved)
         model = str(meter.finish(made / "model.safetensors").model)
         promise = gate.Value.text(trained.promise + "\n")
         texts = {"guarantee.txt": promise, **trained.texts}

@@ -102,17 +102,16 @@ def make(
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
     named = {"policy": plain(policy), "policy_sha256": digest(policy)} if policy else {}
-    options: dict[str, Any] = {**named, "by": by, "unit": unit, "prior": prior}
-    options |= {"posterior": posterior, "steps": steps, "batch_size": batch_size}
-    options |= {"scales": [str(s) for s in scales], "take": str(take), "targets": targets}
-    options |= {"neighbouring_relation": neighbouring_relation}
+    promise: dict[str, Any] = {"by": by, "prior": prior, "posterior": posterior}
+    how = {"targets": targets, "neighbouring_relation": neighbouring_relation}
+    options = {**named, **promise, **how, "unit": unit, "steps": steps, "batch_size": batch_size,
+               "scales": [str(s) for s in scales], "take": str(take)}  # fmt: skip
     recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
                               "key": "key"}  # fmt: skip
     if outputs.up_to_date(out, **recipe):
         return None
     with outputs.staged(out, public=PUBLIC, force=force, **recipe) as part:
         points = partial(_points, corpus, unit)
-        promise: dict[str, Any] = {"by": by, "prior": prior, "posterior": posterior}
         if table is not None:
             found = holders.of_file(points(), table, **promise)
         elif posterior is None:
@@ -123,10 +122,11 @@ def make(
         batch = min(BATCH, max(1, n // 10)) if batch_size is None else batch_size
         count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
         check("steps", count, count >= 1, "at least 1")
-        how: dict[str, Any] = {"steps": count, "batch_size": batch, "targets": targets}
-        how |= {"neighbouring_relation": neighbouring_relation}
+        budget: dict[str, Any] = {"steps": count, "batch_size": batch, **how}
         plans = [
-            secrets.plan(matrix, np.array(found.prior), np.array(found.posterior), scale=s, **how)
+            secrets.plan(
+                matrix, np.array(found.prior), np.array(found.posterior), scale=s, **budget
+            )
             for s in scales
         ]
         chosen, why = _taken(plans, take)
@@ -209,6 +209,8 @@ def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
     matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
     weights = weights.loc[names]
     kept_weight = float(weights.weight.sum())
+    same = ("noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation",
+            "accounting")  # fmt: skip
     return Plan(
         incidence=matrix,
         prior=told.p.to_numpy(),
@@ -217,14 +219,9 @@ def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
         bound=kept_weight / (1 - summary["gap"]),
         probabilities=weights.sampling_probability.to_numpy(),
         certain=summary["in_every_batch"],
-        noise_multiplier=summary["noise_multiplier"],
         binding=np.arange(0),
-        steps=summary["steps"],
-        batch_size=summary["batch_size"],
         scale=float(summary["scale"]),
-        targets=summary["targets"],
-        neighbouring_relation=summary["neighbouring_relation"],
-        accounting=summary["accounting"],
+        **{name: summary[name] for name in same},
     ), summary
 
 

@@ -247,7 +247,7 @@ def _screening(study: CrtStudy, corpus: str) -> str:
     """What decides which secrets stay in the text: equal for runs that read the same redactions."""
     if study.how.reads_raw:
         return _sha([corpus, "raw"])
-    if before := _before(study):
+    if before := study.before:
         names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
         return _sha([corpus, *(before[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
@@ -389,7 +389,7 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
     read: Corpus = data.splits(
         study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
     ).train
-    if before := _before(study):  # a point is a dialogue there, and may stand for several turns
+    if before := study.before:  # a point is a dialogue there, and may stand for several turns
         known = before["about"]
         dates = {name: known[name] for name in ("users_are", "from", "to")}
         said = screened.turns(study.corpus)
@@ -440,15 +440,10 @@ def _phases(study: CrtStudy, fitted: Fitted) -> list[dict[str, Any]]:
     return phases
 
 
-def _before(study: CrtStudy) -> dict[str, Any] | None:
-    """What screening said of a folder that was screened before; None for a corpus."""
-    return screened.summary(study.corpus) if screened.is_screened(study.corpus) else None
-
-
 def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
     """The labels that judged: those of the screening, those that people made for this training, or
     those of the corpus itself, which nobody drew for this."""
-    if before := _before(study):
+    if before := study.before:
         counts = {k: v for k, v in before["labels"].items() if k != "left_out"}
         inline = _sha(["labels of the corpus", before["corpus_sha256"]])
         counts["judged"] = d.rates.judged  # since it was screened
@@ -464,7 +459,7 @@ def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
 
 def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
     """Both policies; of a screened folder those that screened it."""
-    said = _before(study) or {
+    said = study.before or {
         "policy": by_name.plain(study.policy),
         "policy_sha256": policy_hash(study.policy),
         "conservative": by_name.plain(study.conservative),
@@ -485,7 +480,7 @@ def _teachers(policy: Policy) -> str | None:
 
 def oracle(study: CrtStudy) -> bool:
     """Whether a policy reads the labels of text that nobody simulated."""
-    said = _before(study)
+    said = study.before
     if said:
         made = said["about"]["simulated"]
     else:
