@@ -14,7 +14,7 @@ import yaml
 
 from crtbook.claims import ledger
 from crtbook.claims.claim import entries, read
-from crtbook.claims.statistics import INCOMPARABLE, OPEN
+from crtbook.claims.statistics import INCOMPARABLE, OPEN, UNDECIDABLE
 
 BOOK = Path(__file__).resolve().parent
 SECTIONS = {
@@ -95,7 +95,7 @@ def status(row: dict[str, Any]) -> tuple[str, str]:
         return "partly", row["lacks"]
     if not tested(row):
         return "partly", "its test does not name it"
-    if "claim" in row and _verdicts()[row["claim"]] <= {OPEN, INCOMPARABLE}:
+    if "claim" in row and _verdicts()[row["claim"]] <= {OPEN, UNDECIDABLE, INCOMPARABLE}:
         return "partly", f"the claim is {' or '.join(sorted(_verdicts()[row['claim']]))}"
     return "works", ""
 

@@ -23,7 +23,7 @@ import pandas as pd
 from crtbook import tables, utility
 from crtbook.claims import calculations, measures, statistics
 from crtbook.claims.claim import PAPERS, Claim, entries, read, terms
-from crtbook.claims.statistics import OPEN, VERDICTS, Evidence
+from crtbook.claims.statistics import OPEN, UNDECIDABLE, VERDICTS, Evidence
 from crtlib.text import corpora
 
 FOLDER = resources.files("crtbook.claims")
@@ -57,12 +57,17 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
     told = statistics.verdict(e, seeds=claim.seeds)
     why, source = [e.why] if e.why else [], at.get("source", "")
-    if told == OPEN:
+    run = _run(claim, source)
+    if told == OPEN and "needs" in run:
+        told, why = UNDECIDABLE, [*why, f"needs {run['needs']}"]
+    elif told in (OPEN, UNDECIDABLE):
         if 0 < e.seeds < claim.seeds:
             n = {1: "one seed", 2: "two seeds"}[e.seeds]
             why.insert(0, f"{n}, {claim.seeds} are needed")
-        elif not e.why:
-            why.append(f"p = {min(e.p_true, e.p_false):.2g} in its family")
+        elif e.seeds:
+            more = f"more than {statistics.MOST}" if told == UNDECIDABLE else f"about {e.needed:g}"
+            why += [f"p = {min(e.p_true, e.p_false):.2g} in its family"] if not e.why else []
+            why += [f"{more} seeds would be needed"] if e.needed else []
         why += [claim.why] if claim.why and not at else []
     metric = f": {at['metric']}" if at.get("metric") else ""
     return facts | {
@@ -73,7 +78,7 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
         "high": e.high,
         "rule": e.rule or "some recorded run must give the number",
         "why": "; ".join(why),
-        "run": command(claim, source) if told == OPEN else "",
+        "run": _priced(run) if told == OPEN else "",
         "chapter": claim.chapter,
         "corpus": at.get("corpus", ""),
         "model": at.get("model", ""),
@@ -82,10 +87,11 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def command(claim: Claim, source: str) -> str:
-    """The run that would decide an open row, with its cost."""
+def _run(claim: Claim, source: str) -> Mapping[str, Any]:
+    """The run that would decide an open row; or what it ``needs``, where that is not here."""
     name = claim.run or terms()["by_table"].get(source) or terms()["by_table"][claim.tables[0]]
-    return _priced(terms()["runs"][name])
+    run: Mapping[str, Any] = terms()["runs"][name]
+    return run
 
 
 def _priced(run: Mapping[str, Any]) -> str:
@@ -98,7 +104,8 @@ def planned() -> pd.DataFrame:
     table = ledger()
     waiting = table[table.verdict == OPEN].groupby("run").id.agg(list)
     each = [{"command": run["command"], "hours": run["hours"], "ids": waiting[_priced(run)]}
-            for run in terms()["runs"].values() if _priced(run) in waiting]  # fmt: skip
+            for run in terms()["runs"].values()
+            if "needs" not in run and _priced(run) in waiting]  # fmt: skip
     out = pd.DataFrame(each).assign(rows=lambda t: t.ids.map(len))
     return out.sort_values(by="hours", key=lambda h: h / out.rows, ignore_index=True)
 

@@ -59,8 +59,10 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         return table[table.init != "random"].assign(model="gpt2_public")
     if name in ("secrets_laptop", "probes_laptop"):
         full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
+        played = full[full.study == "extraction"]
+        asked = played.drop_duplicates("run").assign(metric="probes", value=lambda t: t.probes)
         if name == "probes_laptop":
-            return full
+            return pd.concat([played, asked], ignore_index=True)
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
         least = {key[:2]: key[2] for key in rule.groupby(["targets", "noisy"]).idxmin()}
@@ -70,8 +72,6 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
-        played = full[full.study == "extraction"]
-        asked = played.drop_duplicates("run").assign(metric="probes", value=lambda t: t.probes)
         return pd.concat([played, asked, runs.merge(long)], ignore_index=True)
     if name == "leakage_laptop":
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
@@ -197,9 +197,18 @@ def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
     found = [statistics.leak(claim.attack, p.value.to_numpy(), p.spread.to_numpy()) for p in base]
     works = len(base) * min(found, default=1.0) <= statistics.ALPHA
+    signals = [statistics.signal(p, len(b)) for p, b in zip(found, base, strict=True)]
     idle = bool(base) and all(statistics.at_chance(claim.attack, p.value.tolist()) for p in base)
     figure = cell[cell.metric == metric].groupby(["method", "gamma"]).ngroups
-    return statistics.calm(claim.attack, rows, works, idle=idle, figure=figure, seeds=claim.seeds)
+    return statistics.calm(
+        claim.attack,
+        rows,
+        works,
+        idle=idle,
+        figure=figure,
+        seeds=claim.seeds,
+        power=max(signals, default=np.nan),
+    )
 
 
 def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:

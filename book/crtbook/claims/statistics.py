@@ -30,12 +30,17 @@ from scipy import special
 from crtlib.intervals import clopper_pearson
 
 AGREES, PART, DIFFERS = "agrees", "in part", "differs"
-OPEN, INCOMPARABLE = "not decided", "not comparable"
-VERDICTS = (AGREES, PART, DIFFERS, OPEN, INCOMPARABLE)
+OPEN, UNDECIDABLE, INCOMPARABLE = "not decided", "not decidable here", "not comparable"
+VERDICTS = (AGREES, PART, DIFFERS, OPEN, UNDECIDABLE, INCOMPARABLE)
 
 ALPHA = 0.025
 SEEDS = 3
 """Fewer runs have no spread that could be trusted."""
+MOST = 100
+"""Where, at the spread and the mean that were seen, even so many seeds would decide nothing, a row
+is not decidable here: it lies on its line, or its corpus is too small for the attack."""
+POWER = 0.8
+"""How likely the seeds that a row is said to need would decide it."""
 CLOSE = 1.1
 """A perplexity is close to another when it is at most so many times as large. As much lies between
 the best and the median trial of non-private training in the recorded searches (a test counts it):
@@ -51,7 +56,9 @@ give away, and their chance band is that much wider."""
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What numbers say of a claim. ``exact``: a calculation or a count, which needs no family;
-    ``part``: some points bear the claim out and others do not."""
+    ``part``: some points bear the claim out and others do not; ``effect``: how far the line is
+    that would decide, in standard deviations of one seed; ``needed``: so many seeds would be
+    likely to decide (:func:`seeds_needed`), 0 where that is not known."""
 
     ours: str = ""
     rule: str = ""
@@ -62,6 +69,8 @@ class Evidence:
     p_true: float = 1.0
     p_false: float = 1.0
     seeds: int = 0
+    effect: float = math.nan
+    needed: float = 0
     exact: bool = False
     part: bool = False
     comparable: bool = True
@@ -75,7 +84,8 @@ def verdict(e: Evidence, *, seeds: int = SEEDS) -> str:
         return OPEN
     true, false = e.p_true <= ALPHA, e.p_false <= ALPHA
     if true == false:
-        return PART if true or e.part else OPEN
+        open_ = UNDECIDABLE if e.needed > MOST else OPEN
+        return PART if true or e.part else open_
     return AGREES if true else DIFFERS
 
 
@@ -95,8 +105,31 @@ def in_family(rows: Sequence[Evidence], *, seeds: int = SEEDS) -> list[Evidence]
     asked = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
     true, false = (holm([getattr(rows[k], p) for k in asked]) for p in ("p_true", "p_false"))
     for k, t, f in zip(asked, true, false, strict=True):
-        out[k] = replace(rows[k], p_true=t, p_false=f)
+        needed = seeds_needed(rows[k].effect, of=len(asked))
+        out[k] = replace(rows[k], p_true=t, p_false=f, needed=needed)
     return out
+
+
+def seeds_needed(effect: float, *, of: int = 1) -> float:
+    """How many seeds would decide a row of a family of ``of`` with a chance of ``POWER``, by
+    Student's t, were the mean and the spread as they were seen: infinite above ``MOST``, 0 where
+    the ``effect`` is not known.
+
+    >>> seeds_needed(1.0), seeds_needed(1.0, of=7), seeds_needed(0.1), seeds_needed(math.nan)
+    (10, 15, inf, 0)
+    """
+    if math.isnan(effect):
+        return 0
+    n = np.arange(SEEDS, MOST + 1)
+    ends = special.stdtrit(n - 1, 1 - ALPHA / of) + special.stdtrit(n - 1, POWER)
+    enough = n[ends <= effect * np.sqrt(n)]
+    return int(enough[0]) if len(enough) else math.inf
+
+
+def _apart(gap: float, values: Sequence[float]) -> float:
+    """A distance in standard deviations of one seed; unknown of fewer than ``SEEDS``."""
+    spread = float(np.std(values, ddof=1)) if len(values) >= SEEDS else math.nan
+    return gap / spread if spread else math.nan
 
 
 # --- means over seeds -----------------------------------------------------------------------------
@@ -134,7 +167,7 @@ def mean(values: Sequence[float], *, side: str, line: float, unit: str = "") -> 
     if side in ("above", "below"):
         p_above, p_below = above(values, line), above(reverse, -line)
         true, false = (p_above, p_below) if side == "above" else (p_below, p_above)
-        where = f"{side} {line:g}"
+        where, ends = f"{side} {line:g}", (line, line)
     else:
         ends = (1 / line, line) if side == "close" else (-line, line)
         true = max(above(values, ends[0]), above(reverse, -ends[1]))
@@ -150,6 +183,7 @@ def mean(values: Sequence[float], *, side: str, line: float, unit: str = "") -> 
         p_true=true,
         p_false=false,
         seeds=len(values),
+        effect=_apart(min(abs(value - end) for end in ends), values),
     )
 
 
@@ -167,6 +201,11 @@ def leak(kind: str, values: np.ndarray, spread: np.ndarray) -> float:
         return float(special.gammaincc(spread.sum(), float((values * spread).sum()) / BITS))
     error = float(np.sqrt(np.square(spread).sum())) / len(values)
     return float(special.ndtr(-(values.mean() - 0.5) / error)) if error else 1.0
+
+
+def signal(p: float, seeds: int) -> float:
+    """What one seed adds to a p-value, in standard deviations of one seed; 0 for none."""
+    return max(0.0, -float(special.ndtri(p))) / math.sqrt(seeds)
 
 
 def at_chance(kind: str, values: Sequence[float]) -> bool:
@@ -192,6 +231,10 @@ def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
     told = Evidence(
         rule="every point must be above chance (its law, over seeds)",
         why="; ".join(whys),
+        effect=max(
+            min((signal(p, len(each[g])) for g, p in zip(each, found, strict=True)), default=0.0),
+            max((_apart(line - p.value.mean(), p.value) for p in each.values()), default=0.0),
+        ),
         p_true=max(found) if k == most else 1.0,
         p_false=least,
         part=k == most and 0 < some < k,
@@ -202,12 +245,12 @@ def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
 
 def calm(
     kind: str, points: pd.DataFrame, works: bool, *, idle: bool = False, figure: int = 1,
-    seeds: int = SEEDS,
+    seeds: int = SEEDS, power: float = math.nan,
 ) -> Evidence:  # fmt: skip
     """The claim that an attack which ``works`` elsewhere finds nothing: equivalence with chance, of
     each seed's mean over all points. It differs where a point is above chance, of the ``figure``'s
     number of points. An attack that is ``idle``, at chance without protection too, compares
-    nothing."""
+    nothing; of one that is neither, ``power`` is what a seed adds to its signal there."""
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     line = chance(kind) + MARGIN[kind]
     each = [p for _, p in points.groupby("gamma") if len(p) >= seeds]
@@ -229,6 +272,9 @@ def calm(
         p_true=p_true,
         p_false=p_false,
         seeds=max(len(wide), seeds if p_false <= ALPHA else 0),
+        effect=_apart(abs(line - float(wide.to_numpy().mean())), wide.mean(axis=1).tolist())
+        if works and len(wide)
+        else power,
         comparable=works or not idle or p_false <= ALPHA,
     )
     return _described(told, kind, points, "max")
