@@ -30,7 +30,6 @@ def screen(
         str, opt("Second occurrences: mask or drop.", group="Duplicates")
     ] = "mask",
     keep_ids: Annotated[bool, opt("Leave ids and users in clear in the public part.")] = False,
-    form: Annotated[str, opt("Form of the parts: parquet or jsonl.", flag="--as")] = "parquet",
     reveal: Annotated[int, opt("Examples of each kind, in clear, into a private page.", ge=0)] = 0,
     workers: Workers = 1,
     executor: On = "processes:",
@@ -70,7 +69,6 @@ def screen(
         dedup_by,  # type: ignore[arg-type]
         duplicates,  # type: ignore[arg-type]
         keep_ids,
-        form,  # type: ignore[arg-type]
     )
     options: dict[str, Any] = {"labels": labels, "reveal": reveal, "force": force, "beside": place}
     with executors.pool(executor, workers) as pool, roots.written(place) as folder:

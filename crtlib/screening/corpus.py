@@ -23,7 +23,7 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tqdm import tqdm
 
@@ -76,13 +76,11 @@ class How:
     dedup_by: dedup_module.Method = "exact"
     duplicates: Duplicates = "mask"
     keep_ids: bool = False
-    form: Literal["parquet", "jsonl"] = "parquet"
 
     def __post_init__(self) -> None:
         check_choice("unit", self.unit, units.UNITS)
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
-        check_choice("as", self.form, ("parquet", "jsonl"))
 
     def hashes(self) -> tuple[str, str]:
         """Of what the policies pi and pi_c hold now."""
@@ -190,7 +188,7 @@ def screen(
     seen = None if how.dedup_by == "near" else dedup_module.Seen(how.dedup_by, _size(corpus, how))
     unlike: dict[int, list[Shift]] = {}
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
-    with screened.Parts(folder, key=key, form=how.form) as parts:
+    with screened.Parts(folder, key=key) as parts:
         for points, flags, cautious in _flagged(corpus, how, executor, shards, progress):
             again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
             tally.counts["labelled"] += sum(bool(p.secrets) for p in points)

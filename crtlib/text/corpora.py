@@ -99,10 +99,7 @@ def _own(path: Path) -> Source:
 
     def load(split: str, folder: Folder, limit: int | None) -> Corpus:
         check(split, folder)
-        if path.is_dir():
-            first = islice(dialogues(path, split=split), limit)
-            return Corpus(path.name, tuple(first))
-        return read(path)
+        return read(path, split=split, limit=limit)
 
     def available(split: str | None, folder: Folder) -> bool:
         try:
@@ -155,10 +152,10 @@ def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[
     yield from jsonl.stream(path)
 
 
-def read(path: str | os.PathLike, *, split: str | None = None) -> Corpus:
-    """A corpus by its path, as a whole: a corpus folder, or JSONL, plain or ``.gz``."""
+def read(path: str | os.PathLike, *, split: str | None = None, limit: int | None = None) -> Corpus:
+    """The first dialogues of a corpus folder or of JSONL, plain or ``.gz``, or all."""
     name = Path(path).name.removesuffix(".gz").removesuffix(".jsonl")
-    return Corpus(name, tuple(dialogues(path, split=split)))
+    return Corpus(name, tuple(islice(dialogues(path, split=split), limit)))
 
 
 def corpus_hash(path: str | os.PathLike) -> str:

@@ -58,7 +58,6 @@ from crtlib.text.records import shipped
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
-IDS = ("id", "threadid", "conversationid", "dialogueid", "thread", "conversation")
 EPOCH, NAIVE = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -422,14 +421,13 @@ def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
     >>> chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, How())
     [(None, 'ann', 'user', 'Hi', None, None)]
     """
-    metadata = cells.get("metadata")
-    places = [*cells.items(), *(metadata.items() if isinstance(metadata, dict) else ())]
-    whose = [v for k, v in places if _plain(k) in ("user", "userid")]
-    user = None if how.no_users else _name(next(iter(whose), None), "user", "no user")
-    names = [v for k, v in places if _plain(k) in IDS and v is not None]
-    thread = _name(names[0], "id", "no thread") if names else None
+    about, listed = (cells.get(name) for name in ("metadata", "messages"))
+    every = {_plain(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
+    every |= {_plain(k): v for k, v in cells.items()}
+    named = [every.get(name) for name in ("user", "userid", "id", *ROLES["thread"])]
+    user = None if how.no_users else _name(named[0] or named[1], "user", "no user")
+    thread = next((_name(v, "id", "no thread") for v in named[2:] if v is not None), None)
     messages: list[Message] = []
-    listed = cells.get("messages")
     for m in listed if isinstance(listed, list) else [None]:
         if not isinstance(m, dict):
             raise Bad("not messages", "holds a message that is no JSON object", "messages")

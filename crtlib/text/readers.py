@@ -47,6 +47,10 @@ FORMATS = ("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text")
 ENDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
 ENDS |= {".jsonl": "jsonl", ".ndjson": "jsonl", ".eml": "eml", ".txt": "text", ".md": "text"}
 """The format that the end of a name says."""
+OTHERS = {
+    ".xlsx": "is an Excel file or an archive; save its table as CSV",
+    ".json": "is one JSON value; write one object a line and call it .jsonl",
+}
 FOLDERS = {"parquet": ".parquet", "eml": ".eml", "text": ".txt"}
 """The formats of which a folder is a source, and the files that are read in it."""
 HEADER = "the header again"
@@ -71,9 +75,9 @@ Row = tuple[int, dict[str, Any] | Bad]
 
 
 def form(path: Named) -> str:
-    """The format of a source by its name, or where that is silent by its first bytes.
+    """The format of a source by its name.
 
-    Raises ``ValueError`` for what is no regular file or folder, and for a form that is none of
+    Raises ``ValueError`` for a folder without files to read, and for a name that says none of
     ``FORMATS``, with what would help.
     """
     if os.fspath(path).startswith("hub:"):
@@ -84,18 +88,12 @@ def form(path: Named) -> str:
             if next(path.glob(f"**/*{end}"), None):
                 return name
         raise ValueError(f"{path}: holds no {', '.join(FOLDERS.values())} files")
-    with files.reading(path) as file:
-        start = file.read(512)
-    if start.startswith(b"PK\x03\x04"):
-        raise ValueError(f"{path}: is an Excel file or an archive; save its table as CSV")
     end = Path(path.name.lower().removesuffix(".gz")).suffix
-    if end == ".json":
-        raise ValueError(f"{path}: is one JSON value; write one object a line and call it .jsonl")
-    signs = {b"PAR1": "parquet", b"From ": "mbox", b"{": "jsonl"}
-    known = ENDS.get(end) or next((f for sign, f in signs.items() if start.startswith(sign)), None)
-    if known is None:
-        raise ValueError(f"{path}: its format is not known; say --format {', '.join(FORMATS)}")
-    return known
+    if end not in ENDS:
+        formats = ", ".join(FORMATS)
+        hint = OTHERS.get(end, f"its format is not known; say --format {formats}")
+        raise ValueError(f"{path}: {hint}")
+    return ENDS[end]
 
 
 def read(

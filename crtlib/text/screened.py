@@ -51,8 +51,8 @@ class Parts:
     """Collects points on disk and writes them in the order of their new ids, so that the order
     says nothing of the corpus. Ids and users become HMACs under ``key``; None keeps them."""
 
-    def __init__(self, folder: Path, *, key: bytes | None, form: str = "parquet") -> None:
-        self.folder, self.key, self.form = folder, key, form
+    def __init__(self, folder: Path, *, key: bytes | None) -> None:
+        self.folder, self.key = folder, key
         points = pa.schema([pa.field("part", pa.string()), *ROWS])
         self.sorter = Sorter(folder / "rows", points=points, **BESIDE)
 
@@ -98,20 +98,13 @@ class Parts:
             self._write(path, schema, f"SELECT * FROM {name}")
         for part in PARTS:
             query = f"SELECT id, \"user\", text FROM points WHERE part = '{part}' ORDER BY id"
-            name = "train.jsonl" if self.form == "jsonl" else "data/train-00000-of-00001.parquet"
-            self._write(self.folder / part / name, ROWS, query)
+            self._write(self.folder / part / "data/train-00000-of-00001.parquet", ROWS, query)
         return decided(self.folder)
 
     def _write(self, path: Path, schema: pa.Schema, query: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        batches = self.sorter.batches(query, _BATCH)
-        if path.suffix == ".jsonl":
-            with path.open("w", encoding="utf-8") as file:
-                for batch in batches:
-                    file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
-            return
         with pq.ParquetWriter(path, schema, compression="zstd") as table:
-            for batch in batches:
+            for batch in self.sorter.batches(query, _BATCH):
                 table.write_table(pa.Table.from_batches([batch]).cast(schema))
 
 
@@ -123,12 +116,7 @@ def is_screened(folder: Named) -> bool:
 
 def rows(folder: Named, part: str) -> Iterator[Mapping[str, str]]:
     """The points of a part in order; bounded memory."""
-    home = Path(folder) / part
-    if (home / "train.jsonl").is_file():
-        with (home / "train.jsonl").open(encoding="utf-8") as file:
-            yield from map(json.loads, file)
-        return
-    for path in sorted(home.glob("data/*.parquet")):
+    for path in sorted(Path(folder, part).glob("data/*.parquet")):
         for batch in pq.ParquetFile(path).iter_batches(batch_size=1_000):
             yield from batch.to_pylist()
 
@@ -157,10 +145,8 @@ def summary(folder: Named) -> dict[str, Any]:
 def decided(folder: Named) -> dict[str, str]:
     """The SHA-256 of each file that is read of a screened folder, by its name."""
     home = Path(folder)
-    paths = [
-        p for part in PARTS for p in (*home.glob(f"{part}/data/*"), home / part / "train.jsonl")
-    ]
-    paths += [home / "private" / "units.parquet", home / SAID]
+    paths = [home / "private" / "units.parquet", home / SAID]
+    paths += [p for part in PARTS for p in home.glob(f"{part}/data/*")]
     return {str(p.relative_to(home)): outputs.sha256(p) for p in sorted(paths) if p.is_file()}
 
 

@@ -272,9 +272,9 @@ def test_a_word_that_two_people_own_in_two_texts_makes_them_others(tmp_path):
 
 def test_a_screened_folder_that_is_taken_in_again_is_of_the_same_text(tmp_path, run):
     text = talk(tmp_path / "c.jsonl", [f"p{k}" for k in range(14)])
-    words = ["--policy", "regex:customersim", "--as", "jsonl", "--out", tmp_path / "s"]
+    words = ["--policy", "regex:customersim", "--out", tmp_path / "s"]
     assert run("screen", text, *words)[0] == 0
-    rows = [*(tmp_path / "s").glob("*/train.jsonl")]
+    rows = [*(tmp_path / "s").glob("*/data/*.parquet")]
     words = ["--user", "user", "--thread", "id", "--text", "text", "--yes"]
     assert run("ingest", *rows, *words, "--out", tmp_path / "again")[0] == 0
     assert related(tmp_path / "s", tmp_path / "again") == [True]

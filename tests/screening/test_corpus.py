@@ -4,6 +4,7 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -227,10 +228,11 @@ def test_a_damaged_part_is_named(home):
 def test_a_file_that_was_put_into_a_screened_folder_is_refused(home):
     """Any file in its place was read, though the marker said nothing of it, or was edited too."""
     pages.make(home / "c.jsonl", home / "s", HOW)
-    (home / "s" / "public" / "train.jsonl").write_text('{"id": "x", "user": "x", "text": "Ada"}\n')
+    more = home / "s" / "public" / "data" / "train-00001-of-00002.parquet"
+    pq.write_table(pa.table({"id": ["x"], "user": ["x"], "text": ["Ada"]}), more)
     with pytest.raises(DamagedError, match="is not what was screened"):
         list(corpora.dialogues(home / "s"))
-    (home / "s" / "public" / "train.jsonl").unlink()
+    more.unlink()
     mine, its = (next((home / "s" / p / "data").iterdir()) for p in ("public", "private"))
     mine.write_bytes(its.read_bytes())
     marker = json.loads((home / "s" / "crtlib.json").read_text())
