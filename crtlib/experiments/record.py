@@ -206,7 +206,8 @@ def meter(
     """That of a study (:func:`opened`). Noise that follows from a known seed protects nobody, so
     such a run counts as one without."""
     rates = _rates(study, prepared)
-    counted = {n: (r.count, r.of) for n, r in rates.items() if r.how == "one_per_cluster"}
+    both = {"trace": rates.trace, "public": rates.public}
+    counted = {n: (r.count, r.of) for n, r in both.items() if r.how == "one_per_cluster"}
     facts = {
         "counted": {"labels": _labels(study, prepared)["sha256"], **counted} if counted else {},
         "unit": _unit(study),
