@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crtlib.checks import check
 from crtlib.text.records import Point
 
 Method = Literal["exact", "bloom", "near"]
@@ -55,12 +56,8 @@ def pattern(
 
     "bloom" needs the package rbloom and "near" datasketch: ``pip install 'crtlib[dedup]'``.
     """
-    for name, value, allowed, rule in (
-        ("error_rate", error_rate, 0 < error_rate < 1, "in (0, 1)"),
-        ("threshold", threshold, 0.1 <= threshold <= 1, "in [0.1, 1]"),
-    ):
-        if not allowed:
-            raise ValueError(f"{name}={value}: must be {rule}")
+    check("error_rate", error_rate, 0 < error_rate < 1, "in (0, 1)")
+    check("threshold", threshold, 0.1 <= threshold <= 1, "in [0.1, 1]")
     texts = [p.text for p in points]
     if method == "near":
         return _near(texts, threshold)

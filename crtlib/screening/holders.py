@@ -13,8 +13,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -72,10 +73,12 @@ def of_policy(
     Args:
         batches: Reads the points, the same each time; they are read twice.
     """
-    _check(by, prior, posterior)
+    check_choice("by", by, ("value", "user"))
+    check("prior", prior, 0 < prior < 1, "in (0, 1)")
+    check("posterior", posterior, prior < posterior < 1, f"in ({prior:g}, 1)")
     rows: dict[tuple[str, bool], Listed] = {}
     users: dict[int, set[str]] = {}
-    whole, flagged = Holders(), list[set[int]]()
+    flagged = list[set[int]]()
     for points in batches():
         for p, spans in zip(points, policy(points), strict=True):
             values = [p.text[s.start : s.end] for s in spans]
@@ -83,20 +86,11 @@ def of_policy(
             for number in each:
                 users.setdefault(number, set()).add(p.user)
             flagged.append(each)
-            whole.examples.append(p.id)
     find = finder("--from-policy", [row for (n, _), row in rows.items() if len(n) >= SHORTEST])
     names = {
         row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
     }
-    numbers: dict[str, int] = {}
-    for k, p in enumerate(p for points in batches() for p in points):
-        texts = [p.text[a:b] for a, b in spoken(p)]
-        held = flagged[k].union(*map(find, texts))
-        for name in sorted(set().union(*(names[number] for number in held))):
-            whole.pairs.append((numbers.setdefault(name, len(numbers)), k))
-    whole.secrets = list(numbers)
-    whole.prior, whole.posterior = ([x] * len(numbers) for x in (prior, posterior))
-    return _some(whole)
+    return _held(batches(), find, names, lambda _: (prior, posterior), flagged=flagged)
 
 
 def of_file(
@@ -116,44 +110,44 @@ def of_file(
     table = _table(Path(file), prior, posterior)
     check_choice("by", by, ("value", "user"))
     names = table.secret.tolist() if by == "value" else [unit(name) for name in table.user]
-    numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    promises: dict[int, tuple[float, float]] = {}
+    promises: dict[str, tuple[float, float]] = {}
     for row, (name, *promise) in enumerate(zip(names, table.p, table.r, strict=True), 2):
-        if promises.setdefault(numbers[name], (promise[0], promise[1])) != tuple(promise):
+        if promises.setdefault(name, (promise[0], promise[1])) != tuple(promise):
             raise ValueError(f"{file}, row {row}: p or r differs from an earlier row of its {by}")
-    rows = [Listed(value, "", row) for row, value in enumerate(table.secret, 2)]
-    find = finder(str(file), rows)
-    whole = Holders(secrets=list(numbers))
-    for points in batches:
-        for p in points:
-            texts = [p.text[a:b] for a, b in spoken(p)]
-            held = {numbers[names[row - 2]] for text in texts for row in find(text)}
-            whole.pairs += [(k, len(whole.examples)) for k in sorted(held)]
-            whole.examples.append(p.id)
-    seen = sorted({k for k, _ in whole.pairs})
-    place = {k: i for i, k in enumerate(seen)}
-    return _some(
-        Holders(
-            [whole.secrets[k] for k in seen],
-            whole.examples,
-            [(place[k], i) for k, i in whole.pairs],
-            [promises[k][0] for k in seen],
-            [promises[k][1] for k in seen],
-            len(numbers) - len(seen),
-        )
-    )
+    find = finder(str(file), [Listed(value, "", row) for row, value in enumerate(table.secret, 2)])
+    whose = {row: {name} for row, name in enumerate(names, 2)}
+    return _held(batches, find, whose, promises.__getitem__, order=list(promises))
 
 
-def _some(found: Holders) -> Holders:
-    if not found.secrets:
+def _held(
+    batches: Iterable[Sequence[Point]],
+    find: Callable[[str], set[int]],
+    names: Mapping[int, set[str]],
+    promise: Callable[[str], tuple[float, float]],
+    *,
+    order: Sequence[str] = (),
+    flagged: Sequence[set[int]] = (),
+) -> Holders:
+    """Who holds what ``find`` finds in a point, and what was ``flagged`` there: of each number the
+    ``names`` of the secrets. They are told in this ``order``, or as they come."""
+    points = itertools.chain.from_iterable(batches)
+    pairs: list[tuple[str, int]] = []
+    examples: list[str] = []
+    for k, p in enumerate(points):
+        known = flagged[k] if flagged else set()
+        held = known.union(*(find(p.text[a:b]) for a, b in spoken(p)))
+        each = sorted(set().union(*(names[number] for number in held)))
+        pairs += [(name, k) for name in each]
+        examples.append(p.id)
+    if not pairs:
         raise ValueError("secrets=0: none of them stands in the text; there is nothing to protect")
-    return found
-
-
-def _check(by: str, prior: float, posterior: float) -> None:
-    check_choice("by", by, ("value", "user"))
-    check("prior", prior, 0 < prior < 1, "in (0, 1)")
-    check("posterior", posterior, prior < posterior < 1, f"in ({prior:g}, 1)")
+    seen = dict.fromkeys(name for name, _ in pairs)
+    every = order or list(seen)
+    secrets = [name for name in every if name in seen]
+    place = {name: i for i, name in enumerate(secrets)}
+    prior, posterior = map(list, zip(*map(promise, secrets), strict=True))
+    placed = [(place[name], k) for name, k in pairs]
+    return Holders(secrets, examples, placed, prior, posterior, len(every) - len(secrets))
 
 
 def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
