@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from crtlib.commands import On, Workers
 from crtlib.options import Answer, opt
 
 
@@ -37,16 +36,13 @@ def sample(
         ),
     ] = None,
     seed: Annotated[int | None, opt("Seed. [from the operating system]")] = None,
-    workers: Workers = 1,
-    executor: On = "processes:",
     force: Annotated[bool, opt("Replace labels that exist.", "place")] = False,
 ) -> Answer:
     """Draw turns to be read, and say how many labels certify which bound.
 
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
     """
-    from crtlib.experiments import executors
-    from crtlib.screening.by_name import digest, policy_by_name, spread
+    from crtlib.screening.by_name import digest, policy_by_name
     from crtlib.text import labels as library
 
     if seal:
@@ -58,25 +54,24 @@ def sample(
             from crtlib.screening.tagger import load
 
             doubt = load(part.removeprefix("tagger:")).doubt
-    with executors.pool(executor, workers) as pool:
-        summary = library.sample(
-            corpus,
-            out,
-            secrets=secrets,
-            turns=turns,
-            rate=rate,
-            teach=teach,
-            by=by,
-            policy=spread(policy, pool) if policy else None,
-            cautious=spread("cautious", pool) if policy else None,
-            doubt=doubt,
-            sealed=[digest(part) for part in seal.split("+")] if seal else [],
-            kinds=[kind.strip() for kind in kinds.split(",")],
-            context=context,
-            forms=forms or ["page"],
-            seed=seed,
-            force=force,
-        )
+    summary = library.sample(
+        corpus,
+        out,
+        secrets=secrets,
+        turns=turns,
+        rate=rate,
+        teach=teach,
+        by=by,
+        policy=policy_by_name(policy) if policy else None,
+        cautious=policy_by_name("cautious") if policy else None,
+        doubt=doubt,
+        sealed=[digest(part) for part in seal.split("+")] if seal else [],
+        kinds=[kind.strip() for kind in kinds.split(",")],
+        context=context,
+        forms=forms or ["page"],
+        seed=seed,
+        force=force,
+    )
     return Answer(summary.json(), [library.table(summary)])
 
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from crtlib.commands import On, Workers
 from crtlib.options import Answer, opt
 
 
@@ -29,31 +28,26 @@ def tagger(
         float, opt("Score from which it flags; the cautious one takes a third.", gt=0, le=1)
     ] = 0.3,
     seed: Annotated[int, opt("Seed of the split and of training.", ge=0)] = 0,
-    workers: Workers = 1,
-    executor: On = "processes:",
     force: Annotated[bool, opt("Replace a tagger that exists.", "place")] = False,
 ) -> Answer:
     """Train a screening policy on labelled text, and say what it misses on other people's.
 
     Example: crtlib tagger corpus --labels labels --out tagger
     """
-    from crtlib.experiments import executors
     from crtlib.screening import teach
 
-    with executors.pool(executor, workers) as pool:
-        taught = teach.make(
-            corpus,
-            out,
-            labels=labels or (),
-            unit=unit,
-            heldout=heldout,
-            epochs=epochs,
-            backbone=backbone,
-            threshold=threshold,
-            seed=seed,
-            force=force,
-            executor=pool,
-            progress=sys.stderr.isatty(),
-        )
+    taught = teach.make(
+        corpus,
+        out,
+        labels=labels or (),
+        unit=unit,
+        heldout=heldout,
+        epochs=epochs,
+        backbone=backbone,
+        threshold=threshold,
+        seed=seed,
+        force=force,
+        progress=sys.stderr.isatty(),
+    )
     facts = json.loads((out / "summary.json").read_bytes())
     return Answer(facts, [taught.text() if taught else f"{out}: up to date"])

@@ -1,13 +1,9 @@
-"""The one place that knows all policies by name; on many points they answer here or on an executor.
+"""The one place that knows all policies by name.
 
 >>> policy_by_name("everything").name
 'everything'
 >>> policy_by_name("regex:multiwoz+everything").name
 'regex:multiwoz+everything'
->>> from concurrent.futures import ThreadPoolExecutor
->>> with ThreadPoolExecutor(2) as executor:
-...     spread("cautious", executor)([Point("0", "u", "I am Ada.")])
-[(Secret(kind='capital', start=5, end=8),)]
 """
 
 from __future__ import annotations
@@ -15,12 +11,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
-import itertools
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
-from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -31,14 +24,10 @@ from crtlib.checks import MachineError
 from crtlib.screening import policies
 from crtlib.screening.policy import MAKERS, Labels, Maker, Policy, checked
 from crtlib.text import screened, source
-from crtlib.text.records import Point, Secret
-from crtlib.text.shards import in_order
+from crtlib.text.records import Secret
 
 GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
-
-LOT = 2_000
-"""Points that a worker flags at a time."""
 
 _HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
     **dict.fromkeys(("oracle", "none", "everything"), ("policies", "")),
@@ -209,24 +198,3 @@ def same(name: str, sha: str) -> Policy:
     """The policy of this name and hash, made once by each worker."""
     check_same(name, sha)
     return policy_by_name(name)
-
-
-def spread(policy: str | Policy, executor: Executor | None) -> Policy:
-    """A policy, its points flagged by an executor, by this process without one: of a name workers
-    make it there; another must be one that can be pickled. What comes back is spans, no text."""
-    made = policy_by_name(policy) if isinstance(policy, str) else policy
-    if executor is None:
-        return made
-    call = partial(_flag, policy, digest(policy) if isinstance(policy, str) else "")
-
-    def flag(points: Sequence[Point]) -> Iterable[Iterable[Secret]]:
-        lots = (points[k : k + LOT] for k in range(0, len(points), LOT))
-        found = in_order(call, lots, executor)
-        return itertools.chain.from_iterable(unpacked(value) for _, value in found)
-
-    return replace(made, flag=flag, batched=True)
-
-
-def _flag(policy: str | Policy, sha: str, points: Sequence[Point]) -> list[Any]:
-    made = same(policy, sha) if isinstance(policy, str) else policy
-    return packed(made.answers(points))

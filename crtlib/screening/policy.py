@@ -26,13 +26,11 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from crtlib.checks import MachineError
 from crtlib.screening.redact import around, overlaps
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
@@ -119,12 +117,7 @@ class Policy:
         read = [turn for _, _, turn in turns] if self.own_words else points
         try:
             labels = self.answers(read)
-        except (
-            BrokenExecutor,
-            MachineError,
-            Miscounted,
-            TooSlow,
-        ):  # workers elsewhere; what quotes no text
+        except (Miscounted, TooSlow):  # what quotes no text
             raise
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None

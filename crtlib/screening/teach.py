@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ import pandas as pd
 from crtlib import outputs
 from crtlib.checks import check
 from crtlib.screening import rates, recall, tagger
-from crtlib.screening.by_name import spread
 from crtlib.screening.policy import Labels, Policy, Shift, shift
 from crtlib.text import corpora, label_import, units
 from crtlib.text import labels as labels_module
@@ -91,7 +89,6 @@ def teach(
     judged: int = 1,
     cluster: rates.Cluster = "user",
     name: str = "",
-    executor: Executor | None = None,
     progress: bool = False,
 ) -> Taught:
     """Train a tagger on labelled dialogues, or on points that are cut already.
@@ -99,8 +96,7 @@ def teach(
     A share ``heldout`` of the users judges it; with ``judges``, labelled points of other people,
     all of ``source`` teaches. ``judged`` and ``cluster`` are those of
     :func:`crtlib.screening.rates.rates`; ``epochs``, ``backbone`` and ``threshold`` those of
-    :func:`crtlib.screening.tagger.fit`. It is taught here; an ``executor`` flags. Raises
-    ``ValueError`` where nothing is labelled.
+    :func:`crtlib.screening.tagger.fit`. Raises ``ValueError`` where nothing is labelled.
     """
     points = units.points(source, unit=unit) if isinstance(source, Corpus) else tuple(source)
     pair = split(points, heldout, seed) if judges is None else (points, tuple(judges))
@@ -113,8 +109,7 @@ def teach(
         threshold=threshold,
         progress=progress,
     )
-    two = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
-    pairs = {key: spread(policy, executor) for key, policy in two.items()}
+    pairs = {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}
     labels = {key: policy(others) for key, policy in pairs.items()}
     tables = {k: recall.recall(others, spans, confidence=0.975) for k, spans in labels.items()}
     found = {
@@ -176,7 +171,6 @@ def make(
     threshold: float = 0.3,
     seed: int = 0,
     force: bool = False,
-    executor: Executor | None = None,
     progress: bool = False,
 ) -> Taught | None:
     """Teach a tagger and write it, with its summary, into the private folder ``out``; None where it
@@ -195,7 +189,7 @@ def make(
         return None
     outputs.check_folder(out, inputs=list(inputs.values()), force=force)
     how: dict[str, Any] = {name: options[name] for name in options if name != "heldout"}
-    how |= {"executor": executor, "progress": progress}
+    how |= {"progress": progress}
     if not folders:
         source: Corpus | Sequence[Point] = corpora.load(corpus)
     else:

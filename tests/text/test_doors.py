@@ -168,17 +168,6 @@ def test_workers_that_share_nothing_but_a_bucket_make_the_same(
     assert not [name for name in left if ".shards" in name or ".sending" in name]
 
 
-def test_label_sample_asks_its_policies_elsewhere(run, tmp_path):
-    corpus, drawn = tmp_path / "c.jsonl", []
-    jsonl.write_jsonl(simulate(60, 0), corpus)
-    for name, where in (("a", ()), ("b", ("--executor", "threads:"))):
-        words = ("label", "sample", corpus, "--secrets", 20, "--teach", 10, "--seed", 0)
-        code, _, err = run(*words, "--policy", "cautious", *where, "--out", tmp_path / name)
-        assert code == 0, err
-        drawn.append((tmp_path / name / "page.html").read_bytes())
-    assert drawn[0] == drawn[1]
-
-
 def test_one_worker_is_this_process():
     with executors.pool("processes:", 1) as none:
         assert none is None
