@@ -57,6 +57,8 @@ def account(
     Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
     """
     from crtlib.accounting import confidentiality
+    from crtlib.accounting.events import SampledGaussian
+    from crtlib.checks import whole_numbers
 
     if odometer is not None:
         return _odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
@@ -79,9 +81,11 @@ def account(
         neighbouring_relation=neighbouring,
     )
     told["unit"] = unit
-    told["by_copies"] = _by_copies(told, copies, _events(told), 1)
+    run = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
+    counts = whole_numbers("copies", copies)
+    told["by_copies"] = _by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
     if before is not None:
-        told["together"] = _together(told, before, copies)
+        told["together"] = _together(told, run, before, counts)
     lines = _account_lines(told)
     if told["accountant"] != accountant:
         other = told["accountant"]
@@ -128,7 +132,9 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
     return Answer(bill, lines)
 
 
-def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
+def _together(
+    told: dict, event: SampledGaussian, folder: Path, counts: list[int]
+) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
     from crtlib.accounting import odometer
     from crtlib.checks import check_choice
@@ -139,9 +145,7 @@ def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
     spent = odometer.history(folder, odometer.Registry(odometer.home())).spent()
     screening = gate.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())
-    run = gate.Noised(
-        "this", unit, told["neighbouring_relation"], tuple(_events(told)), screening, holds
-    )
+    run = gate.Noised("this", unit, told["neighbouring_relation"], (event,), screening, holds)
     fold = gate.fold([run, gate.Screened("public steps", screening)])
     own = certify.promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
     epsilon, delta = own.secret()
@@ -153,9 +157,7 @@ def _together(told: dict, folder: Path, copies: str) -> dict[str, Any]:
         "delta2": own.delta2,
         "confidentiality_epsilon": certify.up(epsilon),
         "confidentiality_delta": delta,
-        "by_copies": _by_copies(
-            told | {"gamma": own.gamma, "delta2": own.delta2}, copies, own.events, own.groups
-        ),
+        "by_copies": _by_copies(counts, own.events, own.groups, own.gamma, own.delta2),
     }
 
 
@@ -205,27 +207,27 @@ def _copies_lines(rows: list[dict[str, float]]) -> list[str]:
     ]
 
 
-def _events(told: dict) -> tuple[SampledGaussian, ...]:
-    from crtlib.accounting.events import SampledGaussian
-
-    q, sigma = told["sampling_probability"], told["noise_multiplier"]
-    return (SampledGaussian(q, sigma, told["steps"]),)
-
-
 def _by_copies(
-    told: dict, copies: str, events: tuple[SampledGaussian, ...], group: Group
+    counts: list[int],
+    events: tuple[SampledGaussian, ...],
+    group: Group,
+    gamma: float,
+    delta2: float,
 ) -> list[dict[str, float]]:
     """Right guesses of 100 about a person with so many points, or a value said so often."""
     from crtlib.accounting import statements
-    from crtlib.checks import whole_numbers
 
-    rows = []
-    for k in whole_numbers("copies", copies):
-        options = {"copies": k, "neighbouring_relation": "replace"}  # it is blacked out, or not
-        clear = statements.advantage(events, trace_rate=1.0, group=group, **options)
-        rates = {"trace_rate": told["gamma"], "public_rate": told["delta2"]}
-        after = statements.advantage(events, group=group, **rates, **options)
-        each = {"right_guesses": clear, "right_guesses_after_redaction": after}
-        percent = {name: 100 * statements.right_guess(value) for name, value in each.items()}
-        rows.append({"copies": k, **percent})
-    return rows
+    def right(copies: int, **rates: float) -> float:
+        gained = statements.advantage(  # it is blacked out, or not
+            events, copies=copies, neighbouring_relation="replace", group=group, **rates
+        )
+        return 100 * statements.right_guess(gained)
+
+    return [
+        {
+            "copies": k,
+            "right_guesses": right(k, trace_rate=1.0),
+            "right_guesses_after_redaction": right(k, trace_rate=gamma, public_rate=delta2),
+        }
+        for k in counts
+    ]
