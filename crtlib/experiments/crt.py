@@ -201,7 +201,7 @@ class CrtStudy(Study):
         return self.init != "random" and not data.is_corpus(self.init)
 
     @property
-    def before(self) -> dict[str, Any] | None:
+    def screening(self) -> dict[str, Any] | None:
         """What screening said of its corpus, where that was screened before."""
         return screened.summary(self.corpus) if screened.is_screened(self.corpus) else None
 
@@ -357,7 +357,7 @@ def _public(study: CrtStudy) -> str:
         bytes_only = study.conservative == "everything" or study.brings_vocabulary
         learned = ", and the vocabulary, learned from turns that screening let pass"
         return known + ("" if bytes_only else learned)
-    names = study.before or vars(study)
+    names = study.screening or vars(study)
     if names["dedup"] != "none":
         known += ", and which points are second occurrences"
     others = [part for key in ("policy", "conservative") for part in names[key].split("+")

@@ -150,28 +150,22 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
     )
 
 
-@dataclass(frozen=True)
-class Usual:
-    """Learning rates (Adam) of public and private steps, epochs, points of a batch."""
-
-    learning_rate: float
-    private_learning_rate: float
-    epochs: int
-    batch_size: int
-
-
-def usual(parameters: int, *, adapters: bool) -> Usual:
+def usual(parameters: int, *, adapters: bool) -> dict[str, Any]:
     """What nobody names, by the number of parameters, and whether adapters alone are trained: a
     model that has read the internet is not trained at the rate of one that has read nothing.
+    Learning rates (Adam) of public and private steps, epochs, points of a batch.
 
-    >>> [usual(n, adapters=False).learning_rate for n in (50_000, 135_000_000)]
+    >>> [usual(n, adapters=False)["learning_rate"] for n in (50_000, 135_000_000)]
     [0.01, 2e-05]
     """
+    names = ("learning_rate", "private_learning_rate", "epochs", "batch_size")
     if adapters:
-        return Usual(2e-4, 5e-4, 4, 512)
-    if parameters < 5_000_000:
-        return Usual(1e-2, 5e-3, 8, 64)
-    return Usual(1e-3, 1e-3, 4, 256) if parameters < 50_000_000 else Usual(2e-5, 1e-4, 4, 512)
+        values = (2e-4, 5e-4, 4, 512)
+    elif parameters < 5_000_000:
+        values = (1e-2, 5e-3, 8, 64)
+    else:
+        values = (1e-3, 1e-3, 4, 256) if parameters < 50_000_000 else (2e-5, 1e-4, 4, 512)
+    return dict(zip(names, values, strict=True))
 
 
 def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
@@ -188,17 +182,15 @@ def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
     else:
         parameters = sum(p.numel() for p in build(study.shape(), 0).parameters())
     rule = usual(parameters, adapters=study.lora > 0)
+    most = rule.pop("batch_size")
     exact = record.private(study, prepared)
     count = gate.rounded(exact)
     points = count if exact else len(prepared.prepared.all)
-    size = given.get("batch_size") or max(1, min(rule.batch_size, points // 10))
+    size = given.get("batch_size") or max(1, min(most, points // 10))
     q = given.get("sampling_probability") or min(1.0, size / count)
-    most = max(1, 5 * count // 4)  # the exact number is no larger
-    fixed = {
-        "learning_rate": rule.learning_rate,
-        "private_learning_rate": rule.private_learning_rate,
-        "epochs": rule.epochs,
-        "delta": float(f"1e-{math.ceil(math.log10(10 * most))}"),
+    bound = max(1, 5 * count // 4)  # the exact number is no larger
+    fixed = rule | {
+        "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
         "clip_norm": 1.0,
         "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
     }
@@ -279,7 +271,8 @@ def train(
         memory=recipe.memory, progress=progress,
     )  # fmt: skip
     if not parallel.crew().leads:
-        return fit() and None
+        fit()
+        return None
     taken = f"--out: {aside} is in use by another training"  # two of them would be one run
     with files.locked(aside, taken) if aside else contextlib.nullcontext():
         meter = job.meter()

@@ -248,7 +248,7 @@ def _screening(study: CrtStudy, corpus: str) -> str:
     """What decides which secrets stay in the text: equal for runs that read the same redactions."""
     if study.how.reads_raw:
         return _sha([corpus, "raw"])
-    if before := study.before:
+    if before := study.screening:
         names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
         return _sha([corpus, *(before[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
@@ -390,7 +390,7 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
     read: Corpus = data.splits(
         study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
     ).train
-    if before := study.before:  # a point is a dialogue there, and may stand for several turns
+    if before := study.screening:  # a point is a dialogue there, and may stand for several turns
         known = before["about"]
         dates = {name: known[name] for name in ("users_are", "from", "to")}
         said = screened.turns(study.corpus)
@@ -444,7 +444,7 @@ def _phases(study: CrtStudy, fitted: Fitted) -> list[dict[str, Any]]:
 def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
     """The labels that judged: those of the screening, those that people made for this training, or
     those of the corpus itself, which nobody drew for this."""
-    if before := study.before:
+    if before := study.screening:
         counts = {k: v for k, v in before["labels"].items() if k != "left_out"}
         inline = _sha(["labels of the corpus", before["corpus_sha256"]])
         counts["judged"] = d.rates.judged  # since it was screened
@@ -460,7 +460,7 @@ def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
 
 def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
     """Both policies; of a screened folder those that screened it."""
-    said = study.before or {
+    said = study.screening or {
         "policy": by_name.plain(study.policy),
         "policy_sha256": policy_hash(study.policy),
         "conservative": by_name.plain(study.conservative),
@@ -481,7 +481,7 @@ def _teachers(policy: Policy) -> str | None:
 
 def oracle(study: CrtStudy) -> bool:
     """Whether a policy reads the labels of text that nobody simulated."""
-    said = study.before
+    said = study.screening
     if said:
         made = said["about"]["simulated"]
     else:
