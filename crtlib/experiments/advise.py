@@ -165,23 +165,17 @@ class _Outlook:
         run = gate.Noised("this", facts["unit"], facts["relation"], (event,), screening, holds)
         fold = gate.fold([run, gate.Screened("public steps", screening)])
         promise = certify.promise(fold, self.spent, delta=ready.delta, accountant=ready.accountant)
-        kind = gate.kind_of(promise.gamma, promise.delta2)
-        missed = promise.missed()
-        secret = missed if kind == "dp" else promise.secret()
-        guesses = certify._right_guesses(promise, kind, ())
-        values = certify._value_guesses(promise)
         told = {"rates": rates.to_json(), "protects_all": True, "searched": {"trials": 1},
                 "oracle_on_real_text": record.oracle(self.study)}  # fmt: skip
         trained = certify.Trained(Path(), told, fold, self.spent)
         said = {
-            "verdict": "void" if certify.reasons(trained, promise, missed[0]) else "holds",
+            "verdict": "void" if certify.reasons(trained, promise, promise.missed()[0]) else "holds",
             "rates": told["rates"],
             "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
-            "guarantee": certify._guarantee(promise, kind, secret, missed, None),
-            "right_guess": [{"who": who, "at_most": certify._share(p)} for who, _, p in guesses],
-            "value_guess": [{"at_most": certify._share(p)} for _, p in values],
+            "guarantee": promise.guarantee(),
+            **promise.guesses(()),
         }
-        return limits.judged(said, self.require), certify._share(guesses[0][2])
+        return limits.judged(said, self.require), said["right_guess"][0]["at_most"]
 
     def meets(self, epsilon: float, rates: Rates) -> bool:
         """Whether all limits are met."""

@@ -58,9 +58,7 @@ def difference(model: Path, value: Mapping[str, Any], public: str | None = None)
 def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     """Where the certificate promises more than follows from the files alone."""
     given = value["guarantee"]
-    kinds = [own.kind]
-    if own.kind == "dp":  # an earlier model may leave less
-        kinds.append("bayesian_confidentiality")
+    kinds = [own.kind, *([certify.BAYES] if own.kind == "dp" else [])]  # earlier ones leave less
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
     named = [(d.of, d.value) for d in own.declared]
@@ -68,7 +66,7 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
         return "certificate: does not name what was declared public"
     delta = float(given["missed"]["delta"])
     promise = certify.promise(own, None, delta=delta)
-    guesses = certify._value_guesses(promise, own.plan)
+    guesses = promise.value_guesses()
     for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):
         if row["prior"] != prior or row["at_most"] < chance * (SLACK if own.plan else ROUNDED):
             return "certificate: a value is guessed more often than it says"
@@ -77,10 +75,10 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     rows = value["right_guess"]
     sizes = [row["copies"] for row in rows if row["who"] == "user"]
     names = [(row["who"], row["copies"]) for row in rows]
-    average = certify._average(promise, own, value) if ("other", 1) in names else None
-    chances = {
-        (w, k): p for w, k, p in certify._right_guesses(promise, given["kind"], sizes, average)
-    }
+    average = certify.average(promise, value) if ("other", 1) in names else None
+    chances = {(w, k): p for w, k, p in promise.right_guesses(sizes, average)}
+    if bayes := given["kind"] == certify.BAYES:  # of files that leave no secret out, as any other
+        chances.setdefault(("random", 1), chances["missed", 1])
     if not chances.keys() <= set(names):
         return "certificate: leaves right guesses out"
     if any(
@@ -95,7 +93,7 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     missed = promise.missed()[0]
     if _number(given["missed"]["epsilon"]) < missed * SLACK:
         return "certificate: epsilon is smaller than the noise allows"
-    alone, bayes = value["spent_before"]["alone"], given["kind"] == "bayesian_confidentiality"
+    alone = value["spent_before"]["alone"]
     secret, least = promise.secret() if bayes else (missed, delta)
     if given["secret"]["delta"] < least * ROUNDED:
         return "certificate: delta leaves out what was learned without noise"

@@ -132,21 +132,18 @@ def certified(folder, key=KEY, **changes):
     """A certificate of a release, of what its sources alone promise, signed."""
     own = gate.fold(gate.read(folder).sources)
     promise = certify.promise(own, None, delta=1e-5)
-    bayes = own.kind == "bayesian_confidentiality"
-    missed = (float("inf"), 1.0) if own.plan else promise.missed()
-    secret = promise.secret() if bayes else missed
     value = {
         "verdict": "holds", "unit": own.unit,
         "model": {"sha256": outputs.sha256(folder / "model.safetensors")},
-        "guarantee": certify._guarantee(promise, own.kind, secret, missed, own.plan),
+        "guarantee": promise.guarantee(),
         "value_guess": [
-            {"prior": p, "at_most": q} for p, q in certify._value_guesses(promise, own.plan)
+            {"prior": p, "at_most": q} for p, q in promise.value_guesses()
         ],
         "right_guess": [
             {"who": who, "copies": k, "at_most": p}
-            for who, k, p in certify._right_guesses(promise, own.kind, (2,))
+            for who, k, p in promise.right_guesses((2,))
         ],
-        "spent_before": {"alone": certify._pair(secret)},
+        "spent_before": {"alone": certify._pair(promise.secret())},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
     }  # fmt: skip
     value = json.loads(json.dumps(value))

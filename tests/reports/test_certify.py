@@ -258,7 +258,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             assert verify.difference(tmp_path / name, made, made["public_key"]) is None
             done = certify.read(tmp_path / name)
             own = certify.promise(done.own, done.spent, delta=done.record["delta"])
-            assert certify._average(own, done.own, done.record)
+            assert certify.average(own, done.record)
             for path, new in (
                 ("rates.trace.count", 0),
                 ("labels.drawn", "given"),
@@ -266,7 +266,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             ):
                 other = copy.deepcopy(dict(done.record))
                 put(path, new)(other)
-                assert certify._average(own, done.own, other) is None
+                assert certify.average(own, other) is None
             for change in (
                 {"rates.trace.count": 0},
                 {"labels.drawn": "given"},
@@ -409,7 +409,7 @@ def test_the_worked_example():
     assert one.right(1, 1.0, 0.0) == pytest.approx((1 + far) / 2)
     mixed = 0.05494 * far + 0.00918
     assert one.right(1, one.gamma, one.delta2) == pytest.approx((1 + mixed) / 2)
-    chances = {who: p for who, _, p in certify._right_guesses(one, alone().kind, ())}
+    chances = {who: p for who, _, p in one.right_guesses(())}
     assert chances["random"] == pytest.approx((1 + mixed) / 2)  # with what has no noise
     twice = promised(alone(), earlier())
     assert twice.missed()[0] > 1.3 * one.missed()[0]
@@ -427,7 +427,7 @@ def test_guesses_are_about_a_secret_blacked_out_whatever_the_relation():
     paper, exact = promised(alone("add_or_remove")), promised(alone())
     assert paper.missed()[0] < exact.missed()[0] - 0.3
     assert paper.right(1, 1.0, 0.0) == exact.right(1, 1.0, 0.0)
-    assert certify._value_guesses(paper) == certify._value_guesses(exact)
+    assert paper.value_guesses() == exact.value_guesses()
 
 
 def test_an_earlier_run_with_public_points_leaves_no_promise_for_each_point():
