@@ -146,11 +146,9 @@ def is_causal(model: nn.Module) -> bool:
     return isinstance(model, RecurrentLM) or core(model).config.model_type != "bert"
 
 
-def _check_causal(model: nn.Module) -> None:
-    if not is_causal(model):
-        raise ValueError("model: must be causal, as a masked model gives no next-token scores")
-
-
-# --------------------------------------------------------------------------- scores
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is. Raises ValueError for a model on several devices."""
+    devices = sorted({str(p.device) for p in model.parameters()})
+    if len(devices) != 1:
+        raise ValueError(f"model: is on {' and '.join(devices)}: must be on one device")
+    return torch.device(devices[0])

@@ -19,13 +19,16 @@ from torch import Tensor, nn
 from crtlib.models.interface import (
     Head,
     RecurrentLM,
-    _check_causal,
-    _device,
     context,
     core,
+    device_of,
     head,
     hidden,
+    is_causal,
 )
+
+AT_ONCE = 16_384
+"""Padded tokens that are read together, at most."""
 
 
 def _logprobs(layer: Head, h: Tensor) -> Tensor:
@@ -46,14 +49,15 @@ def token_scores(
     model: nn.Module,
     sequences: Sequence[Sequence[int]],
     *,
-    batch_tokens: int = 16_384,
     device: torch.device | str | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """``log p(token_t | tokens before)`` (float64) and how many tokens the model holds likelier
     than ``token_t`` (int64; 0: its top-1 guess was right), for ``t = 1 .. L - 1`` of each sequence.
 
-    Read as by :func:`over_tokens`.
+    Read as by :func:`over_tokens`. ``device``: move the model there.
     """
+    if device is not None:
+        model.to(device)
 
     def measure(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         own = logprobs.gather(1, targets[:, None])
@@ -61,9 +65,7 @@ def token_scores(
         likelier = likelier.masked_fill(own[:, 0].isnan(), logprobs.shape[1])
         return own[:, 0].double(), likelier
 
-    logprobs, ranks = over_tokens(
-        model, sequences, measure, batch_tokens=batch_tokens, device=device
-    )
+    logprobs, ranks = over_tokens(model, sequences, measure)
     return logprobs, ranks
 
 
@@ -72,40 +74,32 @@ def over_tokens(
     model: nn.Module,
     sequences: Sequence[Sequence[int]],
     measure: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
-    *,
-    batch_tokens: int = 16_384,
-    device: torch.device | str | None = None,
 ) -> list[list[np.ndarray]]:
     """What ``measure`` makes of each next-token distribution, for ``t = 1 .. L - 1`` of each
     sequence: it takes log-probabilities (n, V) and the true tokens (n,) and gives tensors (n,).
 
-    Sequences are batched by length (at most ``batch_tokens`` padded tokens at once) and returned
-    in their own order, one list for each tensor. One longer than the model's context is read in
-    windows that overlap by half, each token scored by the first window that holds it. ``device``:
-    move the model there.
+    Sequences are read as :func:`batches` puts them together and returned in their own order, one
+    list for each tensor. One longer than the model's context is read in windows that overlap by
+    half, each token scored by the first window that holds it.
     """
     _check_causal(model)
-    if batch_tokens < 1:
-        raise ValueError(f"batch_tokens={batch_tokens}: must be at least 1")
-    if device is not None:
-        model.to(device)
     limit = context(model)
     if limit is not None and any(len(s) > limit for s in sequences):
-        return _windowed(model, sequences, measure, limit, batch_tokens)
-    training, layer = model.training, head(model)
+        return _windowed(model, sequences, measure, limit)
+    training, layer, device = model.training, head(model), device_of(model)
     model.eval()
     nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
     out = [[x.numpy()] * len(sequences) for x in nothing]
     # Rows of logits at once: about 16 million numbers, so memory does not grow with the batch.
     rows = max(1, 2**24 // len(layer.weight))
-    for here in batches(sequences, batch_tokens):
+    for here in batches(sequences):
         longest = len(sequences[here[0]])
         lengths = torch.tensor([len(sequences[i]) for i in here])
         padded = np.zeros((len(here), longest), dtype=np.int64)
         for row, i in zip(padded, here, strict=True):
             row[: len(sequences[i])] = sequences[i]
-        real = (torch.arange(1, longest) < lengths[:, None]).to(_device(model))
-        tokens = torch.from_numpy(padded).to(_device(model))
+        real = (torch.arange(1, longest) < lengths[:, None]).to(device)
+        tokens = torch.from_numpy(padded).to(device)
         h, targets = hidden(model, tokens[:, :-1])[real], tokens[:, 1:][real]
         pieces = zip(h.split(rows), targets.split(rows), strict=True)
         parts = zip(*[measure(_logprobs(layer, a), b) for a, b in pieces], strict=True)
@@ -121,20 +115,25 @@ Scorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.nda
 """What scores texts as :func:`token_scores` does, here or elsewhere."""
 
 
-def batches(sequences: Sequence[Sequence[int]], batch_tokens: int = 16_384) -> list[list[int]]:
+def _check_causal(model: nn.Module) -> None:
+    if not is_causal(model):
+        raise ValueError("model: must be causal, as a masked model gives no next-token scores")
+
+
+def batches(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
     """Which sequences are read together, by their places: the longest first, those of one token,
     which predict nothing, nowhere."""
     order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
                    key=lambda i: -len(sequences[i]))  # fmt: skip
     lots = []
     while order:
-        count = max(1, batch_tokens // len(sequences[order[0]]))
+        count = max(1, AT_ONCE // len(sequences[order[0]]))
         lots.append(order[:count])
         order = order[count:]
     return lots
 
 
-def _windowed(model, sequences, measure, limit: int, batch_tokens: int) -> list[list[np.ndarray]]:
+def _windowed(model, sequences, measure, limit: int) -> list[list[np.ndarray]]:
     stride = max(1, limit // 2)
     windows, owners = [], []
     for i, s in enumerate(sequences):
@@ -142,7 +141,7 @@ def _windowed(model, sequences, measure, limit: int, batch_tokens: int) -> list[
         for first in [*range(0, last, stride), last]:
             windows.append(s[first : first + limit])
             owners.append((i, first))
-    found = over_tokens(model, windows, measure, batch_tokens=batch_tokens)
+    found = over_tokens(model, windows, measure)
     out = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in found]
     for values, scores in zip(out, found, strict=True):
         # Backwards, so that a token keeps the score of the earliest window that holds it.
@@ -172,7 +171,7 @@ class State:
 def start(model: nn.Module, prefix: Sequence[int] | Tensor) -> tuple[State, Tensor]:
     """Read one prefix (L,) or a batch of them (B, L): its state, and the log-probabilities (B, V)
     of the next token. The model is read as it is: call ``model.eval()`` if it has dropout."""
-    ids = torch.as_tensor(prefix, dtype=torch.long, device=_device(model))
+    ids = torch.as_tensor(prefix, dtype=torch.long, device=device_of(model))
     return _advance(model, None, ids[None] if ids.ndim == 1 else ids)
 
 

@@ -39,7 +39,7 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -411,15 +411,12 @@ def _positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
 
 # By exact name: a subclass may compute something else.
 MODELS = "transformers.models."
-OPT_POSITIONS = MODELS + "opt.modeling_opt.OPTLearnedPositionalEmbedding"
-OPT_BLOCK = MODELS + "opt.modeling_opt.OPTDecoderLayer"
 RULES: dict[str, Rule] = {
     "torch.nn.modules.linear.Linear": _linear,
     "transformers.pytorch_utils.Conv1D": _linear,
     "torch.nn.modules.sparse.Embedding": _embedding,
     MODELS + "gemma2.modeling_gemma2.Gemma2TextScaledWordEmbedding": _embedding,
     MODELS + "gemma3.modeling_gemma3.Gemma3TextScaledWordEmbedding": _embedding,
-    OPT_POSITIONS: _embedding,
     "torch.nn.modules.normalization.LayerNorm": _layer_norm,
     "torch.nn.modules.normalization.RMSNorm": _rms_norm,
     MODELS + "llama.modeling_llama.LlamaRMSNorm": _rms_norm,
@@ -435,23 +432,6 @@ RULES: dict[str, Rule] = {
 def name_of(layer: nn.Module) -> str:
     """The full name of its class."""
     return f"{type(layer).__module__}.{type(layer).__qualname__}"
-
-
-def input_of(layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """What a layer's rule has to know of the arguments of its forward pass."""
-    if name_of(layer) == OPT_POSITIONS:  # the first is a mask, and rows are counted from an offset
-        x: Tensor = kwargs["position_ids"] + layer.offset
-    else:
-        x = (*args, *kwargs.values())[0]
-    return x.detach()
-
-
-def flattened(model: nn.Module) -> set[nn.Module]:
-    """The layers that see a batch as (examples * positions, features), by the code of their model:
-    what a row is cannot be known from shapes. Those of OPT, with the adapters inside of them."""
-    blocks: list[Any] = [m for m in model.modules() if name_of(m) == OPT_BLOCK]
-    parts = [part for m in blocks for part in (m.final_layer_norm, m.fc1, m.fc2)]
-    return {layer for part in parts for layer in part.modules()}
 
 
 # Of layers that drop out by a function, and not by a layer of its own.
@@ -495,7 +475,6 @@ class Book:
         self.parameters = trainable(model)
         self.entries: dict[nn.Parameter, list[Any]] = {p: [] for p in self.parameters.values()}
         self.squares: list[tuple[slice, Tensor]] = []
-        self.flattened = flattened(model)
         self.again = False
         head = interface.head(model)
         self.uses = Counter(p for p in (head.weight, head.bias) if p is not None)
@@ -588,7 +567,7 @@ class Book:
                 out.requires_grad_()
                 return
             self.uses.update(own)
-            x = self._by_example(module, input_of(module, args, kwargs))
+            x = (*args, *kwargs.values())[0].detach()
             if len(x) != self.batch:
                 raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
                                    "for each example")  # fmt: skip
@@ -599,7 +578,7 @@ class Book:
         return before, after
 
     def _record(self, rule: Rule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
-        grad, own = self._by_example(module, grad.detach()), [*module.parameters(recurse=False)]
+        grad, own = grad.detach(), [*module.parameters(recurse=False)]
         small = not near(x) and x.numel() <= STACKED
         self.large |= not small
         if small and rule is not _embedding and all(self.uses[p] == 1 for p in own):
@@ -619,9 +598,6 @@ class Book:
                 self.add(Stack([getattr(layer, name) for layer in layers], entry))
             else:
                 self.add(entry)
-
-    def _by_example(self, module: nn.Module, x: Tensor) -> Tensor:
-        return x.view(self.batch, -1, x.shape[-1]) if module in self.flattened else x
 
     def _recurrent_sink(self, module: Recurrent) -> Callable[[list[tuple[Tensor, Tensor]]], None]:
         weights = module.weights()

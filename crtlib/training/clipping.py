@@ -31,7 +31,6 @@ The examples of one micro-batch as the engines read them.
 from __future__ import annotations
 
 import contextlib
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from crtlib import checks
 from crtlib.models import interface
 from crtlib.training.bookkeeping import (
     KEPT,
@@ -62,7 +62,6 @@ from crtlib.training.bookkeeping import (
 )
 from crtlib.training.devices import near, sent
 
-__all__ = ["IGNORED", "Clipped", "clipped_sum", "plain_sum", "unit_sum"]
 ROWS_AT_LEAST, CELLS_AT_MOST = 512, 2**26
 
 
@@ -101,8 +100,7 @@ def clipped_sum(
     A layer that is not known makes it clip one example after the other, as :func:`unit_sum` does,
     with a warning that names the parameter.
     """
-    if not (clip_norm > 0 and math.isfinite(clip_norm)):
-        raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
+    checks.check_clip_norm(clip_norm)
     refuse_unfit(model)
     batch = Examples.make(model, tokens, lengths, targets, reduction)
     if len(batch.inputs) == 0:
@@ -164,8 +162,7 @@ def unit_sum(
     One ordinary backward pass a micro-batch, so layers of any kind will do. Where the norm is no
     finite number nothing is added.
     """
-    if not (clip_norm > 0 and math.isfinite(clip_norm)):
-        raise ValueError(f"clip_norm={clip_norm}: must be positive and finite")
+    checks.check_clip_norm(clip_norm)
     refuse_unfit(model)
     parameters = list(trainable(model).values())
     sums = [p.grad for p in parameters]
@@ -179,8 +176,10 @@ def unit_sum(
             if own is None:
                 targets += int((lengths - 1).clamp_min(0).sum())
             else:
-                rows = zip(own, lengths.tolist(), strict=True)
-                targets += sum(int((row[:n] != IGNORED).sum()) for row, n in rows)
+                real = (
+                    torch.arange(own.shape[1], device=own.device) < lengths.to(own.device)[:, None]
+                )
+                targets += int(((own != IGNORED) & real).sum())
         share = max(1, targets) if reduction == "mean" else 1
         grads = [gradient(p) / share for p in parameters]
     finally:
@@ -371,8 +370,7 @@ class Examples:
 
         ``lengths`` are read, so they should lie on the host wherever ``tokens`` are.
         """
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"reduction={reduction!r}: must be mean or sum")
+        checks.check_choice("reduction", reduction, ("mean", "sum"))
         if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
             raise ValueError(
                 f"tokens {tuple(tokens.shape)}, lengths {tuple(lengths.shape)}: "
@@ -381,44 +379,32 @@ class Examples:
         zeroed(trainable(model).values())
         if targets is None and not interface.is_causal(model):
             raise ValueError("targets=None: must be given for a masked language model")
-        kind = wide(interface.head(model).weight)
-        return _sorted(tokens, lengths.cpu(), targets, kind, reduction)
+        lengths, order = lengths.cpu().sort(descending=True, stable=True)
+        order = sent(order, tokens.device)
+        tokens = tokens[order]
+        masked = targets is not None
+        if targets is None:
+            lengths = (lengths - 1).clamp_min(0)
+            inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        else:
+            inputs, targets = tokens, targets[order]
+        extents = lengths.tolist()
+        width = extents[0] if extents else 0
+        if width > inputs.shape[1]:
+            raise ValueError(f"lengths up to {width}: must be at most the width of tokens")
+        inputs, targets = inputs[:, :width], targets[:, :width]
+        lengths = sent(lengths, tokens.device)
+        real = torch.arange(width, device=tokens.device) < lengths[:, None]
+        counted = real & (targets != IGNORED) if masked else real
+        weights = counted.to(wide(interface.head(model).weight))
+        if reduction == "mean":
+            weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
+        inputs, targets = inputs * real, targets * counted
+        if width == 0:  # no example has a target: nothing to learn, and nothing to run
+            return Examples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
+        return Examples(inputs, targets, weights, lengths, extents, order)
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""
         back = self.order.argsort()
         return tuple(x[back] for x in values)
-
-
-def _sorted(
-    tokens: Tensor,
-    lengths: Tensor,
-    targets: Tensor | None,
-    kind: torch.dtype,
-    reduction: Reduction,
-) -> Examples:
-    """``lengths`` are on the host."""
-    lengths, order = lengths.sort(descending=True, stable=True)
-    order = sent(order, tokens.device)
-    tokens = tokens[order]
-    masked = targets is not None
-    if targets is None:
-        lengths = (lengths - 1).clamp_min(0)
-        inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    else:
-        inputs, targets = tokens, targets[order]
-    extents = lengths.tolist()
-    width = extents[0] if extents else 0
-    if width > inputs.shape[1]:
-        raise ValueError(f"lengths up to {width}: must be at most the width of tokens")
-    inputs, targets = inputs[:, :width], targets[:, :width]
-    lengths = sent(lengths, tokens.device)
-    real = torch.arange(width, device=tokens.device) < lengths[:, None]
-    counted = real & (targets != IGNORED) if masked else real
-    weights = counted.to(kind)
-    if reduction == "mean":
-        weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
-    inputs, targets = inputs * real, targets * counted
-    if width == 0:  # no example has a target: nothing to learn, and nothing to run
-        return Examples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
-    return Examples(inputs, targets, weights, lengths, extents, order)

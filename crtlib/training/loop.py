@@ -32,7 +32,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -43,6 +42,7 @@ from tqdm.auto import tqdm
 from crtlib.checks import check
 from crtlib.files import Named
 from crtlib.models import interface
+from crtlib.models.interface import device_of
 from crtlib.training.bookkeeping import ghost_until, trainable
 from crtlib.training.devices import fast, near
 from crtlib.training.parallel import crew
@@ -57,7 +57,7 @@ from crtlib.training.phases import (
     Unit,
     collate,
 )
-from crtlib.training.state import Checkpoint, Run, State, device_of, identity
+from crtlib.training.state import Checkpoint, Run, State, identity
 
 __all__ = ["Run", "train"]
 Rows = TypeVar("Rows", Points, Flags)
@@ -151,9 +151,9 @@ def train(
                 file.save(state, k)
         started = time.perf_counter()
         owned = units.get(phase.part) if phase.order == "poisson" else None
-        read = _Reading(parts[phase.part], flags.get(phase.part, ()), owned, at_once)
+        read = parts[phase.part], flags.get(phase.part, ()), owned
         with fast(where), torch.autocast(where.type, torch.bfloat16, precision == "bfloat16"):
-            _run_phase(phase, state, read, bar)
+            _run_phase(phase, state, *read, at_once, bar)
         run.seconds += time.perf_counter() - started
         if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
             run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
@@ -202,16 +202,6 @@ def _units(part: str, parts: Mapping[str, Points], owners: Sequence[int]) -> lis
     return units
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What a phase reads: points with flags, who owns which, and how many tokens at once."""
-
-    points: Points
-    flags: Flags
-    units: list[list[int]] | None
-    at_once: int
-
-
 def _steps(phase: Phase, points: int) -> int:
     """Batches of a phase."""
     if isinstance(phase, PublicPhase):
@@ -220,12 +210,19 @@ def _steps(phase: Phase, points: int) -> int:
     return int(steps or math.ceil(points / getattr(phase, "batch_size", points)))
 
 
-def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> None:
-    """All batches of a phase, each with its updates."""
+def _run_phase(
+    phase: Phase,
+    state: State,
+    points: Points,
+    flags: Flags,
+    units: list[list[int]] | None,
+    at_once: int,
+    bar: tqdm[Any],
+) -> None:
+    """All batches of a phase, each with its updates; ``units``: who owns which points."""
     run, device = state.run, device_of(state.run.model)
-    points, units = read.points, read.units
     # Flags lie on the host and are cut as their tokens are.
-    cut = partial(collate, at_once=read.at_once, whole=phase.draws or phase.reads_flags)
+    cut = partial(collate, at_once=at_once, whole=phase.draws or phase.reads_flags)
     state.set_rates(phase.rates())
     lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     non_finite: Tensor | int = 0
@@ -239,7 +236,7 @@ def _run_phase(phase: Phase, state: State, read: _Reading, bar: tqdm[Any]) -> No
             several = [Unit(cast(Any, rows)) for rows in pieces]  # without flags: pairs
         batch = [*cut(points, picked, device), *several]
         if phase.reads_flags:
-            marks = cut(read.flags, picked, torch.device("cpu"))
+            marks = cut(flags, picked, torch.device("cpu"))
             batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
         for update in phase.updates(run.model, batch, state.generators["noise"]):
             state.optimizers[update.kind].step()

@@ -16,6 +16,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from torch import Tensor, nn
 
+from crtlib.checks import check
 from crtlib.training.bookkeeping import gradient, zeroed
 from crtlib.training.devices import near
 
@@ -40,8 +41,7 @@ def add_noise(
     key, not reproducible: a ``torch.Generator`` is a Mersenne twister, whose output can be
     predicted from enough of it.
     """
-    if not (std >= 0 and math.isfinite(std)):
-        raise ValueError(f"std={std}: must be finite and not negative")
+    check("std", std, 0 <= std < math.inf, "finite and not negative")
     zeroed(parameters)
     if std == 0:
         return

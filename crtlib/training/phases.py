@@ -137,17 +137,13 @@ class PublicPhase:
         """Nothing to account: every point that this phase reads is public, or unprotected."""
         return None
 
-    def step(self, model: nn.Module, batch: Batch, noise: Random) -> Tensor | None:
-        """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss."""
-        return public_step(model, ((tokens, lengths) for tokens, lengths in batch))
-
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update."""
         return {"public": self.learning_rate}
 
     def updates(self, model: nn.Module, batch: Batch, noise: Random) -> Iterator[Update]:
-        """One :meth:`step`."""
-        yield Update("public", loss=self.step(model, batch, noise))
+        """One :func:`public_step`."""
+        yield Update("public", loss=public_step(model, batch))
 
 
 @dataclass(frozen=True)
@@ -306,7 +302,7 @@ class Update(NamedTuple):
     loss: Tensor | None = None
 
 
-def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, Tensor]]) -> Tensor | None:
+def public_step(model: nn.Module, batch: Iterable[tuple[Tensor, ...]]) -> Tensor | None:
     """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
 
     ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, of several processes the share

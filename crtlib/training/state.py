@@ -36,10 +36,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from crtlib import files
+from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.files import Named
 from crtlib.models import folder as model_folder
+from crtlib.models.interface import device_of
 from crtlib.models.spec import ModelSpec
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.bookkeeping import trainable
@@ -112,14 +113,6 @@ class State:
         for kind, rate in rates.items():
             for group in self.optimizers[kind].param_groups:
                 group["lr"] = rate
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model is; training moves nothing. Raises ValueError for a model on several."""
-    devices = sorted({str(p.device) for p in model.parameters()})
-    if len(devices) != 1:
-        raise ValueError(f"model: is on {' and '.join(devices)}: must be on one device")
-    return torch.device(devices[0])
 
 
 def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[Stream, Random]:
@@ -256,7 +249,7 @@ def save(
     names = model_folder.save(run.model, tokenizer, spec, folder, **options)
     summary = {
         **run.facts(),
-        "sha256": {name: _digest(folder / name) for name in names},
+        "sha256": {name: outputs.sha256(folder / name) for name in names},
     }
     with files.replacing(record, mode=0o600) as part:
         part.write_text(json.dumps(summary) + "\n", encoding="utf-8")
@@ -267,7 +260,7 @@ def restore(folder: Named, record: Named | None = None) -> Kept | None:
     folder = Path(folder)
     try:
         summary = json.loads(Path(record or folder / "run.json").read_text(encoding="utf-8"))
-        if any(_digest(folder / name) != sha for name, sha in summary["sha256"].items()):
+        if any(outputs.sha256(folder / name) != sha for name, sha in summary["sha256"].items()):
             return None
         model, tokenizer, spec = model_folder.ours(folder)
     except (OSError, ValueError, KeyError, TypeError):
@@ -275,7 +268,3 @@ def restore(folder: Named, record: Named | None = None) -> Kept | None:
     events = [EVENTS[event.pop("type")](**event) for event in summary["events"]]
     run = Run(model, events, summary["history"], summary["seconds"], Counter(summary["updates"]))
     return Kept(run, tokenizer, spec)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -152,7 +152,7 @@ CLIPPING = rows(
     "training/test_clipping.py",
     ("the slow path clips without the norm", "unit_sum", "add_(g * factor.to(g.dtype))", "add_(g)",
      "test_the_slow_path_is_that_of_the_loop[lstm]"),
-    ("a loss is the mean over the width of the batch", "clipping:_sorted",
+    ("a loss is the mean over the width of the batch", "clipping:Examples.make",
      "weights.sum(1, keepdim=True).clamp_min(1)", "weights.shape[1]",
      "test_a_private_run_has_the_loss_curve_of_opacus_own_optimizer"),
     ("the head sees too few positions", "_head_and_loss",

@@ -87,12 +87,13 @@ def test_tied_means_one_parameter():
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_scores_are_those_of_one_forward_pass_each_in_the_order_given(name):
+def test_scores_are_those_of_one_forward_pass_each_in_the_order_given(name, monkeypatch):
     model = model_of(name)
     generator = np.random.default_rng(0)
     sequences = [generator.integers(0, 31, n).tolist() for n in (5, 0, 20, 1, 2, 9, 5)]
     for batch_tokens in (1, 30, 10_000):
-        scores, _ = scoring.token_scores(model, sequences, batch_tokens=batch_tokens)
+        monkeypatch.setattr(scoring, "AT_ONCE", batch_tokens)
+        scores, _ = scoring.token_scores(model, sequences)
         assert [len(s) for s in scores] == [max(0, len(s) - 1) for s in sequences]
         for sequence, got in zip(sequences, scores, strict=True):
             if len(sequence) > 1:
@@ -177,8 +178,6 @@ def test_mistakes_are_named():
         with pytest.raises(ValueError, match=message):
             ModelSpec(vocab_size=9, **fields)
     model = model_of("gpt2")
-    with pytest.raises(ValueError, match="batch_tokens=0"):
-        scoring.token_scores(model, [], batch_tokens=0)
     with pytest.raises(ValueError, match="sequence of 21 tokens: must be at most 20"):
         interface.hidden(model, torch.zeros(1, 21, dtype=torch.long))
     with pytest.raises(ValueError, match="prefix of 21 tokens"):

@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from crtlib.models import interface, pretrained, scoring
 from crtlib.models.build import build
-from crtlib.training import clipping
+from crtlib.training import bookkeeping, clipping, devices
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, total_norm
 
 NO_IDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -48,9 +48,6 @@ CONFIGS = {
     "phi": lambda **k: transformers.PhiConfig(**PLAIN, **k),
     "phi3": lambda **k: transformers.Phi3Config(**GATED, **k),
     "gpt-neox": lambda **k: transformers.GPTNeoXConfig(**PLAIN, **k),
-    "opt": lambda **k: transformers.OPTConfig(
-        **BASE | {"pad_token_id": 1}, ffn_dim=24, dropout=0.0, word_embed_proj_dim=12, **k
-    ),
     "bloom": lambda **k: transformers.BloomConfig(
         vocab_size=23, hidden_size=16, n_layer=2, n_head=4, **NO_IDS, **k
     ),
@@ -123,11 +120,26 @@ def test_clipped_sum_is_that_of_a_loop_by_the_fast_rule(name, kind):
         assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
 
 
+@pytest.mark.parametrize(("name", "kind"), [
+    ("llama", "tied"), ("gemma3", "untied"), ("phi", "tied"), ("llama", "lora"), ("gpt2", "lora"),
+])  # fmt: skip
+def test_on_a_gpu_layers_of_one_shape_are_clipped_together(name, kind, monkeypatch):
+    monkeypatch.setattr(devices, "HOST", frozenset())
+    monkeypatch.setattr(bookkeeping, "DIRECT_COST", 10**9)
+    stacks, honest = [], bookkeeping.Stack.add
+    monkeypatch.setattr(
+        bookkeeping.Stack, "add", lambda stack, f: (stacks.append(stack), honest(stack, f))
+    )
+    model = model_of(name, tied=kind == "tied", lora=targets_of(name) if kind == "lora" else ())
+    error, worst = compare(model)
+    assert error < 1e-5 and worst < 1e-5 and stacks
+
+
 NORMS = (nn.LayerNorm, LlamaRMSNorm, Gemma2RMSNorm)
 
 
 @pytest.mark.parametrize("kind", ["whole", "lora", "bf16"])
-@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2", "opt"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2"])
 def test_clipped_sums_are_the_same_when_blocks_are_computed_again(name, kind):
     calls, results = [], []
     for again in (False, True):
@@ -162,7 +174,7 @@ def test_hidden_states_and_head_give_the_models_own_logits(name):
     assert interface.context(model) == limit and interface.is_causal(model)
 
 
-@pytest.mark.parametrize("name", ["llama", "opt", "bloom", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "bloom", "gemma3"])
 def test_a_model_with_adapters_is_scored_token_by_token_as_in_one_piece(name):
     model = model_of(name, lora=targets_of(name)).eval()
     row = torch.randint(0, 23, (9,), generator=torch.Generator().manual_seed(0)).tolist()
