@@ -79,16 +79,16 @@ class Recurrent(nn.Module):
     linear map, (batch, time, ·), in inference mode, as its many small operators then cost a tenth
     less.
 
-    ``fused(x)``: the forward pass in torch's own kernel, whose backward pass gives what ``sink``
-    needs. It is fed the pre-activations through an identity, so the gradient of its input is that
-    of the gates; without a sink it is fed ``x``, and autograd sees the weights.
+    ``fused(x, sink)``: the forward pass in torch's own kernel, whose backward pass gives what
+    ``sink`` needs. It is fed the pre-activations through an identity, so the gradient of its input
+    is that of the gates.
     """
 
     weights: Callable[[], list[nn.Parameter]]
     run: Callable[[Tensor, State | None], tuple[Tensor, State]]
     scan: Callable[[Tensor, State | None], tuple[Tensor, Any]]
     scan_backward: Callable[[Tensor, Tensor, Any], Pairs]
-    fused: Callable[[Tensor], Tensor]
+    fused: Callable[[Tensor, Sink], Tensor]
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -117,10 +117,9 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (batch, time, inputs) -> (batch, time, hidden)
         with torch.autocast(x.device.type, enabled=False):  # a long recurrence wants precision
             x = x.to(next(self.parameters()).dtype)
-            if self.initial is None and x.device.type in FUSED:
-                return self.fused(x)
-            if self.initial is None and not torch.is_grad_enabled():
-                return self.run(x, None)[0]
+            fused = x.device.type in FUSED
+            if self.initial is None and (fused or not torch.is_grad_enabled()):
+                return self.fused(x, self.sink) if fused and self.sink else self.run(x, None)[0]
             return _Scan.apply(self, self.sink, x, *self.weights())
 
     def _before(self, out: Tensor, state: State | None) -> Tensor:
@@ -145,15 +144,11 @@ class Lstm(Recurrent):
     def weights(self) -> list[nn.Parameter]:
         return [self.weight, self.bias]
 
-    def fused(self, x: Tensor) -> Tensor:
-        n, sink = self.size, self.sink
-        w_x, w_h = self.weight.roll(-n, 0).split([self.inputs, n], dim=1)  # torch: i, f, g, o
-        bias = self.bias.roll(-n, 0)
-        if sink is None:
-            return self.run(x, None)[0]
-        gates = _watched(F.linear(x, w_x.detach(), bias.detach()))
-        out, _ = _kernel(torch.lstm, gates, [_identity(gates), w_h.detach()], None, states=2)
-        inputs = torch.cat([x.detach(), _before(out)], dim=2)
+    def fused(self, x: Tensor, sink: Sink) -> Tensor:
+        n, weight = self.size, self.weight.detach().roll(-self.size, 0)  # torch: i, f, g, o
+        w_x, w_h = weight.split([self.inputs, n], dim=1)
+        gates, out, before = _fed(torch.lstm, x, w_x, self.bias.detach().roll(-n, 0), w_h, states=2)
+        inputs = torch.cat([x.detach(), before], dim=2)
         gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
         return out
 
@@ -232,15 +227,12 @@ class Gru(Recurrent):
     def weights(self) -> list[nn.Parameter]:
         return [self.weight_x, self.bias_x, self.weight_h, self.bias_h]
 
-    def fused(self, x: Tensor) -> Tensor:
-        n, sink = self.size, self.sink
-        if sink is None:
-            return self.run(x, None)[0]
+    def fused(self, x: Tensor, sink: Sink) -> Tensor:
+        n = self.size
         w_x, b_x, w_h, b_h = (w.detach() for w in self.weights())
-        gates = _watched(F.linear(x, w_x, b_x))
-        own = [_identity(gates), w_h, torch.zeros_like(b_x), b_h]
-        out, _ = _kernel(torch.gru, gates, own, None, states=1)
-        x, before = x.detach(), _before(out)
+        rest = w_h, torch.zeros_like(b_x), b_h
+        gates, out, before = _fed(torch.gru, x, w_x, b_x, *rest, states=1)
+        x = x.detach()
         reset = F.linear(before, w_h[:n], b_h[:n]).add_(gates.detach()[..., :n]).sigmoid_()
 
         def pairs(grad: Tensor) -> None:
@@ -326,15 +318,14 @@ def _kernel(
     return out, tuple(h[0] for h in after)
 
 
-def _identity(gates: Tensor) -> Tensor:
-    return torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
-
-
-def _watched(x: Tensor) -> Tensor:
-    """With a gradient in the backward pass, also where nothing before it learns."""
-    return x if x.requires_grad or not torch.is_grad_enabled() else x.requires_grad_()
-
-
-def _before(out: Tensor) -> Tensor:
-    """The output before each step, zeros before the first."""
-    return F.pad(out.detach()[:, :-1], (0, 0, 1, 0))
+def _fed(
+    run: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor, states: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pre-activations by the input, fed through an identity; the outputs, and those before each
+    step, zeros before the first."""
+    gates = F.linear(x, weight, bias)
+    if torch.is_grad_enabled() and not gates.requires_grad:  # nothing before it learns
+        gates.requires_grad_()
+    identity = torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
+    out, _ = _kernel(run, gates, [identity, *rest], None, states=states)
+    return gates, out, F.pad(out.detach()[:, :-1], (0, 0, 1, 0))

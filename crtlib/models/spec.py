@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crtlib.checks import check, check_choice
+
 KINDS = ("lstm", "gru", "gpt2", "gemma2", "bert")
 
 
@@ -29,11 +31,9 @@ class ModelSpec:
     tied: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind={self.kind!r}: must be one of {', '.join(KINDS)}")
+        check_choice("kind", self.kind, KINDS)
         for name in ("vocab_size", "hidden", "layers", "heads", "context"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         if not self.recurrent and self.hidden % self.heads:
             raise ValueError(f"heads={self.heads}: must divide hidden={self.hidden}")
         if self.recurrent and self.tied and self.embedding not in (None, self.hidden):

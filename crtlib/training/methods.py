@@ -186,25 +186,6 @@ def _of_what_is_redacted(events: Events, terms: Terms) -> Guarantee:
     )
 
 
-def _of_private_tokens(events: Events, terms: Terms) -> Guarantee:
-    return selective_accounting.guarantee(
-        events, gamma=terms.gamma, delta=terms.delta, unit=terms.unit
-    )
-
-
-def _of_a_secret(events: Events, terms: Terms) -> Guarantee:
-    """Bayesian confidentiality of one random secret (CRT, Theorem 8.3)."""
-    return confidentiality.crt_guarantee(events, **vars(terms))
-
-
-def _sgd(c: Constants) -> list[Phase]:
-    return schedules.sgd(epochs=c.epochs, batch_size=c.batch_size, learning_rate=c.learning_rate)
-
-
-def _dpsgd(c: Constants) -> list[Phase]:
-    return schedules.dpsgd(epochs=c.epochs, private=c.private)
-
-
 def _jft(c: Constants) -> list[Phase]:
     public = PublicPhase(1, "public", 1, c.batch_size, c.learning_rate)
     return schedules.jft(epochs=c.epochs, public=public, private=c.private)
@@ -224,17 +205,6 @@ def _selective(c: Constants) -> list[Phase]:
         )
         for epoch in schedules.numbered(c.epochs)
     ]
-
-
-def _crt(c: Constants) -> list[Phase]:
-    return schedules.crt(
-        epochs=c.epochs,
-        pub_passes=c.pub_passes,
-        public_batch_size=c.batch_size,
-        public_learning_rate=c.learning_rate,
-        private=c.private,
-        has_public=c.has_public,
-    )
 
 
 def _lp_weighted(c: Constants) -> list[Phase]:
@@ -261,7 +231,9 @@ SGD = register(
     Method(
         name="sgd",
         label="non-private",
-        phases=_sgd,
+        phases=lambda c: schedules.sgd(
+            epochs=c.epochs, batch_size=c.batch_size, learning_rate=c.learning_rate
+        ),
         promise=_none,
         reads=frozenset(_POLICY | _PUBLIC),
         searched=_SEARCHED,
@@ -281,7 +253,7 @@ DPSGD = register(
     Method(
         name="dpsgd",
         label="DP-SGD",
-        phases=_dpsgd,
+        phases=lambda c: schedules.dpsgd(epochs=c.epochs, private=c.private),
         promise=_of_a_point,
         reads=frozenset(_PRIVATE | _BUDGET),
         searched=_SEARCHED_PRIVATE,
@@ -310,7 +282,9 @@ SELECTIVE = register(
         name="selective",
         label="S-DP",
         phases=_selective,
-        promise=_of_private_tokens,
+        promise=lambda events, terms: selective_accounting.guarantee(
+            events, gamma=terms.gamma, delta=terms.delta, unit=terms.unit
+        ),
         reads=frozenset(_POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}),
         searched=(*_SEARCHED, "private_learning_rate"),
         noise=SELECTIVE_NOISE,
@@ -324,8 +298,16 @@ CRT = register(
     Method(
         name="crt",
         label="CRT",
-        phases=_crt,
-        promise=_of_a_secret,
+        phases=lambda c: schedules.crt(
+            epochs=c.epochs,
+            pub_passes=c.pub_passes,
+            public_batch_size=c.batch_size,
+            public_learning_rate=c.learning_rate,
+            private=c.private,
+            has_public=c.has_public,
+        ),
+        # Bayesian confidentiality of one random secret (CRT, Theorem 8.3)
+        promise=lambda events, terms: confidentiality.crt_guarantee(events, **vars(terms)),
         reads=frozenset(_POLICY | _DEDUP | _PUBLIC | _PRIVATE | _BUDGET | {"pub_passes"}),
         searched=(*_SEARCHED, "pub_passes", *_SEARCHED_PRIVATE),
         noise="calibrated",

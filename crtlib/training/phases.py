@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.checks import check, check_clip_norm, check_positive
 from crtlib.training import clipping
-from crtlib.training.bookkeeping import trainable
+from crtlib.training.bookkeeping import gradient, trainable
 from crtlib.training.devices import is_host, sent
 from crtlib.training.noise import Random, add_noise, uniform
 from crtlib.training.parallel import crew
@@ -371,6 +371,4 @@ def _cleared(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
-    grads = [p.grad for p in parameters if p.grad is not None]
-    if grads:
-        torch._foreach_div_(grads, divisor)
+    torch._foreach_div_([gradient(p) for p in parameters], divisor)
