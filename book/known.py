@@ -9,9 +9,10 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
+import teaching
 from crtbook import tables
-from crtbook.claims import ledger, measures
-from crtbook.claims.claim import PAPERS
+from crtbook.claims import ledger
+from crtbook.claims.claim import PAPERS, terms
 from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, MOST, OPEN, PART, UNDECIDABLE
 from crtbook.figures import theme
 
@@ -32,50 +33,7 @@ class Finding(NamedTuple):
     doubt: str
 
 
-FINDINGS = (
-    Finding(
-        "policy",
-        "Does a better policy give away more of each secret that it misses?",
-        {"ours-policy": "non-private", "ours-policy-dedup": "deduplicated",
-         "ours-policy-sdp": "S-DP"},
-        "accuracy of the attack at γ = 0.1, less that at γ = 0.5",
-        0.0,
-        "An attacker guesses which secrets were in the text. We ask only about those that the "
-        "policy missed; no method here adds noise to them. The CRT paper's Figure 4 asks about all "
-        "secrets, so its curves rise as more are missed.",
-        "Does it hold for a policy that misses by kind, as real ones do, and not at random?",
-    ),
-    Finding(
-        "named",
-        "Does an attack work at 10,000 dialogues, and does CRT stop it?",
-        {"ours-named": "non-private", "ours-named-crt": "CRT"},
-        "share of missed secrets that are named among ten",
-        0.1,
-        "The attacker sees the sentence and ten values, and names the one that stood there. By "
-        "chance one guess in ten is right.",
-        "Does an attack that has a reference model find what this one does not?",
-    ),
-    Finding(
-        "noise",
-        "What does the noise cost CRT?",
-        {"ours-noise-price": ""},
-        "perplexity of CRT over that of CRT without noise",
-        1.0,
-        "We train twice in the same way, once with noise and once without.",
-        "What does it cost at an equal ε, where a larger corpus would be given less noise?",
-    ),
-    Finding(
-        "order",
-        "Is CRT as good as DP-SGD?",
-        {"crt-f2-dpsgd-lstm": "", "crt-f2-dpsgd-gpt": ""},
-        "perplexity of CRT over that of DP-SGD",
-        1.1,
-        "As good is close to it, or better. Which of the two is better depends on what is counted. "
-        "The paper counts all tokens of a test text. There a model that knows masks has less to "
-        "guess. Over words both models read the same.",
-        "Which of the two would a product be judged by?",
-    ),
-)  # fmt: skip
+FINDINGS = [Finding(**finding) for finding in teaching.data("known.yml")]
 
 HEAD = """What three papers claim: what our runs confirm, what they refute, and what nobody can \
 say yet. A rule makes each verdict from recorded runs. We try each rule twice beforehand, in a \
@@ -122,7 +80,7 @@ def figure(finding: Finding, found: pd.DataFrame) -> Figure:
 def _recorded(found: pd.DataFrame) -> str:
     """Profile, device, seeds and dates of the tables that a finding rests on."""
     names = found.source.str.partition(":")[0].unique()
-    each = [pd.concat(map(tables.recorded, measures.RECORDED[name])) for name in names]
+    each = [pd.concat(map(tables.recorded, terms()["recorded"][name])) for name in names]
     return "Recorded: " + "; ".join(map(tables.caption, each))
 
 

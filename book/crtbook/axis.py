@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -27,6 +27,7 @@ from torch import nn
 
 from crtbook import audits, utility
 from crtbook.leakage import secret_plan
+from crtbook.tables import STUDIES
 from crtlib.accounting import mixtures, secrets
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import exposure, membership, run_audit, scores
@@ -52,21 +53,10 @@ class Arm:
     label: str
     method: str
     gamma: float | None = None
-    like: tuple[str, ...] = ()
+    like: Sequence[str] = ()
 
 
-ARMS = (
-    Arm("raw", "non-private", "sgd", 1.0),
-    Arm("redaction", "redaction", "sgd"),
-    Arm("dedup", "redaction, dedup", "dedup"),
-    Arm("dpsgd", "DP-SGD", "dpsgd"),
-    Arm("user_dpsgd", "user-level DP-SGD", "user_dpsgd", like=("dpsgd",)),
-    Arm("selective", "S-DP", "selective"),
-    Arm("jft", "JFT", "jft", like=("sgd", "dpsgd")),
-    Arm("crt", "CRT", "crt"),
-    Arm("lp_weighted", "LP-weighted", "lp_weighted", like=("dpsgd",)),
-    Arm("greedy", "greedy bounding", "greedy", like=("dpsgd",)),
-)
+ARMS = tuple(Arm(**arm) for arm in STUDIES["arms"])
 """From nothing to everything; at gamma = 1 a policy redacts nothing."""
 
 
@@ -215,13 +205,7 @@ def _audited(subject: Subject, delta: float) -> float:
 
 
 # --------------------------------------------------------------------------- the table
-BY = {
-    "loss": "mia_accuracy",
-    "zlib": "mia_zlib_accuracy",
-    "Min-K%++": "mia_min_k_plus_plus_accuracy",
-    "reference": "mia_reference_accuracy",
-    "RMIA": "mia_rmia_accuracy",
-}
+BY: dict[str, str] = STUDIES["scores"]
 """The scores of membership inference, and their metrics."""
 
 

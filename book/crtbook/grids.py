@@ -20,6 +20,7 @@ from crtbook.game import GameStudy
 from crtbook.leakage import METHODS, TEXTS, LeakageStudy
 from crtbook.screening import ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy, first_available
+from crtbook.tables import STUDIES
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.study import Study
@@ -63,52 +64,22 @@ def crt_grid(settings: Settings) -> list[CrtStudy]:
     ]
 
 
-AUTHORS: dict[tuple[str, str], dict[str, Any]] = {
-    ("sgd", "lstm"): {"learning_rate": 20.0, "batch_size": 256, "epochs": 50, "optimizer": "sgd"},
-    ("selective", "lstm"): {
-        "learning_rate": 0.1, "private_learning_rate": 0.1, "batch_size": 5, "epochs": 50,
-        "optimizer": "sgd",
-    },
-    ("crt", "lstm"): {
-        "learning_rate": 0.05, "private_learning_rate": 0.05, "batch_size": 10, "epochs": 100,
-        "pub_passes": 1, "normaliser": 10.0, "optimizer": "sgd",
-    },
-    ("dpsgd", "gpt2"): {"private_learning_rate": 5e-4, "normaliser": 256.0, "epochs": 10},
-    ("crt", "gpt2"): {
-        "learning_rate": 5e-4, "private_learning_rate": 5e-4, "batch_size": 256, "epochs": 10,
-        "pub_passes": 1, "normaliser": 256.0,
-    },
-}  # fmt: skip
-"""The final choices of CRT's Appendix A.3. What it does not print is ours: that plain SGD trains
-the LSTM (learning rates of 20 are not Adam's), and the sampling probability of the search."""
-
-
 def authors_grid(settings: Settings) -> list[CrtStudy]:
     """The runs of Figure 2 with the hyperparameters that the paper ends with, all seeds."""
     return [
         study
         for corpus, model, main, _ in _cells(settings)
-        for method in main
-        if (method, model) in AUTHORS
-        for study in _runs(settings, corpus, method, model, AUTHORS[method, model])
+        for method, chosen in STUDIES["authors"].get(model, {}).items()
+        if method in main
+        for study in _runs(settings, corpus, method, model, chosen)
     ]
 
 
-CHOICES: dict[str, dict[str, Any]] = {
-    "as tuned": {},
-    "one public pass": {"pub_passes": 1},
-    "ten public passes": {"pub_passes": 10},
-    "duplicates kept as <MASK>": {"duplicates": "mask"},
-    "dedup where pi_c speaks": {"dedup": "flagged"},
-    "dialogues as points": {"unit": "dialogue"},
-}
-"""What CRT leaves open, one choice changed at a time."""
-
-
 def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
-    """CRT at one gamma with each of ``CHOICES``, a few seeds: LSTM on CustomerSim."""
+    """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
     seeds, cell = range(settings.choice_seeds), (data.DEFAULT, "crt", "lstm")
-    return {name: _runs(settings, *cell, change, seeds=seeds) for name, change in CHOICES.items()}
+    choices = STUDIES["choices"].items()
+    return {name: _runs(settings, *cell, change, seeds=seeds) for name, change in choices}
 
 
 STARTED = ("sgd", "dpsgd", "crt")
@@ -366,16 +337,6 @@ def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
 
 # --- screening ------------------------------------------------------------------------------------
 
-PAIRS = (
-    ("regex", "regex"),
-    ("cautious", "everything"),
-    ("regex", "regex+cautious"),
-    ("tagger", "tagger"),
-    ("tagger", "tagger_conservative"),
-    ("tagger", "tagger+cautious"),
-)
-"""The pairs of policies, pi and pi_c, whose rates are counted on every corpus."""
-
 
 def screening_grid(settings: Settings) -> list[ScreeningStudy]:
     """Every pair of policies on every corpus that is here."""
@@ -390,7 +351,7 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
         )
         for corpus, sizes in settings.data.items()
         if corpora.available(corpus)
-        for pi, pi_c in PAIRS
+        for pi, pi_c in STUDIES["policies"]
     ]
 
 

@@ -24,6 +24,7 @@ from torch import nn
 
 from crtbook import mitigations
 from crtbook.mitigations import report_recall
+from crtbook.tables import STUDIES
 from crtlib.accounting import incidence, ledger, secrets
 from crtlib.attacks import leakage
 from crtlib.experiments import crt
@@ -309,22 +310,9 @@ def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
 
 # --- recorded runs --------------------------------------------------------------------------------
 
-TEXTS = {
-    "as it is": {"policy": "none", "dedup": False},
-    "deduplicated": {"policy": "none", "dedup": True},
-    "scrubbed": {"policy": "regex", "dedup": False},
-    "rare words masked": {"policy": "rare", "dedup": False},
-}
+TEXTS: dict[str, dict[str, Any]] = STUDIES["texts"]
 """What is done to the text of Figure 5's runs."""
-
-
-METHODS = {
-    "non-private": {"method": "sgd", "policy": "none"},
-    "non-private, masked": {"method": "sgd", "policy": "regex"},
-    "DP-SGD": {"method": "dpsgd", "policy": "none"},
-    "LP-weighted": {"method": "lp_weighted", "policy": "none"},
-    "CRT": {"method": "crt", "policy": "regex"},
-}
+METHODS: dict[str, dict[str, Any]] = STUDIES["methods"]
 """The runs of the table of methods."""
 
 

@@ -10,37 +10,13 @@ from __future__ import annotations
 import math
 import statistics as st
 from collections import defaultdict
-from collections.abc import Mapping
-from types import MappingProxyType
 
+from crtbook.tables import STUDIES
 from crtlib.text.customersim import KINDS
 from crtlib.text.records import Corpus
 
-ORIGINAL: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "turns_mean": (8.520, 0.03),
-        "turns_sd": (0.623, 0.04),
-        "words_mean": (73.32, 0.8),
-        "words_sd": (8.085, 0.3),
-        "secret_turn_share": (0.3561, 0.003),
-        "secret_free_turns": (61, 0),
-        "secret_templates": (165, 20),
-        **dict.fromkeys(("share_name", "share_tracking"), (0.334, 0.003)),
-        **dict.fromkeys(("share_phone", "share_order", "share_address"), (0.110, 0.006)),
-        "unique_name": (0.778, 0.015),
-        "unique_phone": (0.908, 0.03),
-        "unique_order": (0.918, 0.02),
-        "unique_address": (0.922, 0.02),
-        "unique_tracking": (0.978, 0.004),
-        "shared_name": (0.369, 0.08),
-        "shared_phone": (0.129, 0.08),
-        "shared_order": (0.123, 0.08),
-        "shared_address": (0.148, 0.08),
-    }
-)
-"""What ``statistics`` and ``shared_values`` say of the original (10,000 training and 1,000 test
-dialogues, github.com/wyshi/lm_privacy; secrets found by ``screen.regex``), and how far 10,000 of
-ours may be from it: four standard deviations of a draw or more; Faker also has fewer names."""
+ORIGINAL: dict[str, tuple[float, float]] = STUDIES["customersim"]
+"""What both functions say of the original, and how far ours may be from it."""
 
 
 def statistics(corpus: Corpus) -> dict[str, float]:

@@ -17,8 +17,10 @@ import subprocess
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import yaml
 
 from crtlib import files
 from crtlib.experiments.study import provenance
@@ -28,6 +30,10 @@ __all__ = ["caption", "digest", "edition", "names", "provenance", "record", "rec
 
 FOLDER = resources.files("crtbook") / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
+STUDIES: dict[str, Any] = yaml.safe_load(
+    (resources.files("crtbook") / "studies.yml").read_text("utf-8")
+)
+"""What the studies of the papers are made of."""
 
 
 @functools.cache

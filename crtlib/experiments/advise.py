@@ -168,8 +168,9 @@ class _Outlook:
         told = {"rates": rates.to_json(), "protects_all": True, "searched": {"trials": 1},
                 "oracle_on_real_text": record.oracle(self.study)}  # fmt: skip
         trained = certify.Trained(Path(), told, fold, self.spent)
+        why = certify.reasons(trained, promise, promise.missed()[0])
         said = {
-            "verdict": "void" if certify.reasons(trained, promise, promise.missed()[0]) else "holds",
+            "verdict": "void" if why else "holds",
             "rates": told["rates"],
             "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
             "guarantee": promise.guarantee(),

@@ -22,17 +22,6 @@ from crtbook.claims import calculations, statistics
 from crtbook.claims.claim import Claim, terms
 from crtbook.claims.statistics import Evidence
 
-RECORDED = {
-    "laptop": ("crt_laptop", "public_start_laptop"),
-    "paper": ("crt_paper",),
-    "at_hand": ("crt_at_hand",),
-    "smollm2": ("crt_smollm2",),
-    "addresses": ("addresses_laptop",),
-    "leakage": ("leakage_laptop",),
-    "secrets": ("secrets_laptop",),
-    "probes": ("probes_laptop",),
-    "screening": ("screening_laptop",),
-}
 Sources = Mapping[str, pd.DataFrame]
 
 
@@ -40,7 +29,7 @@ Sources = Mapping[str, pd.DataFrame]
 def sources() -> Sources:
     """The recorded tables, a name an edition; what was not recorded is left out."""
     found = {}
-    for name, parts in RECORDED.items():
+    for name, parts in terms()["recorded"].items():
         read = [_prepared(p, t) for p in parts if (t := tables.edition(p)) is not None]
         if read:
             found[name] = pd.concat(read, ignore_index=True)

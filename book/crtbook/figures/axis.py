@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from crtbook.figures.theme import (
     INK,
+    LOOKS,
     MUTED,
     Style,
     describe,
@@ -29,12 +30,6 @@ from crtbook.figures.theme import (
 )
 
 NOTHING = "#d55e00"
-TITLES = (
-    "ε of one secret",
-    "strongest membership attack",
-    "highest canary exposure, bits",
-    "test perplexity over words",
-)
 
 
 def axis(rows: pd.DataFrame) -> Figure:
@@ -45,7 +40,7 @@ def axis(rows: pd.DataFrame) -> Figure:
     The second: the accuracy of the best of all scores, with the upper end of its chance band.
     """
     colors, y = _colors(rows), np.arange(len(rows))
-    with panels(list(TITLES), height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (fig, axes):
+    with panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (fig, axes):
         for ax, column in zip(axes, ("", "accuracy", "exposure", "test_ppl_words"), strict=True):
             ax.set_yticks(y, rows.label.tolist())
             ax.set_ylim(len(y) - 0.4, -0.6)

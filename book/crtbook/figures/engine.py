@@ -9,23 +9,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from crtbook.figures.theme import INK, MUTED, describe, panels, plain_ticks, shared_legend
+from crtbook.figures.theme import INK, LOOKS, describe, panels, plain_ticks, shared_legend
 
-STEP_STYLE: dict[str, tuple[str, str, str]] = {
-    "kernels": ("our kernels, no DP", MUTED, "D"),
-    "ours": ("our DP-SGD", "#00795A", "o"),
-    "opacus-hooks": ("Opacus, hooks", "#0072B2", "s"),
-    "opacus-ghost": ("Opacus, ghost", "#D55E00", "^"),
-}
+STEP_STYLE, SHAPES = LOOKS["engines"], LOOKS["shapes"]
 """Label, colour and marker of each engine of ``benchmarks/dp_step.py``."""
-SHAPES = {
-    "lstm-10k": "LSTM\nV = 10,000",
-    "lstm-2k": "LSTM\nV = 2,000",
-    "book-32": "LSTM 64\nB = 32",
-    "book-8": "LSTM 64\nB = 8",
-    "gpt2-4x256": "GPT-2\n4 × 256",
-    "distilgpt2": "distilgpt2",
-}
 
 
 def step_times(rows: pd.DataFrame) -> Figure:

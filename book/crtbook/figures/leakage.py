@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas.io.formats.style import Styler
 
 from crtbook.figures.tables import number, show
-from crtbook.figures.theme import METHOD_STYLE, MUTED, Style, describe, panels, plain_ticks
+from crtbook.figures.theme import LOOKS, METHOD_STYLE, MUTED, Style, describe, panels, plain_ticks
 from crtlib.attacks.leakage import Leakage
 
 RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
@@ -141,18 +141,6 @@ def means(
     return shown.reset_index()
 
 
-TABLE_2 = {
-    "unique": "unique",
-    "unique_secrets": "of these with a whole secret",
-    "unique_above": "ratio ≥ t",
-    "leakage_epsilon": "ε_l, other text",
-    "left_out_leakage_epsilon": "ε_l, owners left out",
-    "ppl": "validation perplexity",
-    "acc_percent": "validation accuracy (%)",
-}
-"""The columns of Table 2 (Inan et al.), what leaked first, and three that its text asks for."""
-
-
 def table_2(table: pd.DataFrame) -> pd.DataFrame:
     """Inan et al., Table 2, from the runs of :func:`crtbook.leakage.table_2`: a row
     a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
@@ -166,7 +154,7 @@ def table_2(table: pd.DataFrame) -> pd.DataFrame:
     labelled = _percent(table.assign(model=row))
     order = ["private LM", *(r for r in dict.fromkeys(row) if "RanIni" in r), "public LM"]
     order += [r for r in dict.fromkeys(row) if "PubIni" in r]
-    return means(labelled, TABLE_2, ["model"]).set_index("model").loc[order].reset_index()
+    return means(labelled, LOOKS["table_2"], ["model"]).set_index("model").loc[order].reset_index()
 
 
 def _percent(table: pd.DataFrame) -> pd.DataFrame:
@@ -179,18 +167,8 @@ def _percent(table: pd.DataFrame) -> pd.DataFrame:
 def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
     """The models of :func:`crtbook.leakage.one_table` side by side; ``rows`` maps
     the keys of the runs to their names."""
-    names = {
-        "unique": "unique",
-        "unique_secrets": "with a whole secret",
-        "canaries_completed": "canaries completed",
-        "unique_above": "ratio ≥ t",
-        "leakage_epsilon": "ε_l",
-        "ppl_words": "perplexity",
-        "acc_words_percent": "accuracy (%)",
-        "runs": "runs",
-    }
     labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
-    return means(labelled, names, ["model"])
+    return means(labelled, LOOKS["one_table"], ["model"])
 
 
 def _text(values: Any, seeds: int, std: bool) -> str:
@@ -267,16 +245,6 @@ def silent(found: Mapping[tuple[str, int], Shown]) -> str:
     return f"Without any: {', '.join(none)}." if none else "Every model has some."
 
 
-PAPER = {
-    "unique sequences": ["5", "11", "30"],
-    "with punctuation": ["5 of 5", "10 of 11", "28 of 30"],
-    "context length": ["2 to 10", "3 to 13", "2 to 15"],
-    "ε_l, owners left out": ["–", "1.89", "–"],
-}
-"""Tables 3, 4 and 5 of Inan et al. (Appendix A), counted: DP-LM RanIni at three epsilons."""
-PAPER_EPSILON = (4.68, 6.2, 26.4)
-
-
 def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
     """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
     :func:`snapshot` by epsilon, at most three."""
@@ -288,18 +256,18 @@ def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> 
         for start in dict.fromkeys(name for models in found.values() for name, _ in models)
     }
     rows = {}
-    for what, paper in PAPER.items():
+    for what, paper in LOOKS["paper"].items():
         rows[what, "paper, RanIni"] = paper[-len(found) :]
         for start, each in counts.items():
             rows[what, f"ours, {start}"] = [one[what] for one in each]
-    three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(PAPER_EPSILON, 3)]
+    three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(LOOKS["paper_epsilon"], 3)]
     columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
     index = pd.MultiIndex.from_tuples(rows)
     return pd.DataFrame(list(rows.values()), index=index, columns=columns)
 
 
 def _counted(models: Sequence[Shown]) -> dict[str, str]:
-    """The rows of :data:`PAPER` for the seeds of one model: each seed's number, or all together."""
+    """The rows of the paper for the seeds of one model: each seed's number, or all together."""
     unique = [report.unique() for report, _ in models]
     texts = [
         decode(w) for (_, decode), part in zip(models, unique, strict=True) for w in part.tokens

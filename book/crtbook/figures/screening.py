@@ -30,6 +30,7 @@ from crtbook.figures.theme import (
     CARD,
     FAINT,
     INK,
+    LOOKS,
     MUTED,
     Style,
     corpus_name,
@@ -45,11 +46,7 @@ from crtlib.screening.prepare import prepare
 from crtlib.screening.redact import redact
 from crtlib.text.records import MASK, Dialogue, Point, Secret, Turn
 
-POLICY_STYLE = {
-    "regex": ("regular expressions", "#B97F00", "s"),
-    "pi": (r"tagger, $\pi$", "#0072B2", "o"),
-    "pi_c": (r"tagger, $\pi_c$", "#00795A", "D"),
-}
+POLICY_STYLE = LOOKS["policies"]
 """Label, colour and marker of a policy."""
 
 

@@ -20,6 +20,7 @@ from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
     CARD,
     INK,
+    LOOKS,
     MUTED,
     Style,
     describe,
@@ -29,21 +30,7 @@ from crtbook.figures.theme import (
     shared_legend,
 )
 
-RULE_STYLE = {
-    "linear": {"label": "budget C c, as in the paper", "color": "#D55E00", "marker": "s"},
-    "sqrt": {"label": "budget C √c, ours", "color": "#00795A", "marker": "o"},
-    "greedy": {"label": "greedy bounding, C c", "color": "#0072B2", "marker": "^"},
-}
-PANELS = (
-    ("weight that is kept", "kept", True),
-    ("test loss without noise", "test", False),
-    ("noise multiplier", "needed", True),
-    ("test loss with noise", "test", True),
-)
-
-
-NOISE = {0.0: "no noise", 0.5: "half the noise", 1.0: "noise as promised"}
-GAME = {"bias": "only a bias learns", "lstm": "an LSTM learns"}
+RULE_STYLE = LOOKS["rules"]
 
 
 def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
@@ -55,9 +42,9 @@ def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
     is the 95 % interval of the mean without preprocessing. Losses are in nats a token that is asked
     for.
     """
-    titles = [title for title, _, _ in PANELS]
+    titles = [title for title, _, _ in LOOKS["panels"]]
     with panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
-        for ax, (_, value, noisy) in zip(axes, PANELS, strict=True):
+        for ax, (_, value, noisy) in zip(axes, LOOKS["panels"], strict=True):
             rows = cells[cells.noisy == noisy]
             if plans is not None and value != "test":
                 rows = pd.concat([rows[~np.isfinite(rows.scale)], plans])
@@ -122,7 +109,7 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
              "bound for the noise added"),
         ):  # fmt: skip
             sns.scatterplot(x=rows[column], y=y + shift, ax=ax, label=label, legend=False, **look)
-        names = [f"{GAME[k]},\n{NOISE.get(n, f'{n:g} of the noise')}"
+        names = [f"{LOOKS['games'][k]},\n{LOOKS['noise'].get(n, f'{n:g} of the noise')}"
                  for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
         ax.set_yticks(y, names)
         ax.set(xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), ylabel="",

@@ -23,6 +23,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -30,7 +31,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from cycler import cycler
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -68,94 +69,20 @@ class Look:
     label: str
     color: str
     marker: str
-    dashes: tuple[float, ...] = ()
+    dashes: Sequence[float] = ()
 
     @property
     def linestyle(self) -> Any:
         """The dashes as matplotlib wants them."""
-        return (0, self.dashes) if self.dashes else "-"
+        return (0, tuple(self.dashes)) if self.dashes else "-"
 
 
-# Okabe and Ito's palette, which stays apart under the common colour-vision deficiencies. Marker
-# and dashes differ as well, so that the methods are told apart in grey.
-METHOD_STYLE: dict[str, Look] = {
-    "sgd": Look("non-private, masked", "#D55E00", "s"),
-    "dpsgd": Look("DP-SGD", "#0072B2", "D", (4, 2)),
-    "crt": Look("CRT", "#00795A", "o"),
-    "crt_sigma0": Look("CRT, σ = 0", "#3A9BD6", "^", (4, 2, 1, 2)),
-    "dedup": Look("dedup only", "#B97F00", "v", (1, 1.5)),
-    "selective": Look("S-DP", "#B05A8B", "P", (6, 1.5, 1, 1.5, 1, 1.5)),
-    "lp_weighted": Look("LP-weighted", "#4B4B9B", "X", (3, 1)),
-}
+TEMPLATES = Path(__file__).parent / "templates"
+LOOKS: dict[str, Any] = yaml.safe_load((TEMPLATES / "looks.yml").read_text("utf-8"))
+"""How figures draw and name things."""
+METHOD_STYLE = {name: Look(*look) for name, look in LOOKS["methods"].items()}
 """The methods of the papers, in the order in which they are listed."""
-SPARE = (
-    ("#7A5C3E", "p", (2, 1)),
-    ("#8C2D19", "*", (5, 1, 2, 1)),
-    ("#5E7F00", "h", (1, 1)),
-    ("#00808A", "<", (8, 2)),
-    ("#6A6A6A", ">", (2, 2)),
-)
-"""Colour, marker and dashes for methods that this table does not know."""
-MODEL_NAME = {
-    "lstm": "LSTM",
-    "gru": "GRU",
-    "gpt2": "GPT-2 (from scratch)",
-    "gpt2_public": "GPT-2 (public start)",
-    "pretrained": "pre-trained, LoRA",
-}
-CORPUS_NAME = {
-    "customersim": "CustomerSim",
-    "schema_guided": "Schema-Guided Dialogue",
-    "multiwoz": "MultiWOZ 2.2",
-    "wikitext2": "WikiText-2",
-    "wikitext2_cut": "WikiText-2 (no training split)",
-}
-
-_RC: dict[Any, Any] = {
-    "figure.figsize": (WIDTH, 3.6),
-    "figure.dpi": 160,
-    "figure.facecolor": CARD,
-    "figure.constrained_layout.use": True,
-    "figure.constrained_layout.h_pad": 0.07,
-    "figure.constrained_layout.w_pad": 0.07,
-    "savefig.facecolor": CARD,
-    "savefig.pad_inches": 0.12,
-    "axes.facecolor": CARD,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 12,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 11.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.prop_cycle": cycler(color=[look.color for look in METHOD_STYLE.values()]),
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "font.size": SMALL,
-    "font.family": "DejaVu Sans",
-    "legend.fontsize": SMALL,
-    "legend.title_fontsize": SMALL,
-    "legend.frameon": False,
-    "legend.handlelength": 2.2,
-    "lines.linewidth": 2,
-    "lines.markersize": 6.5,
-    "lines.markeredgecolor": CARD,
-    "lines.markeredgewidth": 0.8,
-    "mathtext.fontset": "dejavusans",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "crtlib",  # the same figure has the same bytes
-}
+SPARE, CORPUS_NAME = LOOKS["spare"], LOOKS["corpora"]
 
 
 @contextlib.contextmanager
@@ -164,7 +91,7 @@ def theme() -> Iterator[None]:
 
     A figure lies on a white card, so that it reads the same on a light and on a dark page.
     """
-    with plt.rc_context(_RC):
+    with plt.style.context(TEMPLATES / "book.mplstyle"):
         yield
 
 
@@ -248,12 +175,12 @@ def listed(names: Sequence[str]) -> str:
 
 def model_name(model: str) -> str:
     """What people read for a model; its own name where this table has none."""
-    return MODEL_NAME.get(model, model)
+    return str(LOOKS["models"].get(model, model))
 
 
 def corpus_name(corpus: str) -> str:
     """What people read for a corpus; its own name where this table has none."""
-    return CORPUS_NAME.get(corpus, corpus)
+    return str(CORPUS_NAME.get(corpus, corpus))
 
 
 def method_looks(table: pd.DataFrame) -> dict[str, Look]:
@@ -285,7 +212,7 @@ def by_method(ax: Axes, table: pd.DataFrame, *, x: str, y: str, **options: Any) 
         hue="method", style="method", hue_order=[*labels.values()], style_order=[*labels.values()],
         palette={look.label: look.color for look in looks.values()},
         markers={look.label: look.marker for look in looks.values()},
-        dashes={look.label: look.dashes or "" for look in looks.values()},
+        dashes={look.label: tuple(look.dashes) or "" for look in looks.values()},
         errorbar=None, legend=False, **options,
     )  # fmt: skip
 

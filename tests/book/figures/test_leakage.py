@@ -3,6 +3,7 @@
 import numpy as np
 
 from crtbook.figures import leakage
+from crtbook.figures.theme import LOOKS
 from crtlib.attacks.leakage import NEVER, Document, Leakage, Scores, features, find_runs
 
 WORDS = ["my", " lock", "er", " is", " open", ",", " I", " see"]
@@ -57,6 +58,6 @@ def test_the_papers_tables_are_counted_beside_ours():
 
 
 def test_what_is_counted_in_the_papers_tables_adds_up():
-    marked = [cell.split(" of ") for cell in leakage.PAPER["with punctuation"]]
-    assert [of for _, of in marked] == leakage.PAPER["unique sequences"]
+    marked = [cell.split(" of ") for cell in LOOKS["paper"]["with punctuation"]]
+    assert [of for _, of in marked] == LOOKS["paper"]["unique sequences"]
     assert sum(int(some) for some, _ in marked) == 43
