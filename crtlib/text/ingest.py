@@ -58,7 +58,7 @@ from crtlib.text.records import shipped
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
-EPOCH, NAIVE = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
 LOOKED_AT = 3
@@ -270,7 +270,7 @@ def moment(value: Any, column: str = "time", dates: str = "auto") -> int | None:
         if isinstance(value, bool):  # a number to Python
             raise TypeError
         time = _parsed(value, dates, column)
-        return (time - (EPOCH if time.tzinfo else NAIVE)) // MILLISECOND
+        return (time.replace(tzinfo=time.tzinfo or UTC) - EPOCH) // MILLISECOND
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
         raise Bad("no time", "is no time that is understood", column) from None
 

@@ -335,14 +335,11 @@ def _up(x: float) -> float:
     return round(math.ceil(x / unit) * unit, 12)
 
 
-def _hours(hours: float) -> str:
-    return f"{round(hours)} hours" if hours >= 1.5 else f"{max(1, round(60 * hours))} minutes"
-
-
 def table(summary: Sample) -> str:
     """What ``crtlib label sample`` prints."""
     total = summary.judge + summary.teach
     hours = total * SECONDS / 3600
+    time = f"{round(hours)} hours" if hours >= 1.5 else f"{max(1, round(60 * hours))} minutes"
     expected = summary.judge * summary.rate
     n = max(1, min(summary.secrets, round(expected)))
     failures = [x for x in (0, 3, 10, 30) if x <= n]
@@ -350,7 +347,7 @@ def table(summary: Sample) -> str:
     who = "users" if summary.by == "user" else "threads"
     lines = [
         f"to read   {summary.judge:,} turns of {summary.judge:,} {who} to judge, "
-        f"{summary.teach:,} to teach; about {_hours(hours)}",
+        f"{summary.teach:,} to teach; about {time}",
         f"if {n} {who} show a secret and the policy fails on  "
         + "".join(f"{x:>7}" for x in failures),
         f"{'the bound at 97.5 % is':<52}" + "".join(f"{_up(100 * b):>5.3g} %" for b in bounds),
@@ -386,20 +383,18 @@ def write(
 
 def labelstudio(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
     """Label Studio's tasks, with predictions where there are flags."""
-    return [
-        {
-            "data": {"task": t.task, "text": t.text, "before": t.before, "after": t.after},
-            "predictions": [{"model_version": "policy", "result": [_result(s, t) for s in spans]}]
-            if (spans := flags.get(t.task))
-            else [],
-        }
-        for t in tasks
-    ]
-
-
-def _result(s: Secret, t: Task) -> dict[str, Any]:
-    value = {"start": s.start, "end": s.end, "text": t.text[s.start : s.end], "labels": [s.kind]}
-    return {"from_name": "label", "to_name": "text", "type": "labels", "value": value}
+    made = []
+    place = {"from_name": "label", "to_name": "text", "type": "labels"}
+    for t in tasks:
+        values = [
+            {"start": s.start, "end": s.end, "text": t.text[s.start : s.end], "labels": [s.kind]}
+            for s in flags.get(t.task, ())
+        ]
+        result = [place | {"value": value} for value in values]
+        predictions = [{"model_version": "policy", "result": result}] if result else []
+        data = {"task": t.task, "text": t.text, "before": t.before, "after": t.after}
+        made.append({"data": data, "predictions": predictions})
+    return made
 
 
 def labelstudio_config(kinds: Sequence[str]) -> str:
@@ -419,11 +414,8 @@ def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
     and says ``"done": true``."""
     return [
         {
-            **{"task": t.task, "part": t.part, "text": t.text, "before": t.before},
-            **{"after": t.after, "done": False},
-            "secrets": [
-                {"kind": s.kind, "start": s.start, "end": s.end} for s in flags.get(t.task, ())
-            ],
+            **{name: getattr(t, name) for name in ("task", "part", "text", "before", "after")},
+            **{"done": False, "secrets": [asdict(s) for s in flags.get(t.task, ())]},
         }
         for t in tasks
     ]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -170,17 +169,11 @@ def digest(paths: list[Path]) -> str:
 
     A file is read again only when its size or its time has changed.
     """
-    return hashlib.sha256(b"".join(_digest(path, *_state(path)) for path in paths)).hexdigest()
-
-
-def _state(path: Path) -> tuple[int, int]:
-    try:
-        facts = path.stat()
-    except FileNotFoundError:
-        facts = None
-    if facts is None or not stat.S_ISREG(facts.st_mode):
-        raise ValueError(f"{path}: no such file")
-    return facts.st_size, facts.st_mtime_ns
+    if missing := next((path for path in paths if not path.is_file()), None):
+        raise ValueError(f"{missing}: no such file")
+    facts = [(path, path.stat()) for path in paths]
+    parts = [_digest(path, one.st_size, one.st_mtime_ns) for path, one in facts]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @lru_cache(maxsize=4096)
