@@ -584,7 +584,8 @@ def spent(
     every = (*entries, *others)
     counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
     above = _above(every, {run} if run else set(), bases)
-    counted |= (above | _above(every, counted)) & set(last)
+    heirs = {e.run for e in {e.run: e for e in others}.values() if e.state != "struck"} - set(last)
+    counted |= (above | _above(every, counted | heirs)) & set(last)
     counted |= {e.run for e in more}
     naked = {e.run for e in entries if e.events is None}
     return Spent(

@@ -309,6 +309,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
     named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
     study = study_of(recipe.corpus, **named)
+    policies = {name: by_name.digest(name) for name in (study.policy, study.conservative)}
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, named)
     if auto:
@@ -319,6 +320,8 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     prepared = _judged(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: Fitted, meter: record.Meter, key: bytes) -> Trained:
+        for name, sha in policies.items():
+            by_name.check_same(name, sha)
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         void, beside = _void(meter, study.init, record.oracle(study))

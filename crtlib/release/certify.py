@@ -530,6 +530,8 @@ def evidence(
             raise ValueError(f"--report: {report} {other}")
         if read.get("text") != outputs.keyed(text, key):
             raise ValueError(f"--report: {report} is of another text than the model was trained on")
+        if marked["options"]["min_length"] > 1:
+            raise ValueError(f"--report: {report} leaves short passages out (--min-length)")
         r = _json(Path(report) / "report.json")["summary"]
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return attached

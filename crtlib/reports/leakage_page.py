@@ -87,7 +87,9 @@ def band(count: int) -> tuple[int, int]:
 def in_words(ends: tuple[int, int]) -> str:
     """A band as people read it, or one number."""
     low, high = (f"{end:,}" for end in ends)
-    return low if low == high else f"fewer than {FEW}" if low == "0" else f"{low} to {high}"
+    return (
+        low if low == high else f"fewer than {ends[1] + 1:,}" if low == "0" else f"{low} to {high}"
+    )
 
 
 def _bin_name(low: float, high: float, whole: bool) -> str:
@@ -108,13 +110,14 @@ class Bins:
     exact: bool = False
 
     def row(self, by: str, group: str, inside: pd.Series) -> dict[str, Any]:
-        """One bin. It counts as small unless enough users are in it, for one person's many
-        sequences are still that person's."""
+        """One bin. Of one with few users nothing is said but that it holds at most what all bins
+        do: one person's many sequences are still that person's."""
         ends: list[str | int] = [by, group]
         many = self.owner[inside].nunique() >= FEW
         for some in (inside, inside & self.alone):
             count = int(some.sum())
-            ends += (count, count) if self.exact else band(count if many else 0)
+            small = 0, band(len(inside))[1]
+            ends += (count, count) if self.exact else band(count) if many else small
         return dict(zip(COLUMNS, ends, strict=True))
 
     def sizes(

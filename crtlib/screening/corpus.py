@@ -426,18 +426,18 @@ def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = folder.facts(path) if path.is_dir() else None
-    named = alone = simulated = True
+    named, alone, simulated = True, False, True
     made: tuple[str, ...] = ()
     for d in corpora.dialogues(path):
-        named, alone = named and bool(d.user), alone and d.user == d.id
+        named, alone = named and bool(d.user), alone or d.user == d.id
         made += (f"{d.id.partition('-')[0]}-",) if customersim.is_simulated(d) else ()
         simulated = simulated and d.id.startswith(made)
-    users_are = "unknown" if not named else "thread" if alone else "column"
+    users_are = facts.users_are if facts else "column" if named else "unknown"
     return {
         "turns": sum(tally.turns),
         "users": len(tally.users),
         "longest": tally.longest,
-        "users_are": facts.users_are if facts else users_are,
+        "users_are": "thread" if alone and users_are == "column" else users_are,
         "from": facts and facts.first,
         "to": facts and facts.last,
         "simulated": simulated,

@@ -139,6 +139,8 @@ def take(
         kappa=kappa,
     )
     _keep(Path(folder), works, about, summary, {"file": file})
+    if judge:
+        labels.pairs(about, about["corpus"], [("", "")], (labels.turn(t.text) for t in judge))
     return summary
 
 

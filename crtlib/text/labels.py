@@ -288,11 +288,14 @@ def pairs(
 ) -> int:
     """Note in the registry that the labels of which ``told`` says judge these pairs of policies,
     each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
-    share a turn with them, and all sets of this corpus: who draws many may choose."""
+    share a turn with them, and all sets of this corpus: who draws many may choose, so a set that
+    was read (of which the pair is ("", "")) and judges nothing counts as one."""
     with known(told, drawn) as base:
         every = [(told["labels"], *row, corpus) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
-        return len(base.execute(JUDGED, (corpus, told["labels"])).fetchall())
+        found = base.execute(JUDGED, (corpus, told["labels"])).fetchall()
+    judging = {name for name, pi, _ in found if pi} | {told["labels"]}
+    return sum(bool(pi) or name not in judging for name, pi, _ in found)
 
 
 def turn(text: str) -> str:

@@ -64,7 +64,7 @@ class Parts:
 
     def name(self, kind: str, value: str) -> str:
         """The pseudonym of an "id" (p and 16 hexadecimal digits) or of a "user" (u and 16)."""
-        if self.key is None:
+        if self.key is None or not value:  # nobody has no pseudonym
             return value
         digest = hmac.digest(self.key, f"{kind}:{value}".encode(), "sha256").hex()
         return {"id": "p", "user": "u"}[kind] + digest[:16]

@@ -1,19 +1,25 @@
 """Certificates that a fifth reader made lie, each of which is true now or refused."""
 
 import contextlib
+import fnmatch
 import json
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import MissRate
+from crtlib.checks import MachineError
 from crtlib.commands import run as project
+from crtlib.experiments import own
 from crtlib.experiments.advise import advise
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.release import certify, gate, seal, verify
-from crtlib.reports import sentences
+from crtlib.reports import leakage_page, sentences
 from crtlib.screening import holders, policies, policy, rates
 from crtlib.text import corpora, customersim, jsonl, labels, records
 from crtlib.text.records import Point, Secret, Turn
@@ -350,7 +356,7 @@ def test_the_name_of_a_speaker_decides_nothing_that_is_shown(tmp_path, run):
         path = coded_talks(tmp_path / f"{name}.jsonl", ["hello there"] * 20)
         path.write_text(path.read_text().replace('"USR"', f'"{name}"'))
         words = ["--policy", "regex:customersim", "--conservative", "regex:customersim"]
-        words += ["--as", "jsonl", "--out", tmp_path / name]
+        words += ["--out", tmp_path / name]
         assert run("screen", path, *words)[0] == 0
         rows = (tmp_path / name / "public" / "train.jsonl").read_text().splitlines()
         shown.append({json.loads(row)["text"] for row in rows})
@@ -414,3 +420,114 @@ def test_a_text_that_grew_is_not_called_one_that_the_model_has_not_read(tmp_path
     more.write_text(text.read_text() + json.dumps(row) + "\n")
     _, _, said = run("report", tmp_path / "m", "--corpus", more, "--out", tmp_path / "r")
     assert "what it has not read it cannot leak" not in said
+
+
+def test_at_most_is_not_less_than_there_are():
+    """A redacted report: of one person's fifty telephone numbers "at_most 4" were completed."""
+    bins = leakage_page.Bins(pd.Series([True] * 50), pd.Series(["ann"] * 50))
+    row = bins.row("kind", "phone", pd.Series([True] * 50))
+    assert row["at_most"] is None or row["at_most"] >= 50
+
+
+def test_a_report_on_a_screened_text_knows_that_nobody_is_named(tmp_path, run):
+    """The raw text is refused; the screened one had "users 1", the pseudonym of nobody."""
+    path = coded_talks(tmp_path / "c.jsonl", [f"hello number {k} there" for k in range(30)])
+    path.write_text(re.sub(r'"user": "\w+"', '"user": ""', path.read_text()))
+    words = ["--policy", "regex:customersim", "--out", tmp_path / "s"]
+    assert run("screen", path, *words)[0] == 0
+    trainings.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4)
+    report = ["report", tmp_path / "m", "--out", tmp_path / "r", "--corpus"]
+    assert run(*report, path)[0] == 2
+    assert run(*report, tmp_path / "s")[0] == 2
+
+
+def test_a_report_that_could_find_nothing_is_no_evidence(tmp_path, run):
+    """ "a report found fewer than 5 passages completed", of passages of 100,000 tokens."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    words = ["report", tmp_path / "m", "--corpus", text, "--min-length", 100000]
+    assert run(*words, "--out", tmp_path / "r")[0] == 0
+    words = ["certify", tmp_path / "m", "--report", tmp_path / "r", "--out", tmp_path / "m.html"]
+    assert run(*words)[0] != 0 or "100" in sentences.sentences(
+        json.loads((tmp_path / "m.json").read_text())
+    )["O13"][0].replace("100 trainings", "")
+
+
+def test_a_policy_that_changes_while_a_text_is_read_is_refused(tmp_path, monkeypatch):
+    """The text is compared at the end, and so is a policy of screen; that of train is not."""
+    text, toml = corpus(tmp_path / "c.jsonl"), tmp_path / "p.toml"
+    toml.write_text("[any]\npattern = 'Ada'\n")
+    honest, policy_name = own._judged, f"regex:{toml}"
+
+    def edited(*given):
+        toml.write_text("[any]\npattern = '\\w+'\n")
+        return honest(*given)
+
+    monkeypatch.setattr(own, "_judged", edited)
+    settings = CRT | {"policy": policy_name, "conservative": "everything"}
+    with pytest.raises(MachineError, match="policy"):
+        trainings.train(text, out=tmp_path / "m", **settings)
+
+
+def test_a_set_that_was_read_and_left_is_a_choice(tmp_path):
+    """ "persons drawn at random": by the fourth draw, of another seed, after three were read."""
+    texts = [f"my phone is {'55512' if k % 2 else 'fife '}{k:05} , call" for k in range(60)]
+    people = [f"u{k}" for k in range(60)]
+    path, known = earlier.said(tmp_path / "c.jsonl", people, texts, r"(?<=phone is )[\w ]+\d")
+    homes = [earlier.read(path, tmp_path / f"labels{k}", known, turns=20, seed=k) for k in range(4)]
+    assert earlier.screened(path, tmp_path / "s", judges=homes[-1]).judged >= len(homes)
+
+
+def test_a_struck_run_lives_on_in_a_model_of_another_text(tmp_path):
+    """ "Nobody ever saw what was made": a model that learned other text started from it, and the
+    registry knows."""
+    step = odometer.SampledGaussian(0.01, 1.0, 100)
+    spend = {"unit": "turn", "method": "dpsgd", "relation": "replace", "screening": "5" * 64,
+             "gamma": 1.0, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
+    for text, run, more in (("a", "first", {}), ("c", "heir", {"base": "1" * 64})):
+        spend |= more
+        home, model = tmp_path / text, {"a": "1", "c": "2"}[text] * 64
+        line = odometer.add(home, corpus=text * 64, run=run, state="started", **spend)
+        odometer.again(home, line, state="finished", model=model)
+    first = odometer.read(tmp_path / "a")[0].entry
+    odometer.strike(tmp_path / "a", first, because="nobody saw it")
+    before = odometer.spent(odometer.read(tmp_path / "a"), others=odometer.read(tmp_path / "c"))
+    assert before.runs == 1
+
+
+ROOT = Path(project.__file__).parents[2]
+
+
+@pytest.mark.parametrize("where, names", [
+    ("crtlib/commands/project/gitignore", [".screened.shards", ".screened.part", ".report.shards"]),
+    (".dockerignore", ["plan/names.parquet", "plan/holders.parquet", ".screened.part/private.txt"]),
+])  # fmt: skip
+def test_lists_of_what_is_private_name_all_of_it(where, names):
+    """ "All else that is made here is private, and .gitignore names it": exact spans of private
+    text are in .screened.shards; names.parquet has the secrets in clear."""
+    lines = (ROOT / where).read_text().splitlines()
+    patterns = [line.removesuffix("/").removeprefix("**/") for line in lines if line[:1] != "#"]
+    for name in names:
+        parts = [name, *Path(name).parts]
+        assert any(fnmatch.fnmatchcase(part, p) for part in parts for p in patterns if p), name
+
+
+def test_a_conversation_that_counts_as_a_person_is_said_of_what_was_screened(tmp_path, run):
+    """F6 of the third reading was mended for raw text alone."""
+    made = customersim.simulate(40, 0).dialogues
+    mixed = [replace(d, user=d.id if k % 2 else f"ann{k}") for k, d in enumerate(made)]
+    jsonl.write_jsonl(mixed, tmp_path / "c.jsonl")
+    words = ["--policy", "regex:customersim", "--out", tmp_path / "s"]
+    assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
+    own.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4)
+    value = certificate(tmp_path / "m", tmp_path / "m.html")
+    assert "each conversation counts as a person" in sentences.sentences(value)["O1"][0]
+
+
+def test_a_redacted_report_has_no_path_of_this_machine(tmp_path, run):
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **GPT2)
+    (tmp_path / "t.j2").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    words = ["report", tmp_path / "m", "--corpus", text, "--template", tmp_path / "t.j2"]
+    assert run(*words, "--out", tmp_path / "r")[0] == 0
+    assert readable(tmp_path / "r", str(tmp_path)) == []
