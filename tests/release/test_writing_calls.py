@@ -43,7 +43,7 @@ OWN = {
     "screening.encoder": "Encoder.save _shipped",
     "screening.tagger": "save",
     "screening.teach": "make",
-    "text.folder": "Writer.add Writer.close card save save_as",
+    "text.folder": "Writer.__init__ Writer.add card save write",
     "text.ingest": "ingest _write",
     "text.jsonl": "write_jsonl",
     "text.label_import": "_keep",
