@@ -151,7 +151,7 @@ def blank(folder: Path, tags: int) -> Encoder:
     from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, num_labels=tags)
-    body = AutoModelForTokenClassification.from_config(config)
+    body = AutoModelForTokenClassification.from_config(config)  # type: ignore[no-untyped-call]
     return Encoder(body, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
