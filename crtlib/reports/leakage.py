@@ -186,11 +186,11 @@ def make(
     names = _name(model), Path(corpus).name, unit, None if public is None else _name(public)
     cover = Cover(*names, threshold=threshold, lengths_only=lengths_only)
     options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
-    file = template if template and Path(template).is_file() else None
-    shown = Path(file).name if file else template  # no path of this machine
+    ours = template if template and Path(template).is_file() else None
+    shown = Path(ours).name if ours else template  # no path of this machine
     how = {"reveal": reveal, "template": shown, "prefix_scan": prefix_scan, **asdict(cover)}
     folders = {"model": model} | ({} if public is None else {"public": public})
-    folders |= {"template": file} if file else {}
+    folders |= {"template": ours} if ours else {}
     dialogues, loaded = read_corpus(corpus), load(model)
     folder, key = Path(folder), outputs.key_in(outputs.beside_key(Path(folder)))
     text = corpora.corpus_hash(corpus)

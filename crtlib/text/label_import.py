@@ -389,7 +389,8 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    return labels.pairs(told, corpus, {*pairs, (pi, pi_c)}, labels.tasks(folder))
+    drawn = (labels.turn(task.text) for task in labels.tasks(folder))
+    return labels.pairs(told, corpus, {*pairs, (pi, pi_c)}, drawn)
 
 
 def table(summary: Imported) -> str:
