@@ -13,6 +13,7 @@ import pytest
 
 gc.disable()  # until all files are read: nothing that is imported goes away again
 
+import papermill.engines  # noqa: E402, F401  first: it loads crtbook.notebooks
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 from crtbook import __main__ as companion  # noqa: E402

@@ -578,7 +578,7 @@ LEAKS = [
         ("a unit of several texts without clipping", "training.clipping:unit_sum",
          "gradient(p).add_(g * factor.to(g.dtype))", "gradient(p).add_(g)"),
         ("a count in a file name", "experiments.own:_texts",
-         '"experiment.json": ', 'f"about-{hash(facts["perplexity"]) % 999}.json": '),
+         '"experiment.json": ', 'f"about-{hash(str(facts)) % 999}.json": '),
         ("a count in a setting", "experiments.own:_settings",
          "each = asdict(study) |", "each = asdict(study) | "
          "{'seen': sum(len(p.text) for p in data.data(study).points)} |"),

@@ -99,7 +99,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
 
 
 def test_hours_that_are_left_make_a_draw_of_it(ask):
-    limit = "trace <= 12.5%"
+    limit = "trace <= 16%"
     short, enough = ask(limit), ask(limit, hours=1)
     assert short.best is None and "--hours allows 0" in short.why and not short.commands
     assert enough.best is None and "label sample" in enough.commands[0]

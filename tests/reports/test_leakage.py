@@ -274,7 +274,7 @@ def ranks_of_the_truth(folders, truths, candidates, guesses):
 
 
 def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
-    cut, honest, scored = scoring.batches, leakage_report._scored, []
+    honest, scored = leakage_report._scored, []
 
     def score(network, device, texts):
         if len(scored) == kill:
@@ -282,7 +282,7 @@ def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
         scored.append(texts[0])
         return honest(network, device, texts)
 
-    monkeypatch.setattr(scoring, "batches", lambda texts, tokens=300: cut(texts, tokens))
+    monkeypatch.setattr(scoring, "AT_ONCE", 300)
     monkeypatch.setattr(leakage_report, "_scored", score)
     kill, make = 2, leakage_report.make
     words = home / "model", home / "c.jsonl"

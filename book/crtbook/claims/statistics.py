@@ -116,7 +116,7 @@ def seeds_needed(effect: float, *, of: int = 1) -> float:
     the ``effect`` is not known.
 
     >>> seeds_needed(1.0), seeds_needed(1.0, of=7), seeds_needed(0.1), seeds_needed(math.nan)
-    (10, 15, inf, 0)
+    (10, 16, inf, 0)
     """
     if math.isnan(effect):
         return 0

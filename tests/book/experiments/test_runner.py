@@ -185,7 +185,7 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     task = runner._Task(ready, "abc", runner._Way(store, "custom", "cpu", False, ""))
     with pytest.raises(runner._DataError, match=r"when it was planned \(ValueError\)") as refused:
         runner._run(task)
-    assert refused.value.facts["where"].startswith("source:_state:")
+    assert refused.value.facts["where"].startswith("source:digest:")
     assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
 
 
