@@ -48,12 +48,8 @@ def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
     """A rate without a confidence level, after ``count`` in ``of`` units drawn at random: on
     average over the draw it is at least that of the others, of whom nobody was read.
 
-    Each of the ``judged`` policies or draws among which was chosen is charged. Noise that depends
-    on ``count``, of total variation distance D, so that D times this rate is at most a limit t set
-    before the labels were counted, bounds what a guess gains by t on average, for every attacker;
-    the rate of public failures may be added on both sides. For noise that was chosen after the
-    count and without such a limit, or for (epsilon, delta), which is not linear in the rate, it is
-    no bound.
+    Each of the ``judged`` policies or draws among which was chosen is charged
+    (:mod:`crtlib.accounting.exchangeable` says what may be promised by it).
 
     >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, judged=2)
     (0.0099, 0.08)

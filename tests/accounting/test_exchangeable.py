@@ -1,24 +1,11 @@
-"""What labels buy without a confidence level: whom people read is drawn by the mechanism itself.
+"""What labels buy: each statement on worlds of which every draw of labels can be written out."""
 
-n units (people, conversations) are drawn at random and read; the policy leaves a trace of the
-secret of K of them, and T says whether it does of one more, drawn from the others. As all are
-exchangeable, E[T / (K + 1)] <= 1 / (n + 1) (conformal e-prediction: Vovk 2020; Gauthier, Bach and
-Jordan 2025). Two things follow, both averages over the draw, of those whom nobody read: what
-:func:`crtlib.intervals.exchangeable_rate` may be used for, and why it is not used for more.
-
-(epsilon, delta) is not linear in the rate, so that (K + 1) / (n + 1) is not enough: ``factor`` says
-by how much it must grow. It holds, as Proposition 6 does, against who does not know whether the
-policy missed the secret. Each statement is tried on worlds of which every draw can be written out.
-"""
-
-import math
-from functools import lru_cache
 from itertools import combinations, product
 
 import numpy as np
 import pytest
-from scipy import special, stats
 
+from crtlib.accounting import exchangeable
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 
 
@@ -127,63 +114,6 @@ def test_the_rate_is_charged_and_ends_at_one():
 # --- (epsilon, delta) ----------------------------------------------------------------------------
 
 
-SHARES = np.geomspace(1e-6, 1, 800)[:, None]
-"""Rates of a population without an end at which the worst case is sought."""
-LARGEST = 80.0  # sensitivity over sigma from which on a secret counts as learned without noise
-
-
-def _stick(mu, rates, epsilon):
-    """The delta at ``epsilon`` of a secret that is in clear with ``rates``, under Gaussian noise of
-    sensitivity over sigma ``mu`` (Proposition 6); 0 where the rate or mu is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = 1 + math.expm1(epsilon) / rates
-        middle = np.log(ratio) / mu
-        tails = special.ndtr(mu / 2 - middle) - ratio * special.ndtr(-mu / 2 - middle)
-    clear = np.where(mu >= LARGEST, 1.0, np.clip(tails, 0, 1))
-    return np.where((rates > 0) & (mu > 0), rates * clear, 0.0)
-
-
-@lru_cache(maxsize=8)
-def _draws(of, population):
-    """``(worlds, of + 1)``: the chance of k traces among those read, and the rate of the others."""
-    k = np.arange(of + 1)
-    if population is None:
-        return stats.binom.pmf(k, of, SHARES), np.broadcast_to(SHARES, (len(SHARES), of + 1))
-    traces = np.arange(population + 1)[:, None]
-    rest = np.clip((traces - k) / (population - of), 0, 1)
-    return stats.hypergeom.pmf(k, population, traces, of), rest
-
-
-def spent(rates, *, epsilon, delta, population=None):
-    """How many times ``delta`` a procedure spends at ``epsilon`` in the worst case that reads n =
-    len(rates) - 1 units and, at k traces, takes the least Gaussian noise with which a secret missed
-    with ``rates[k]`` has (``epsilon``, ``delta``): over all numbers of traces in a ``population``
-    of so many units, or over :data:`SHARES` in one without an end. Above 1 it has no such promise.
-    """
-    gamma, of = np.asarray(rates, dtype=float), len(rates) - 1
-    low, high = np.zeros(of + 1), np.full(of + 1, LARGEST)
-    for _ in range(60):
-        middle = (low + high) / 2
-        enough = _stick(middle, gamma, epsilon) <= delta
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    noise = np.where(gamma <= delta, LARGEST, low)
-    chance, rest = _draws(of, population)
-    return float((chance * _stick(noise, rest, epsilon)).sum(axis=1).max()) / delta
-
-
-def factor(of, *, epsilon, delta, population=None):
-    """By how much (k + 1) / (of + 1) must grow so that a procedure as in :func:`spent` keeps
-    (``epsilon``, ``delta``): the least such number, rounded up to 0.01.
-    """
-    low, high = 99, 100 * (of + 1)  # the largest makes every rate 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        gamma = np.minimum(1.0, middle / 100 * np.arange(1, of + 2) / (of + 1))
-        kept = spent(gamma, epsilon=epsilon, delta=delta, population=population) <= 1 + 1e-9
-        low, high = (low, middle) if kept else (middle, high)
-    return high / 100
-
-
 def naive(of):
     return np.arange(1, of + 2) / (of + 1)
 
@@ -193,20 +123,20 @@ def naive(of):
 ])  # fmt: skip
 def test_the_naive_rate_is_not_enough_and_the_factor_is(of, epsilon, delta, times, least):
     terms = {"epsilon": epsilon, "delta": delta}
-    assert spent(naive(of), **terms) == pytest.approx(times, abs=0.01)
-    assert factor(of, **terms) == pytest.approx(least, abs=0.011)
-    enough = np.minimum(1, factor(of, **terms) * naive(of))
-    assert spent(enough, **terms) <= 1 + 1e-9
+    assert exchangeable.spent(naive(of), **terms) == pytest.approx(times, abs=0.01)
+    assert exchangeable.factor(of, **terms) == pytest.approx(least, abs=0.011)
+    enough = np.minimum(1, exchangeable.factor(of, **terms) * naive(of))
+    assert exchangeable.spent(enough, **terms) <= 1 + 1e-9
 
 
 def test_a_small_population_asks_for_more_and_a_95_percent_bound_is_not_enough_there():
     terms = {"epsilon": 1.0, "delta": 1e-5}
-    endless = np.minimum(1, factor(30, **terms) * naive(30))
+    endless = np.minimum(1, exchangeable.factor(30, **terms) * naive(30))
     bounds = [clopper_pearson_upper(k, 30) for k in range(31)]
-    assert spent(endless, **terms, population=40) == pytest.approx(12.1, abs=0.1)
-    assert spent(bounds, **terms, population=40) == pytest.approx(3.11, abs=0.01)
-    assert spent(bounds, **terms, population=60) <= 1 + 1e-9
-    assert factor(30, **terms, population=40) == pytest.approx(3.88, abs=0.03)
+    assert exchangeable.spent(endless, **terms, population=40) == pytest.approx(12.1, abs=0.1)
+    assert exchangeable.spent(bounds, **terms, population=40) == pytest.approx(3.11, abs=0.01)
+    assert exchangeable.spent(bounds, **terms, population=60) <= 1 + 1e-9
+    assert exchangeable.factor(30, **terms, population=40) == pytest.approx(3.88, abs=0.03)
 
 
 def test_the_worst_case_is_that_of_every_draw_written_out():
@@ -236,5 +166,14 @@ def test_the_worst_case_is_that_of_every_draw_written_out():
             k = sum(i < traces for i in some)
             total.append(stick(mus[k], (traces - k) / (units - read)))
         worst = max(worst, np.mean(total))
-    found = spent(rates, epsilon=epsilon, delta=delta, population=units)
+    found = exchangeable.spent(rates, epsilon=epsilon, delta=delta, population=units)
     assert found == pytest.approx(worst / delta, rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [
+    {"epsilon": 0.0}, {"delta": 0.0}, {"population": 3}, {"of": 0},
+])  # fmt: skip
+def test_what_cannot_be_is_refused(bad):
+    given = {"of": 3, "epsilon": 1.0, "delta": 1e-5, **bad}
+    with pytest.raises(ValueError, match="must be"):
+        exchangeable.factor(**given)

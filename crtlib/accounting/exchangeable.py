@@ -1,0 +1,96 @@
+"""What labels buy without a confidence level: whom people read is drawn by the mechanism itself.
+
+n units (people, conversations) are drawn at random and read; the policy leaves a trace of the
+secret of K of them, and T says whether it does of one more, drawn from the others. As all are
+exchangeable, E[T / (K + 1)] <= 1 / (n + 1) (conformal e-prediction: Vovk 2020; Gauthier, Bach and
+Jordan 2025). Two things follow, both averages over the draw, of those whom nobody read.
+
+- *Right guesses.* Noise that depends on K, of total variation distance D, so that D times
+  :func:`crtlib.intervals.exchangeable_rate` is at most a limit t set before the labels were
+  counted: E[T D] <= t, for every attacker. It holds with the rate of public failures added on
+  both sides too, and where nothing is released above t. For noise that was chosen after the count
+  and without such a limit it is false (tests/accounting/test_exchangeable.py).
+- *(epsilon, delta)* is not linear in the rate, so that (K + 1) / (n + 1) is not enough:
+  :func:`factor` says by how much it must grow. It holds, as Proposition 6 does, against who does
+  not know whether the policy missed the secret.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy import special, stats
+
+from crtlib.accounting.losses import Array
+from crtlib.checks import check, check_delta, check_whole
+
+SHARES = np.geomspace(1e-6, 1, 800)[:, None]
+"""Rates of a population without an end at which the worst case is sought."""
+LARGEST = 80.0  # sensitivity over sigma from which on a secret counts as learned without noise
+
+
+def _stick(mu: Array, rates: Array, epsilon: float) -> Array:
+    """The delta at ``epsilon`` of a secret that is in clear with ``rates``, under Gaussian noise of
+    sensitivity over sigma ``mu`` (Proposition 6); 0 where the rate or mu is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = 1 + math.expm1(epsilon) / rates
+        middle = np.log(ratio) / mu
+        tails = special.ndtr(mu / 2 - middle) - ratio * special.ndtr(-mu / 2 - middle)
+    clear = np.where(mu >= LARGEST, 1.0, np.clip(tails, 0, 1))
+    return np.where((rates > 0) & (mu > 0), rates * clear, 0.0)
+
+
+@lru_cache(maxsize=8)
+def _draws(of: int, population: int | None) -> tuple[Array, Array]:
+    """``(worlds, of + 1)``: the chance of k traces among those read, and the rate of the others."""
+    k = np.arange(of + 1)
+    if population is None:
+        return np.asarray(stats.binom.pmf(k, of, SHARES)), np.broadcast_to(
+            SHARES, (len(SHARES), of + 1)
+        )
+    traces = np.arange(population + 1)[:, None]
+    rest = np.clip((traces - k) / (population - of), 0, 1)
+    return np.asarray(stats.hypergeom.pmf(k, population, traces, of)), rest
+
+
+def spent(
+    rates: Sequence[float] | Array, *, epsilon: float, delta: float, population: int | None = None
+) -> float:
+    """How many times ``delta`` a procedure spends at ``epsilon`` in the worst case that reads n =
+    len(rates) - 1 units and, at k traces, takes the least Gaussian noise with which a secret missed
+    with ``rates[k]`` has (``epsilon``, ``delta``): over all numbers of traces in a ``population``
+    of so many units, or over :data:`SHARES` in one without an end. Above 1 it has no such promise.
+    """
+    check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
+    check_delta(delta)
+    gamma, of = np.asarray(rates, dtype=float), len(rates) - 1
+    if population is not None:
+        check_whole("population", population, of + 1)
+    low, high = np.zeros(of + 1), np.full(of + 1, LARGEST)
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = _stick(middle, gamma, epsilon) <= delta
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    noise = np.where(gamma <= delta, LARGEST, low)
+    chance, rest = _draws(of, population)
+    return float((chance * _stick(noise, rest, epsilon)).sum(axis=1).max()) / delta
+
+
+def factor(of: int, *, epsilon: float, delta: float, population: int | None = None) -> float:
+    """By how much (k + 1) / (of + 1) must grow so that a procedure as in :func:`spent` keeps
+    (``epsilon``, ``delta``): the least such number, rounded up to 0.01.
+
+    >>> factor(30, epsilon=1.0, delta=1e-5), factor(30, epsilon=1.0, delta=1e-5, population=40)
+    (1.59, 3.88)
+    """
+    check_whole("of", of, 1)
+    low, high = 99, 100 * (of + 1)  # the largest makes every rate 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        gamma = np.minimum(1.0, middle / 100 * np.arange(1, of + 2) / (of + 1))
+        kept = spent(gamma, epsilon=epsilon, delta=delta, population=population) <= 1 + 1e-9
+        low, high = (low, middle) if kept else (middle, high)
+    return high / 100
