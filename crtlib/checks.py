@@ -45,7 +45,7 @@ def check_positive(**values: float) -> None:
 def check_clip_norm(value: float) -> None:
     """Refuse a clipping norm so small that float32 rounds parts of a clipped gradient to nothing:
     what should cancel in it does not, and it is longer than its norm."""
-    check("clip_norm", value, value >= 1e-20, "at least 1e-20")
+    check("clip_norm", value, 1e-20 <= value < math.inf, "at least 1e-20, and finite")
 
 
 class DamagedError(ValueError):

@@ -163,9 +163,10 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
         raise ValueError(f"odometer: {path.name} is damaged") from None
 
 
-def reserve(folder: str | os.PathLike[str], corpus: str) -> None:
+def reserve(folder: str | os.PathLike[str], corpus: str, registry: Registry | None = None) -> None:
     """Make ``folder`` the odometer of the corpus with this hash, before its text is trained on; a
-    ledger of before 0.3 is taken over. Of several processes one makes it, and the others find it.
+    ledger of before 0.3 is taken over, into the ``registry`` first. Of several processes one makes
+    it, and the others find it.
 
     Raises ``ValueError`` for the odometer of another corpus or a broken one, ``OSError`` where it
     cannot be written.
@@ -176,6 +177,9 @@ def reserve(folder: str | os.PathLike[str], corpus: str) -> None:
         if head is None:
             older = _older(path.parent)
             check_corpus(path.parent, _entries(older), corpus)
+            if registry is not None:
+                for entry in _entries(older):
+                    _append(registry.path, _same(entry))
             base.execute("INSERT INTO head VALUES (?)", (corpus,))
             base.executemany("INSERT INTO lines (content) VALUES (?)", [(x,) for x in older])
         elif head[0] != corpus:
@@ -261,7 +265,7 @@ def add(
     cannot be written.
     """
     folder = Path(folder)
-    reserve(folder, values["corpus"])
+    reserve(folder, values["corpus"], registry)
     if registry is not None:
         _append(registry.path, values)
     return _append(folder / LEDGER, values)
@@ -297,9 +301,13 @@ def again(
     **changes: Any,
 ) -> Entry:
     """A further line of the run of ``entry``: finished, struck, or started once more."""
+    return add(folder, registry=registry, **(_same(entry) | changes))
+
+
+def _same(entry: Entry) -> dict[str, Any]:
+    """What a further line of the same run begins with."""
     ours = ("entry", "previous", "time")
-    same = {f.name: getattr(entry, f.name) for f in fields(Entry) if f.name not in ours}
-    return add(folder, registry=registry, **(same | changes))
+    return {f.name: getattr(entry, f.name) for f in fields(Entry) if f.name not in ours}
 
 
 def strike(

@@ -173,7 +173,7 @@ def opened(
     sha = corpora.corpus_hash(corpus)
     beside = odometer.find(corpus, sha)
     home = Path(place) if place is not None else beside
-    if beside.is_dir() and not home.exists():
+    if (beside / odometer.LEDGER).is_file() and beside.resolve() != home.resolve():
         raise ValueError(f"--odometer: {place}: this text has one already, {beside}; name that")
     weights = Path(init) / "model.safetensors"
     base = {"base": outputs.sha256(weights) if weights.is_file() else None,
@@ -182,7 +182,7 @@ def opened(
     meter = Meter(home, ours, secret=secret, protects=protects)
     try:
         if home.is_dir():
-            odometer.reserve(home, sha)
+            odometer.reserve(home, sha, meter.registry)
         files.check_writable(
             next(p for p in (home.absolute(), *home.absolute().parents) if p.is_dir())
         )

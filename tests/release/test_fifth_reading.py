@@ -532,3 +532,26 @@ def test_a_redacted_report_has_no_path_of_this_machine(tmp_path, run):
     words = ["report", tmp_path / "m", "--corpus", text, "--template", tmp_path / "t.j2"]
     assert run(*words, "--out", tmp_path / "r")[0] == 0
     assert readable(tmp_path / "r", str(tmp_path)) == []
+
+
+def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path):
+    """January had a run of before 0.3, or a colleague's: its certificates add it. February's, of
+    the same people, add the runs of January that came later, and not that one."""
+    january, february = (
+        corpus(tmp_path / f"{name}.jsonl", seed, "ada")
+        for name, seed in (("january", 3), ("february", 4))
+    )
+    home, sha = tmp_path / "january.jsonl.odometer", corpora.corpus_hash(january)
+    step = odometer.SampledGaussian(0.01, 1.0, 100)
+    spend = {"unit": "user", "method": "crt", "relation": "replace", "screening": "5" * 64,
+             "gamma": 0.1, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
+    odometer.add(tmp_path / "old", corpus=sha, run="old", state="started", **spend)
+    (line,) = odometer._lines(tmp_path / "old" / odometer.LEDGER)
+    home.mkdir()
+    (home / odometer.IMPORTED).write_text(line + "\n")
+    user, runs = CRT | {"unit": "user"}, []
+    for text in (january, february):
+        trainings.train(text, out=tmp_path / text.stem, **user)
+        value = certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")
+        runs.append(value["spent_before"]["runs"])
+    assert runs == [1, 2]
