@@ -130,7 +130,8 @@ def _lines(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
-    """Dots of the seeds, else a bar: the 95 % interval of the mean; nothing for one seed."""
+    """Dots of the seeds, else a bar: the 95 % interval of the mean; of two seeds it would
+    be wider than the figure."""
     shown = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
     dots = [(g + shift, v) for g, row in zip(shown.gamma, shown["values"], strict=True)
             for v in row] if len(shown) else []  # fmt: skip
@@ -140,7 +141,7 @@ def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
             marker=look.marker, alpha=0.55, linewidth=0, legend=False, zorder=2,
         )  # fmt: skip
     bars = line.drop(shown.index)
-    bars = bars[(bars.seeds > 1) & bars["std"].notna()]
+    bars = bars[(bars.seeds > 2) & bars["std"].notna()]
     if len(bars):
         style: Style = {"color": look.color, "elinewidth": 1.2, "capsize": 2.5, "fmt": "none"}
         ax.errorbar(
