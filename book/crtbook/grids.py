@@ -186,20 +186,15 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
     """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
     of the recorded search, or those of the methods that it is like where no search has it."""
     tables = search.of_profile(settings.profile)
-    names = ("dialogues", "heldout", "hidden", "epochs", "epsilon", "delta", "prior", "posterior")
-    given = {name: settings[name] for name in names}
+    given = _known(AxisStudy, {**settings, "embedding": settings.hidden})
     out = []
     for arm, seed in itertools.product(ARMS, range(settings.seeds)):
         chosen = {}
         for like in arm.like or (arm.method,):
             chosen |= search.tuned(like, "lstm", data.DEFAULT, table=tables)
         gamma = settings.gamma if arm.gamma is None else arm.gamma
-        out.append(
-            AxisStudy(
-                method=arm.method, model="lstm", gamma=gamma, seed=seed,
-                embedding=settings.hidden, **given, **chosen,
-            )
-        )  # fmt: skip
+        run = {"method": arm.method, "model": "lstm", "gamma": gamma, "seed": seed}
+        out.append(AxisStudy(**given | chosen | run))
     return out
 
 
@@ -268,16 +263,9 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
 
 def masked_base(settings: Settings) -> MaskedStudy:
     """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
-    given = {**settings.model, **settings.data, **settings.training}
-    return MaskedStudy(
-        seed=0,
-        targets="linear",
-        scale=None,
-        noisy=True,
-        corpus=first_available(settings.texts),
-        prior=settings.prior,
-        **given,
-    )
+    given = {**settings.model, **settings.data, **settings.training, "prior": settings.prior}
+    corpus = first_available(settings.texts)
+    return MaskedStudy(seed=0, targets="linear", scale=None, noisy=True, corpus=corpus, **given)
 
 
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
@@ -342,12 +330,8 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
     """Every pair of policies on every corpus that is here."""
     return [
         ScreeningStudy(
-            seed=settings.seed,
-            corpus=corpus,
-            policy=pi,
-            conservative=pi_c,
-            labelled=sizes.labelled,
-            heldout=sizes.heldout,
+            **_known(ScreeningStudy, {**settings, **sizes})
+            | {"corpus": corpus, "policy": pi, "conservative": pi_c}
         )
         for corpus, sizes in settings.data.items()
         if corpora.available(corpus)

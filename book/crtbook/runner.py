@@ -295,9 +295,13 @@ class _Ours(RuntimeError):
 class _KilledError(_Ours):
     """The worker died (killed, or out of memory)."""
 
+    kind = "killed"
+
 
 class _DataError(_Ours):
     """What it reads is not there, cannot be read, or is not what it was when it was planned."""
+
+    kind = "data"
 
     def __str__(self) -> str:
         return " ".join([super().__str__(), *(f"({why})" for why in self.args)])
@@ -305,6 +309,8 @@ class _DataError(_Ours):
 
 class _DiffersError(_Ours):
     """Two sweeps ran it with different results."""
+
+    kind = "differs"
 
 
 class _NotStarted(_Ours):
@@ -316,15 +322,11 @@ class _Elsewhere(_NotStarted):
 
 
 def _kind(error: BaseException) -> str:
-    if isinstance(error, _DiffersError):
-        return "differs"
-    if isinstance(error, _KilledError) or type(error).__name__ == "KilledWorker":  # Dask's
+    if type(error).__name__ == "KilledWorker":  # Dask's
         return "killed"
-    if isinstance(error, _DataError):
-        return "data"
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    return "memory" if isinstance(error, MemoryError) else "exception"
+    known = {TimeoutError: "timeout", MemoryError: "memory"}
+    usual = next((kind for of, kind in known.items() if isinstance(error, of)), "exception")
+    return getattr(error, "kind", usual)
 
 
 @dataclass(frozen=True)
