@@ -739,7 +739,7 @@ UNITS = rows(
 ) + rows(
     "checks",
     "release/test_false_certificates.py",
-    ("a clipping norm of any size", "check_clip_norm", "value >= 1e-20", "value > 0",
+    ("a clipping norm of any size", "check_clip_norm", "1e-20 <= value", "0 < value",
      "test_a_clipping_norm_that_float32_cannot_hold_is_refused"),
 ) + rows(
     "experiments.crt",
