@@ -629,8 +629,7 @@ UNITS = rows(
      "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
     ("other sets of labels of a text do not count", "pairs", '(corpus, told["labels"])',
      '("", told["labels"])', "test_every_set_of_labels_of_a_text_counts"),
-    ("a turn under another id was not read", "sample", "turn(t.text) for t in tasks",
-     "turn(t.id + t.text) for t in tasks",
+    ("a turn under another id was not read", "late", "min(n)", "max(n)",
      "test_a_turn_that_was_read_under_another_id_was_read"),
 ) + rows(
     "experiments.own",
