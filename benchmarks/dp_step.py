@@ -68,6 +68,14 @@ MODELS = {  # shape, tokens of an example, examples
         64,
         4,
     ),
+} | {  # by vocabulary and length, of as many tokens each
+    f"gpt2-{vocabulary}-{length}": (
+        ModelSpec("gpt2", vocabulary, hidden=256, layers=4, heads=4, context=length),
+        length,
+        2048 // length,
+    )
+    for vocabulary in (4_000, 50_257)
+    for length in (128, 512, 1024)
 }
 ENGINES = (
     "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "ours-seeded", "opacus-hooks",
@@ -378,7 +386,7 @@ def main() -> None:
     options = ["--device", args.device, "--threads", str(args.threads)]
     options += ["--bf16"] if args.bf16 else []
     for name in args.models:
-        rounds = 5 if args.quick else 8
+        rounds = 5 if args.quick else 16
         table = measure(name, rounds, args.device, args.bf16)
         if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
             table += kept_memory(name, rounds, options)
