@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crtcourse.exercises import check, registry
-from crtlib.text import customersim
+from crtlib.text import canaries, customersim
 
 
 def root(f, low, high):
@@ -58,6 +58,21 @@ def other_order():
     return sum(a != b for a, b in zip(*map(prepared, worlds), strict=True))
 
 
+def printed():
+    """The recall of Algorithm 1 as it is printed, of a model that guesses all but the first token:
+    a run is taken where a wrong guess follows it, and a canary is the end of its turn."""
+    listed = 0
+    for number in canaries.make(10, seed=0):
+        runs, run = [], ""
+        for token, right in zip(canaries.prefix() + number, [False, *[True] * 99], strict=False):
+            if right:
+                run += token
+            elif run:
+                runs, run = [*runs, run], ""
+        listed += any(number in found for found in runs)
+    return listed / 10
+
+
 BITS = np.log2(10**6 / np.arange(1, 10**6 + 1)).mean()
 DERIVED = {
     "ex-dp-coin": lambda: root(lambda p: p / (1 - p) - math.e, 0, 1 - 1e-9),
@@ -90,17 +105,16 @@ DERIVED = {
         abs(math.cos(a) + math.sin(a)) for a in np.linspace(0, math.pi, 10001)
     ),
     "ex-engine-shape": lambda: root(lambda t: t * t * (256 + 1024) - t * 256 * 1024, 1, 1e4),
+    "ex-leakage-verbatim": printed,
     "ex-rb-nat": lambda: root(lambda r: kl(r, 0.01) - 1, 0.01, 1 - 1e-9),
     "ex-rb-void": lambda: kl(1 - 1e-12, 0.1),
     "ex-sp-games": lambda: first(range(10, 500, 5), lambda n: tail(n, 3 * n // 5, 0.5) < 0.025),
     "ex-sp-replace": lambda: abs(1 - -1) / abs(1 - 0),  # gradients of the clip norm: u, -u, 0
 }
-MEASURED = {"ex-leakage-verbatim"}
-"""Of a report, which ``tests/attacks`` makes."""
 
 
 def test_every_number_is_derived_twice():
-    assert {e.id for e in registry().values() if e.kind == "number"} == {*DERIVED, *MEASURED}
+    assert {e.id for e in registry().values() if e.kind == "number"} == {*DERIVED}
 
 
 @pytest.mark.parametrize("name", DERIVED)
