@@ -103,11 +103,19 @@ const panel = (() => {
       const j = (least + k - steps * first) % size;
       out[k] = Math.max(0, re[j < 0 ? j + size : j] / size);
     }
-    const lost = Math.min(1, steps * infinity + 3e-13 + size * 2e-16 + steps * 1e-15);
+    // delta(epsilon) = sum over losses above epsilon of out * (1 - exp(epsilon - loss)): of two sums
+    // from the top, which are compensated (Kahan), so that their roundings stay below 1e-13.
+    const above = new Float64Array(size + 1), tilted = new Float64Array(size + 1);
+    for (let k = size - 1, [a, b, c, d] = [0, 0, 0, 0]; k >= 0; k--) {
+      const x = out[k] - c, y = out[k] * Math.exp(-losses[k]) - d;
+      above[k] = a + x; tilted[k] = b + y;
+      c = above[k] - a - x; d = tilted[k] - b - y;
+      a = above[k]; b = tilted[k];
+    }
+    const lost = Math.min(1, steps * infinity + 4e-13 + size * 2e-16 + steps * 1e-15);
     return epsilon => {  // delta
-      let sum = lost;
-      for (let k = size - 1; k >= 0 && losses[k] > epsilon; k--) sum -= out[k] * Math.expm1(epsilon - losses[k]);
-      return Math.min(1, sum);
+      const k = Math.min(size, Math.max(0, Math.floor(epsilon / width) - least + 1));
+      return Math.min(1, lost + Math.max(0, above[k] - Math.exp(epsilon) * tilted[k]));
     };
   };
 
