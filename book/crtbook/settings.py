@@ -59,8 +59,8 @@ def _method(name: str) -> bool:
 FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
     "method": (lambda: methods.METHODS, _method),
     "corpus": (
-        lambda: (*corpora.known(), "hub:OWNER/NAME", "FILE.jsonl"),
-        lambda name: name in corpora.known() or re.match(r"hub:|.*\.jsonl(\.gz)?$", name),
+        lambda: (*corpora.known(), "FILE.jsonl"),
+        lambda name: name in corpora.known() or re.match(r".*\.jsonl(\.gz)?$", name),
     ),
     "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
         lambda: ("tagger", *(f"{name}{takes}" for name, takes in by_name.known().items())),

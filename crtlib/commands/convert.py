@@ -11,7 +11,7 @@ from crtlib.options import Answer, opt
 
 def convert(
     name: Annotated[
-        str, opt("Corpus: multiwoz, schema_guided, ..., or hub:owner/name.", argument="NAME")
+        str, opt("Corpus: customersim, multiwoz, schema_guided, wikitext2, ...", argument="NAME")
     ],
     out: Annotated[Path, opt("A file of JSON lines (.jsonl, .jsonl.gz), or a folder.", "place")],
     split: Annotated[str, opt("Split, as the corpus names it.")] = "train",
@@ -27,9 +27,9 @@ def convert(
     from crtlib.text import folder as corpus_folder
     from crtlib.text.corpora import known, load, source
 
-    if not name.startswith("hub:") and name not in known() and Path(name).exists():
+    if name not in known() and Path(name).exists():
         raise ValueError(f"NAME: {name} is a text of your own, which every command reads; convert "
-                         f"takes {', '.join(known())} or hub:owner/name")  # fmt: skip
+                         f"takes {', '.join(known())}")  # fmt: skip
     corpus_folder.check_out(out, inputs=[] if folder is None else [folder], force=force)
     corpus = load(name, split, folder=folder, limit=limit)
     options = {"name": name, "split": split, "limit": limit}

@@ -1,4 +1,4 @@
-"""All corpora by name: ours, those of installed packages, the hub's, and one's own by path.
+"""All corpora by name: ours, those of installed packages, and one's own by path.
 
 >>> load("customersim", limit=2).dialogues[1].user
 'user-14234'
@@ -21,22 +21,15 @@ from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
-from crtlib import outputs
+from crtlib import files, outputs
 
 # Each registers its corpora when it is imported.
-from crtlib.text import (
-    customersim,
-    hub,
-    jsonl,
-    multiwoz,
-    screened,
-    wikitext,
-)
+from crtlib.text import customersim, jsonl, multiwoz, screened, wikitext
 from crtlib.text import folder as corpus_folder
 from crtlib.text.records import Corpus, Dialogue, unit
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
 
-_OURS = (customersim, multiwoz, wikitext, hub)
+_OURS = (customersim, multiwoz, wikitext)
 GROUP = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``Source``."""
 
@@ -70,14 +63,11 @@ def _plugins() -> None:
 
 
 def source(name: str | os.PathLike) -> Source:
-    """The corpus called ``name``: a name of ``known()``, ``hub:owner/name[/configuration]``, or
-    the path of a ``.jsonl`` or ``.jsonl.gz`` file or of a corpus folder. Raises ``ValueError`` for
-    another."""
+    """The corpus called ``name``: a name of ``known()``, or the path of a ``.jsonl`` or
+    ``.jsonl.gz`` file or of a corpus folder. Raises ``ValueError`` for another."""
     name = os.fspath(name)
     if name in SOURCES:
         return SOURCES[name]
-    if name.startswith("hub:"):
-        return hub.source(name)
     if name.endswith((".jsonl", ".jsonl.gz")):
         return _own(Path(name))
     if name in known():
@@ -85,39 +75,30 @@ def source(name: str | os.PathLike) -> Source:
     if Path(name).exists():  # JSONL by another name, or a folder
         return _own(Path(name))
     raise ValueError(
-        f"corpus={name!r}: must be one of {', '.join(known())}, hub:owner/name, or the path of "
-        "a .jsonl or .jsonl.gz file or of a corpus folder that exists"
+        f"corpus={name!r}: must be one of {', '.join(known())}, or the path of a .jsonl or "
+        ".jsonl.gz file or of a corpus folder that exists; 'crtlib ingest' reads other forms"
     )
 
 
 def _own(path: Path) -> Source:
     """A file or a corpus folder of one's own."""
 
-    def check(split: str, folder: Folder) -> None:
-        if folder is not None or (split != "train" and not path.is_dir()):
+    def check(split: str | None, folder: Folder) -> None:
+        if folder is not None or (split not in (None, "train") and not path.is_dir()):
             raise ValueError(f"split={split!r}: {path} is one file, without splits or a folder")
+        if not path.is_dir():
+            files.check_regular(path)
+        elif not screened.is_screened(path):
+            corpus_folder.facts(path)
+            corpus_folder.parts(path, split)
 
-    def load(split: str, folder: Folder, limit: int | None) -> Corpus:
-        check(split, folder)
-        return read(path, split=split, limit=limit)
-
-    def available(split: str | None, folder: Folder) -> bool:
-        try:
-            check(split or "train", folder)
-            if screened.is_screened(path):
-                return True
-            if path.is_dir():
-                corpus_folder.facts(path)
-                return split is None or any(path.glob(f"data/{split}-*.parquet"))
-        except ValueError:
-            return False
-        return path.is_file()
-
-    def fingerprint(split: str, folder: Folder) -> str:
-        check(split, folder)
-        return corpus_hash(path) if path.is_dir() else digest([path])
-
-    return Source(str(path), path.name, load, available, fingerprint)
+    return Source(
+        str(path),
+        path.name,
+        check,
+        lambda split, _, limit: read(path, split=split, limit=limit),
+        lambda *_: corpus_hash(path) if path.is_dir() else digest([path]),
+    )
 
 
 OTHERS = {
@@ -249,9 +230,8 @@ def load(
     """The first ``limit`` dialogues of a corpus that is known by name.
 
     ``name`` is one of ``known()`` (in ``folder``, by default the corpus' own under
-    ``$CRTLIB_DATA``), ``hub:owner/name`` or ``hub:owner/name/configuration`` (downloaded with the
-    package ``datasets``, which must be installed; the splits there are train, validation and test),
-    or the path of a JSONL file or of a corpus folder. Splits are named as the corpus names them.
+    ``$CRTLIB_DATA``), or the path of a JSONL file or of a corpus folder. Splits are named as the
+    corpus names them.
     Raises ``ValueError`` where there is no such corpus, folder or split, and says where to get it.
     """
     if limit is not None and limit < 1:
@@ -261,10 +241,7 @@ def load(
 
 
 def available(name: str | os.PathLike, split: str | None = None, *, folder: Folder = None) -> bool:
-    """Whether ``load`` would find the corpus, and the split where one is named.
-
-    Of the hub only that ``datasets`` is installed: nothing is downloaded.
-    """
+    """Whether ``load`` would find the corpus, and the split where one is named."""
     try:
         return source(name).available(split, folder)
     except ValueError:
@@ -274,7 +251,7 @@ def available(name: str | os.PathLike, split: str | None = None, *, folder: Fold
 def fingerprint(name: str | os.PathLike, split: str = "train", *, folder: Folder = None) -> str:
     """SHA-256 of the content of all files that ``load`` reads, packed or not, in their order.
 
-    Of the hub's rows; of what a simulated corpus is made from. A file is read again only when its
-    size or its time has changed.
+    Of a simulated corpus: of what it is made from. A file is read again only when its size or its
+    time has changed.
     """
     return source(name).fingerprint(split, folder)

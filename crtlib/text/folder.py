@@ -204,31 +204,29 @@ def facts(folder: Named) -> Facts:
         raise ValueError(f"{folder}: is no corpus folder; its {outputs.MARKER} says so") from None
 
 
-def rows(folder: Named, *, split: str | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a corpus folder in order, its hashes checked first; bounded memory.
-
-    Of one split, or of all. Raises ``ValueError`` for a folder that is unfinished, damaged or no
-    corpus, and for a split that is not there.
-    """
+def parts(folder: Named, split: str | None) -> list[str]:
+    """The names of the files of one split, or of all, their hashes checked; ``ValueError`` for a
+    folder that is unfinished, damaged or no corpus, and for a split that is not there."""
     pattern = f"data/{split or '*'}-*.parquet"
     marker = outputs.demand(folder, names=[pattern])
     names = sorted(n for n in marker["files"] if Path(n).match(pattern))
     if not names:
         raise ValueError(f"split={split or 'train'!r}: {folder} has no {pattern}")
-    for name in names:
+    return names
+
+
+def dialogues(folder: Named, *, split: str | None = None) -> Iterator[Dialogue]:
+    """The dialogues of a corpus folder in order, of one split, or of all; bounded memory. Raises
+    ``ValueError`` as :func:`parts` does."""
+    for name in parts(folder, split):
         path = Path(folder) / name
         try:
             for batch in pq.ParquetFile(path).iter_batches(1_000, columns=COLUMNS.names):
                 if not batch.schema.equals(COLUMNS):
                     raise ValueError(f"{path}: has other columns than a corpus")
-                yield from batch.to_pylist()
+                yield from map(jsonl.dialogue, batch.to_pylist())
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from None
-
-
-def dialogues(folder: Named, *, split: str | None = None) -> Iterator[Dialogue]:
-    """The dialogues of a corpus folder, one after another."""
-    return map(jsonl.dialogue, rows(folder, split=split))
 
 
 # --------------------------------------------------------------------------- rows in other order

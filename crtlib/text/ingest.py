@@ -52,7 +52,7 @@ from crtlib import files, outputs
 from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
 from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
-from crtlib.text.readers import Bad
+from crtlib.text.jsonl import Bad
 from crtlib.text.records import shipped
 
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))

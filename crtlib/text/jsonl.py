@@ -11,9 +11,10 @@ True
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,45 @@ from crtlib.files import Named
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
 
 
-def stream(path: Path, parse: Callable[[Any], Dialogue | None] | None = None) -> Iterator[Dialogue]:
-    """The dialogues of a file, plain or gzipped, one a line, by default in our own form:
+class Bad(Exception):
+    """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
+
+    Neither quotes text. ``encoding``: another codec may help.
+    """
+
+    def __init__(self, reason: str, says: str, column: str = "", *, encoding: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.says, self.column, self.encoding = reason, says, column, encoding
+
+
+Row = tuple[int, dict[str, Any] | Bad]
+"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """One JSON object a line, of a file that is plain or gzipped."""
+    with files.reading(path) as file:
+        for number, line in enumerate(files.lines(file, path), 1):
+            if not line.strip():
+                continue
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            try:
+                record = json.loads(line)
+            except UnicodeDecodeError as error:
+                says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
+                yield number, Bad("not UTF-8", says, encoding=True)
+            except (json.JSONDecodeError, RecursionError):
+                yield number, Bad("not JSON", "is not JSON")
+            except ValueError:  # an integer of more than 4,300 digits
+                yield number, Bad("not JSON", "holds a number that is too long")
+            else:
+                known = isinstance(record, dict)
+                yield number, record if known else Bad("not a JSON object", "is not a JSON object")
+
+
+def stream(path: Path) -> Iterator[Dialogue]:
+    """The dialogues of a file, plain or gzipped, one a line:
 
     ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
     with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
@@ -31,26 +69,17 @@ def stream(path: Path, parse: Callable[[Any], Dialogue | None] | None = None) ->
     that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
     """
     seen: dict[str, int] = {}
-    number = 0
-    with files.reading(path) as file:
-        for number, line in enumerate(files.lines(file, path), 1):
-            where = f"{path}, line {number}"
-            if not line.strip():
-                continue
-            try:
-                one = (parse or dialogue)(json.loads(line))
-            except UnicodeDecodeError:
-                raise ValueError(f"{where}: is not UTF-8") from None
-            except (json.JSONDecodeError, RecursionError):
-                raise ValueError(f"{where}: is not JSON") from None
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
-            if one is None:
-                continue
-            first = seen.setdefault(one.id, number)
-            if first != number:
-                raise ValueError(f"{where}: its id was used on line {first}, ids must be unique")
-            yield one
+    for number, cells in rows(path):
+        try:
+            if isinstance(cells, Bad):
+                raise ValueError(cells.says)
+            one = dialogue(cells)
+            if first := seen.get(one.id):
+                raise ValueError(f"its id was used on line {first}, ids must be unique")
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        seen[one.id] = number
+        yield one
     if not seen:
         raise ValueError(f"{path}: is empty, at least one dialogue is needed")
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from crtlib.files import Named, reading
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, shipped
-from crtlib.text.source import Files, register
+from crtlib.text.source import fetched, register
 
 KINDS = {s: kind for kind, slots in tomllib.loads(shipped("slots.toml")).items() for s in slots}
 """Slot, or ``domain-slot``, to the kind of secret: what identifies a person or a transaction.
@@ -199,19 +199,23 @@ def merged(spans: Iterable[Secret]) -> tuple[Secret, ...]:
     return tuple(out)
 
 
-MULTIWOZ = Files(
-    "multiwoz",
-    ("multiwoz_2.2", "multiwoz_2.2_subset"),
-    files,
-    lambda folder, split, limit: read(folder, split, name="multiwoz", limit=limit),
-    "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
+MULTIWOZ = register(
+    fetched(
+        "multiwoz",
+        "MultiWOZ 2.2",
+        ("multiwoz_2.2", "multiwoz_2.2_subset"),
+        files,
+        lambda folder, split, limit: read(folder, split, name="multiwoz", limit=limit),
+        "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
+    )
 )
-SCHEMA_GUIDED = Files(
-    "schema_guided",
-    ("sgd",),
-    files,
-    lambda folder, split, limit: read(folder, split, name="schema_guided", limit=limit),
-    "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
+SCHEMA_GUIDED = register(
+    fetched(
+        "schema_guided",
+        "Schema-Guided Dialogue",
+        ("sgd",),
+        files,
+        lambda folder, split, limit: read(folder, split, name="schema_guided", limit=limit),
+        "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
+    )
 )
-register(SCHEMA_GUIDED.source("Schema-Guided Dialogue"))
-register(MULTIWOZ.source("MultiWOZ 2.2"))

@@ -24,7 +24,6 @@ import email
 import hashlib
 import io
 import itertools
-import json
 import mailbox
 import os
 import re
@@ -41,7 +40,8 @@ import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.files import Named
-from crtlib.text import hub
+from crtlib.text import jsonl
+from crtlib.text.jsonl import Bad, Row
 
 FORMATS = ("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text")
 ENDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
@@ -57,21 +57,6 @@ HEADER = "the header again"
 """Why a row is left out that is no loss."""
 BATCH = 1_000
 """Rows of a Parquet file that are read at a time."""
-
-
-class Bad(Exception):
-    """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
-
-    Neither quotes text. ``encoding``: another codec may help.
-    """
-
-    def __init__(self, reason: str, says: str, column: str = "", *, encoding: bool = False) -> None:
-        super().__init__(reason)
-        self.reason, self.says, self.column, self.encoding = reason, says, column, encoding
-
-
-Row = tuple[int, dict[str, Any] | Bad]
-"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
 
 
 def form(path: Named) -> str:
@@ -115,12 +100,12 @@ def read(
     if rename and form not in ("csv", "tsv"):
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
     if form == "hub":
-        return enumerate(hub.rows(hub.address(os.fspath(path), split)), 1)
+        return enumerate(_hub(address(os.fspath(path), split)), 1)
     path = Path(path)
     if form in ("csv", "tsv"):
         return _table(path, encoding, "\t" if form == "tsv" else None, rename)
     if form == "jsonl":
-        return _json(path)
+        return jsonl.rows(path)
     if form == "mbox":
         return _mails(_box(path))
     paths = sorted(path.rglob(f"*{FOLDERS[form]}")) if path.is_dir() else [path]
@@ -217,28 +202,6 @@ def _table(
                 yield number, Bad("a broken quote", f"has a quote {where}")
 
 
-def _json(path: Path) -> Iterator[Row]:
-    """One JSON object a line."""
-    with files.reading(path) as file:
-        for number, line in enumerate(files.lines(file, path), 1):
-            if not line.strip():
-                continue
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            try:
-                record = json.loads(line)
-            except UnicodeDecodeError as error:
-                says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
-                yield number, Bad("not UTF-8", says, encoding=True)
-            except (json.JSONDecodeError, RecursionError):
-                yield number, Bad("not JSON", "is not JSON")
-            except ValueError:  # an integer of more than 4,300 digits
-                yield number, Bad("not JSON", "holds a number that is too long")
-            else:
-                known = isinstance(record, dict)
-                yield number, record if known else Bad("not a JSON object", "is not a JSON object")
-
-
 def _texts(paths: Sequence[Path], encoding: str) -> Iterator[Row]:
     """Each file as one turn."""
     for number, one in enumerate(paths, 1):
@@ -260,6 +223,33 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
         raise ValueError(f"{path}: holds strings that are not UTF-8") from None
     except (pa.ArrowException, OSError, MemoryError):
         raise ValueError(f"{path}: is no Parquet file, or damaged") from None
+
+
+def address(name: str, split: str) -> str:
+    """Where the hub keeps a split as Parquet: it converts every dataset to that on a branch.
+
+    >>> address("hub:ada/own", "train")
+    'hf://datasets/ada/own@refs/convert/parquet/default/train/*.parquet'
+    """
+    parts = name.removeprefix("hub:").split("/")
+    if len(parts) not in (2, 3) or not all(re.fullmatch(r"[\w.-]+", p) for p in (*parts, split)):
+        raise ValueError(f"{name}: must be hub:owner/name[/configuration], its --split a name")
+    owner, repository, configuration = [*parts, "default"][:3]
+    where = f"{owner}/{repository}@refs/convert/parquet/{configuration}/{split}"
+    return f"hf://datasets/{where}/*.parquet"
+
+
+def _hub(files: str) -> Iterator[dict[str, Any]]:
+    """The rows of Parquet files on the hub."""
+    try:
+        import datasets
+    except ImportError:
+        raise ValueError(f"{files}: needs the package datasets (pip install datasets)") from None
+    try:
+        table = datasets.load_dataset("parquet", data_files=files, split="train")
+    except Exception as error:  # the hub's, the network's and Arrow's errors have no common base
+        raise ValueError(f"{files}: cannot be read ({type(error).__name__})") from error
+    yield from table
 
 
 # --------------------------------------------------------------------------- mail

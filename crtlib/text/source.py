@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,10 +33,10 @@ Folder = Named | None
 class Source:
     """One corpus.
 
-    ``load(split, folder, limit)`` gives its first ``limit`` dialogues (all where None; it may give
-    more), ``available(split, folder)`` says without a download whether ``load`` would find the
-    split (any, where None), and ``fingerprint(split, folder)`` is a hash of the content. All three
-    raise ``ValueError`` that names what is missing, but for ``available``, which answers no.
+    ``check(split, folder)`` raises ``ValueError`` that names what is missing, without a download;
+    of no split in particular where it is None. ``read(split, folder, limit)`` gives the first
+    ``limit`` dialogues (all where None; it may give more) of a split that was checked, and
+    ``content(split, folder)`` a hash of it.
     ``draw(dialogues, seed, variety)`` simulates fresh dialogues, as many as one likes; None for
     a corpus that is read. ``by_rule``: the shapes of its secrets were made by rule, so that
     the regular expressions for it miss none. ``label`` is the name that people are shown.
@@ -44,11 +44,29 @@ class Source:
 
     name: str
     label: str
-    load: Callable[[str, Folder, int | None], Corpus]
-    available: Callable[[str | None, Folder], bool]
-    fingerprint: Callable[[str, Folder], str]
+    check: Callable[[str | None, Folder], object]
+    read: Callable[[str, Folder, int | None], Corpus]
+    content: Callable[[str, Folder], str]
     draw: Callable[[int, int, str], Corpus] | None = None
     by_rule: bool = False
+
+    def load(self, split: str, folder: Folder, limit: int | None) -> Corpus:
+        """The first dialogues of a split, or all; ``ValueError`` names what is missing."""
+        self.check(split, folder)
+        return self.read(split, folder, limit)
+
+    def available(self, split: str | None, folder: Folder) -> bool:
+        """Whether :meth:`load` would find the split (any, where None)."""
+        try:
+            self.check(split, folder)
+        except ValueError:
+            return False
+        return True
+
+    def fingerprint(self, split: str, folder: Folder) -> str:
+        """A hash of what :meth:`load` reads."""
+        self.check(split, folder)
+        return self.content(split, folder)
 
 
 SOURCES: dict[str, Source] = {}
@@ -60,7 +78,7 @@ def register(source: Source, *, replace: bool = False) -> Source:
 
     Raises ``ValueError`` for a name that is taken, unless ``replace``, or that reads as a path.
     """
-    if not re.fullmatch(r"(hub:[\w.-]+/)?[\w.-]+", source.name) or ".jsonl" in source.name:
+    if not re.fullmatch(r"[\w.-]+", source.name) or ".jsonl" in source.name:
         raise ValueError(f"name={source.name!r}: must be letters, digits, '.', '_' and '-' only")
     if not replace and SOURCES.get(source.name, source) is not source:
         raise ValueError(f"name={source.name!r}: is taken by another corpus; replace=True wins it")
@@ -85,29 +103,32 @@ def simulated(
     """
     seeds = {split: seed for seed, split in enumerate(sizes)}
 
-    def check(split: str, folder: Folder) -> None:
+    def check(split: str | None, folder: Folder) -> None:
         if folder is not None:
             raise ValueError(f"folder={os.fspath(folder)!r}: {name} is simulated, it has none")
-        if split not in seeds:
+        if split not in (None, *seeds):
             raise ValueError(f"split={split!r}: must be one of {', '.join(seeds)}")
 
-    def load(split: str, folder: Folder, limit: int | None) -> Corpus:
-        check(split, folder)
+    def read(split: str, _: Folder, limit: int | None) -> Corpus:
         return draw(sizes[split] if limit is None else limit, seeds[split], "paper")
 
-    def available(split: str | None, folder: Folder) -> bool:
-        return folder is None and (split is None or split in seeds)
-
-    def fingerprint(split: str, folder: Folder) -> str:
-        check(split, folder)
+    def made(split: str, _: Folder) -> str:
         made_from = content if isinstance(content, str) else content()
         return hashlib.sha256(f"{name}/paper/{split}/{made_from}".encode()).hexdigest()
 
-    return Source(name, label, load, available, fingerprint, draw, by_rule)
+    return Source(name, label, check, read, made, draw, by_rule)
 
 
-@dataclass(frozen=True)
-class Files:
+def fetched(
+    name: str,
+    label: str,
+    folders: Sequence[str],
+    paths: Callable[[Path, str], list[Path]],
+    read: Callable[[Path, str, int | None], Corpus],
+    where: str,
+    *,
+    by_rule: bool = False,
+) -> Source:
     """A corpus in files that somebody has to fetch: none of them is part of this package.
 
     It lies in the first of ``folders`` that there is under ``$CRTLIB_DATA``; ``paths(folder,
@@ -115,53 +136,31 @@ class Files:
     it.
     """
 
-    name: str
-    folders: tuple[str, ...]
-    paths: Callable[[Path, str], list[Path]]
-    read: Callable[[Path, str, int | None], Corpus]
-    where: str
-
-    def source(self, label: str, *, by_rule: bool = False) -> Source:
-        """The corpus as a value."""
-        return Source(
-            self.name, label, self.load, self.available, self.fingerprint, by_rule=by_rule
-        )
-
-    def folder(self, folder: Folder) -> Path:
-        """Where it lies; ``ValueError`` says where to get what is not there."""
+    def home(folder: Folder) -> Path:
         root = os.environ.get("CRTLIB_DATA")
         if folder is None and not root:
-            raise ValueError(
-                f"{self.name}: set folder or CRTLIB_DATA; the corpus is at {self.where}"
-            )
-        tried = [Path(folder)] if folder else [Path(root or "", name) for name in self.folders]
+            raise ValueError(f"{name}: set folder or CRTLIB_DATA; the corpus is at {where}")
+        tried = [Path(folder)] if folder else [Path(root or "", one) for one in folders]
         for path in tried:
             if path.is_dir():
                 return path
-        raise ValueError(f"{self.name}: {tried[0]} is no folder; get the corpus from {self.where}")
+        raise ValueError(f"{name}: {tried[0]} is no folder; get the corpus from {where}")
 
-    def files(self, split: str, folder: Folder) -> list[Path]:
-        """The files of a split."""
-        path = self.folder(folder)
+    def check(split: str | None, folder: Folder) -> list[Path]:
+        place = home(folder)
         try:
-            return self.paths(path, split)
+            return paths(place, split) if split is not None else []
         except ValueError as error:
-            raise ValueError(f"{self.name}: {error}; the corpus is at {self.where}") from None
+            raise ValueError(f"{name}: {error}; the corpus is at {where}") from None
 
-    def load(self, split: str, folder: Folder, limit: int | None) -> Corpus:
-        self.files(split, folder)
-        return self.read(self.folder(folder), split, limit)
-
-    def available(self, split: str | None, folder: Folder) -> bool:
-        try:
-            if split is None:
-                return bool(self.folder(folder))
-            return all(path.is_file() for path in self.files(split, folder))
-        except ValueError:
-            return False
-
-    def fingerprint(self, split: str, folder: Folder) -> str:
-        return digest(self.files(split, folder))
+    return Source(
+        name,
+        label,
+        check,
+        lambda split, folder, limit: read(home(folder), split, limit),
+        lambda split, folder: digest(check(split, folder)),
+        by_rule=by_rule,
+    )
 
 
 def digest(paths: list[Path]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crtlib.files import Named, reading
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
-from crtlib.text.source import Files, register
+from crtlib.text.source import fetched, register
 
 SPLITS = ("train", "valid", "test")
 _NUMBER = re.compile(r"\d+")
@@ -64,17 +64,6 @@ def parse(lines: Iterable[str], split: str) -> Corpus:
     return Corpus("wikitext2", tuple(dialogues), (("heading", headings),) if headings else ())
 
 
-SOURCE = register(
-    Files(
-        "wikitext2",
-        ("wikitext-2",),
-        files,
-        lambda folder, split, _: read(folder, split),
-        "https://huggingface.co/datasets/Salesforce/wikitext, as hub:Salesforce/wikitext",
-    ).source("WikiText-2", by_rule=True)
-)
-
-
 def _both(folder: Named, split: str) -> list[Path]:
     if split != "train":
         raise ValueError(f"split={split!r}: must be train")
@@ -89,12 +78,26 @@ def cut(folder: Named, split: str) -> Corpus:
     return Corpus("wikitext2_cut", dialogues, (("heading", headings),))
 
 
+WHERE = "https://huggingface.co/datasets/Salesforce/wikitext; data/README.md writes its files"
+SOURCE = register(
+    fetched(
+        "wikitext2",
+        "WikiText-2",
+        ("wikitext-2",),
+        files,
+        lambda folder, split, _: read(folder, split),
+        WHERE,
+        by_rule=True,
+    )
+)
 CUT = register(
-    Files(
+    fetched(
         "wikitext2_cut",
+        "WikiText-2, validation and test text",
         ("wikitext-2",),
         _both,
         lambda folder, split, _: cut(folder, split),
-        "https://huggingface.co/datasets/Salesforce/wikitext, as hub:Salesforce/wikitext",
-    ).source("WikiText-2, validation and test text", by_rule=True)
+        WHERE,
+        by_rule=True,
+    )
 )

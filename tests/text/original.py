@@ -53,15 +53,9 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
     left out.
     """
     (path,) = files(folder, split)
-    canaries = 0
-
-    def parse(record: Any) -> Dialogue | None:
-        nonlocal canaries
-        dialogue = _dialogue(record)
-        canaries += dialogue is None
-        return dialogue
-
-    dialogues = tuple(jsonl.stream(path, parse))
+    every = [_dialogue(record) for _, record in jsonl.rows(path)]
+    dialogues = tuple(d for d in every if d)
+    canaries = len(every) - len(dialogues)
     return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
 
 

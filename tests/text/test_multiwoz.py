@@ -167,16 +167,15 @@ def test_overlaps_become_one():
 
 needs = {
     name: pytest.mark.skipif(
-        not corpora.available(name),
-        reason=f"CRTLIB_DATA is unset or has no folder {' or '.join(files.folders)}",
+        not corpora.available(name), reason=f"CRTLIB_DATA is unset or has no {name}"
     )
-    for name, files in (("multiwoz", multiwoz.MULTIWOZ), ("schema_guided", multiwoz.SCHEMA_GUIDED))
+    for name in ("multiwoz", "schema_guided")
 }
 
 
 def raw(split):
     """MultiWOZ as its files have it: dialogues and acts."""
-    *paths, acts = multiwoz.files(multiwoz.MULTIWOZ.folder(None), split)
+    *paths, acts = multiwoz.MULTIWOZ.check(split, None)
     return [d for path in paths for d in multiwoz._json(path, list)], multiwoz._json(acts, dict)
 
 

@@ -36,7 +36,6 @@ def test_every_corpus_of_ours_is_a_value_with_a_label():
     assert {n for n in known if known[n].by_rule} == {
         "customersim",
         *("wikitext2", "wikitext2_cut"),
-        "hub:Salesforce/wikitext",
     }
     assert {n for n in known if known[n].draw} == {"customersim"}
     assert len({s.label for s in known.values()}) == len(known)
@@ -132,5 +131,5 @@ def test_packages_are_not_asked_for_a_corpus_of_ours():
 
 
 def test_an_unknown_corpus_is_told_the_names():
-    with pytest.raises(ValueError, match=r"corpus='nothing': must be one of .*customersim.*hub:"):
+    with pytest.raises(ValueError, match=r"corpus='nothing': must be one of .*customersim.*path"):
         corpora.load("nothing")

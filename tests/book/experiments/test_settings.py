@@ -191,7 +191,7 @@ def test_settings_are_frozen_and_give_their_fields_as_items():
         ({"methods": ["sdg"]}, "methods=['sdg']: must be a list of sgd|dedup"),
         ({"models": ["bert"]}, "models=['bert']: must be a list of lstm|gpt2|pretrained"),
         ({"corpora": ["nowhere"]}, "corpora=['nowhere']: must be a list of customersim"),
-        ({"corpora": ["hub:a/b"]}, "corpora=['hub:a/b']: data has sizes for customersim, schema"),
+        ({"corpora": ["a.jsonl"]}, "corpora=['a.jsonl']: data has sizes for customersim, schema"),
         ({"delta": 1}, "delta=1: must be float above 0 below 1"),
         ({"epsilon": -1}, "epsilon=-1: must be float above 0"),
         ({"profile": "huge"}, "profile='huge': must be one of quick, laptop, paper"),
