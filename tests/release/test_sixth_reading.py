@@ -2,19 +2,23 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import pytest
 
+from crtlib.accounting import odometer
 from crtlib.experiments import own
-from crtlib.experiments.advise import Advice, Row
+from crtlib.experiments.advise import Advice, Row, advise
 from crtlib.screening import corpus as screening
 from crtlib.screening import policies, policy, rates
-from crtlib.text import jsonl, records, units
+from crtlib.text import corpora, jsonl, records, units
 from crtlib.text.records import Secret, Turn
 from crtlib.training import methods, schedules
+from tests import trainings
 from tests.release import test_false_certificates as earlier
-from tests.release.test_fifth_reading import codes, learned
+from tests.release.test_fifth_reading import GPT2, codes, learned
+from tests.reports.test_certify import read_by_people
 
 CRT, corpus, certificate = earlier.CRT, earlier.corpus, earlier.certificate
 
@@ -83,8 +87,14 @@ def test_a_turn_that_taught_does_not_judge_with_other_spaces():
     """L. An export without names, of which the spaces at the ends were cut."""
     found = learned(codes(0, [""] * 40))
     points = codes(0, [f"u{k}" for k in range(40)])
-    points = [replace(p, text=f" {p.text}", secrets=tuple(
-        replace(s, start=s.start + 1, end=s.end + 1) for s in p.secrets)) for p in points]  # fmt: skip
+    points = [
+        replace(
+            p,
+            text=f" {p.text}",
+            secrets=tuple(Secret("id", s.start + 1, s.end + 1) for s in p.secrets),
+        )
+        for p in points
+    ]
     judged = rates.rates(points, found, policies.none)
     assert judged.trace.of == 0 or judged.trace.upper == 1
 
@@ -129,3 +139,124 @@ def test_advice_rounds_bounds_up():
               0.50949, None)  # fmt: skip
     said = Advice((row,), None, "", (), 1, 1, 1).text()
     assert "2.25 %" in said and "51.0" in said
+
+
+def project_of(folder, **steps):
+    """A folder of ``crtlib run`` whose corpus and model are there already."""
+    lines = []
+    for step, settings in steps.items():
+        lines += [f"[{step}]", *(f"{name} = {json.dumps(v)}" for name, v in settings.items())]
+    (folder / "crtlib.toml").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_project_whose_answer_is_no_ends_with_4(tmp_path, run):
+    """M. ``crtlib run`` ended with 0 where its certificate does not meet the limits, or is void."""
+    trainings.train(corpus(tmp_path / "c.jsonl"), out=tmp_path / "model", **CRT)
+    project_of(tmp_path, certify={"require": ["public <= 0%"]})
+    assert run("run", tmp_path)[0] == 4
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_project_is_not_up_to_date_after_its_policy_was_edited(tmp_path, run):
+    """L-M. "train: up to date", of a model that the list of before had screened."""
+    made = earlier.customersim.simulate(40, 3, "paper")
+    (tmp_path / "p").mkdir()
+    jsonl.write_jsonl(made, tmp_path / "p" / "t.jsonl")
+    (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\n")
+    project_of(
+        tmp_path / "p", ingest={"source": ["t.jsonl"], "yes": True},
+        train={"policy": "list:list.txt", "conservative": "everything", "epochs": 1, "width": 4},
+    )  # fmt: skip
+    code, _, error = run("run", tmp_path / "p")
+    assert code == 0, error
+    (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\nKurt Goedel\n")
+    _, said, _ = run("run", tmp_path / "p")
+    assert "train: up to date" not in said
+
+
+@pytest.mark.xfail(strict=True)
+def test_runs_of_a_moved_home_are_known_to_other_texts(tmp_path, monkeypatch):
+    """M. January's folder came with its odometer to a new machine, the registry did not: of January
+    all runs count, of February those alone that were trained here."""
+    january, february = (
+        corpus(tmp_path / f"{name}.jsonl", seed, "ada")
+        for name, seed in (("january", 3), ("february", 4))
+    )
+    user = CRT | {"unit": "user"}
+    trainings.train(january, out=tmp_path / "old", **user)
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "new machine"))
+    runs = []
+    for text in (january, february):
+        trainings.train(text, out=tmp_path / text.stem, **user)
+        value = certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")
+        runs.append(value["spent_before"]["runs"])
+    assert runs == [1, 2]
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored(tmp_path):
+    """M. "Nobody ever saw it": the next model did not count it; then a backup of the ledger came
+    back, and both certificates hold, though the registry knows that it was struck."""
+    text = corpus(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    home = odometer.find(text, corpora.corpus_hash(text))
+    backup = (home / odometer.LEDGER).read_bytes()
+    registry = odometer.Registry(odometer.home())
+    odometer.strike(home, odometer.read(home)[0].entry, because="unseen", registry=registry)
+    assert certificate(tmp_path / "m", tmp_path / "m.html")["verdict"] == "void"
+    (home / odometer.LEDGER).write_bytes(backup)
+    assert certificate(tmp_path / "m", tmp_path / "m.html")["verdict"] == "void"
+
+
+@pytest.mark.xfail(strict=True)
+def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
+    """M-H. A model from outside, then one of crtlib on other text, then one on this text: "assumed:
+    it had not read this text" stood in the second certificate and not in the third."""
+    first, second, third = (corpus(tmp_path / f"{n}.jsonl", seed) for n, seed in
+                            (("a", 3), ("b", 4), ("c", 5)))  # fmt: skip
+    start = GPT2 | {"policy": "regex:customersim"}
+    trainings.train(first, out=tmp_path / "made", **start)
+    weights = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+               "tokenizer_config.json")  # fmt: skip
+    (tmp_path / "outside").mkdir()
+    for name in weights:
+        (tmp_path / "outside" / name).write_bytes((tmp_path / "made" / name).read_bytes())
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "outside" / "model.safetensors"
+    save_file({n: t + 1e-6 for n, t in load_file(file).items()}, file, metadata={"format": "pt"})
+    assumed = []
+    for text, init in ((second, "outside"), (third, "b")):
+        named = {"policy": "regex:customersim", "epochs": 1, "init": str(tmp_path / init)}
+        own.train(text, out=tmp_path / text.stem, **named)
+        assumed.append(certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")["assumed"])
+    assert assumed[0] and assumed[1]
+
+
+@pytest.mark.xfail(strict=True)
+def test_labels_of_the_raw_text_teach_nothing_about_its_screened_folder(tmp_path, run):
+    """L. ``crtlib tagger SCREENED --labels`` takes the raw text's spans for the redacted one's,
+    and prints a table of them: both have one corpus hash."""
+    texts = [f"my phone is 55512{k:05} , call me back" for k in range(60)]
+    path, known = earlier.said(
+        tmp_path / "c.jsonl", [f"u{k}" for k in range(60)], texts, r"(?<=phone is )\d+"
+    )
+    earlier.read(path, tmp_path / "labels", known, turns=30, teach=20, seed=1)
+    words = ["--policy", "regex:customersim", "--unit", "dialogue", "--keep-ids"]
+    assert run("screen", path, *words, "--out", tmp_path / "s")[0] == 0
+    code, said, _ = run(
+        "tagger", tmp_path / "s", "--labels", tmp_path / "labels", "--unit", "dialogue",
+        "--epochs", 1, "--out", tmp_path / "t",
+    )  # fmt: skip
+    assert code == 2, said
+
+
+@pytest.mark.xfail(strict=True)
+def test_the_command_of_an_advice_runs_where_a_name_has_a_space(tmp_path):
+    """L. It was printed without quotes."""
+    (tmp_path / "my text").mkdir()
+    text, _ = read_by_people(tmp_path / "my text", people=80)
+    advice = advise(text, tmp_path / "my text" / "labels", ["guess <= 90"], epochs=1,
+                    policies=["regex:customersim"], conservative=["everything"])  # fmt: skip
+    assert str(text) in shlex.split(advice.commands[0])
