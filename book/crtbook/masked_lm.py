@@ -162,7 +162,7 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
             inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
             own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
-            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own))
+            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.thread))
     return tuple(pieces)
 
 

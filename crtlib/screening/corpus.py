@@ -487,15 +487,16 @@ def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
 def private_part(folder: str) -> Policy:
     """As pi_c on a screened folder: flags its private points, so that its split stays.
 
-    They are read again as dialogues of one turn, so a point is called as its row is, or that and
-    "/0"; where people are the unit it is called as its user."""
-    column = "user" if screened.summary(folder)["unit"] == "user" else "id"
-    private = frozenset(row[column] for row in screened.rows(folder, "private"))
+    They are read again as dialogues of one turn, which are called as their rows are; where people
+    are the unit a point is called as its user."""
+    by_user = screened.summary(folder)["unit"] == "user"
+    private = frozenset(
+        row["user" if by_user else "id"] for row in screened.rows(folder, "private")
+    )
 
     def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
         for p in points:
-            names = {p.user} if column == "user" else {p.id, p.id.removesuffix("/0")}
-            apart = p.text and not names.isdisjoint(private)
+            apart = p.text and (p.user if by_user else p.thread) in private
             yield (Secret("private", 0, len(p.text)),) if apart else ()
 
     label = "what was private when it was screened"

@@ -231,7 +231,7 @@ def judge(
             continue
         public = not (spans or more or MASK in p.text)
         missed = _missed(p, spans)
-        name = p.user if cluster == "user" and p.user else dialogue(p)
+        name = whose(p, cluster)
         size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
         same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret
         values = [entry(value := p.text[s.start : s.end])[0] or value for s in p.secrets]
@@ -287,9 +287,13 @@ def _signs(text: str) -> int:
     return sum(not c.isspace() for c in text)
 
 
-def dialogue(point: Point) -> str:
-    """The dialogue of a point: its id is that, or ``dialogue/turn``."""
-    return point.id.rpartition("/")[0] or point.id
+def whose(point: Point, cluster: Cluster) -> str:
+    """The person, or the dialogue where no name is known or dialogues were drawn. Raises
+    ``ValueError`` for a point of neither: two of one dialogue would be taken for independent."""
+    name = (point.user if cluster == "user" else "") or point.thread
+    if not name:
+        raise ValueError(f"cluster={cluster!r}: a point has no thread, which is its cluster")
+    return name
 
 
 def _order(seed: int, name: str, start: int) -> bytes:

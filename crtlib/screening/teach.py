@@ -203,9 +203,9 @@ def make(
             for which in (name, f"{name} pi_c")  # each is judged alone
         ]
         judges = label_import.points(corpus, folders[0], part="judge", unit=unit)
-        apart = {_whose(p, about["by"]) for p in judges}
+        apart = {rates.whose(p, about["by"]) for p in judges}
         sets = [label_import.points(corpus, x, part="teach", unit=unit) for x in folders]
-        source = [p for some in sets for p in some if _whose(p, about["by"]) not in apart]
+        source = [p for some in sets for p in some if rates.whose(p, about["by"]) not in apart]
         if not any(p.secrets for p in source):
             raise ValueError(
                 f"--labels: none of the {len(source)} turns that teach holds a secret; draw more "
@@ -218,9 +218,3 @@ def make(
         summary = json.dumps(taught.summary, indent=1) + "\n"
         (part / "summary.json").write_text(summary, encoding="utf-8")
     return taught
-
-
-def _whose(point: Point, by: str) -> str:
-    """The person, or the conversation where no name is known or conversations were drawn."""
-    thread = point.id.rpartition("/")[0] or point.id
-    return (point.user if by == "user" else "") or thread

@@ -3,8 +3,8 @@
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> with Parts(home, key=b"k" * 32) as parts:
-...     parts.add("public", [Point("d/1", "ann", "Hello.")])
-...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.")])
+...     parts.add("public", [Point("d/1", "ann", "Hello.", thread="d")])
+...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.", thread="d")])
 ...     _ = parts.close()
 >>> [(row["id"][0], row["text"]) for row in rows(home, "private")]
 [('p', 'I am <MASK>.')]
@@ -75,12 +75,8 @@ class Parts:
         users = [self.name("user", p.user) for p in points]
         texts = [p.text for p in points]
         self.sorter.add("points", [part] * len(points), names, users, texts)
-        places = [p.id.rpartition("/") for p in points]
-        turns = [int(n) if slash and n.isdecimal() else None for _, slash, n in places]
-        threads = [
-            p.id if turn is None else place[0]
-            for p, place, turn in zip(points, places, turns, strict=True)
-        ]
+        threads = [p.thread for p in points]
+        turns = [int(p.id[len(p.thread) + 1 :]) if p.id != p.thread else None for p in points]
         self.sorter.add("ids", names, threads, [p.user for p in points], turns)
 
     def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:

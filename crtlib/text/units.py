@@ -96,7 +96,8 @@ def points(
     cut: list[Point] = []
     for d in map(by_role, corpus.dialogues):
         if unit == "turn":
-            cut += [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
+            made = [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
         else:
-            cut.append(write(d, d.turns, d.id))
+            made = [write(d, d.turns, d.id)]
+        cut += [replace(p, thread=d.id) for p in made]
     return tuple(cut)

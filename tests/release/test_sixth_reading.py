@@ -23,7 +23,6 @@ from tests.reports.test_certify import read_by_people
 CRT, corpus, certificate = earlier.CRT, earlier.corpus, earlier.certificate
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
     """H. Of ids with a slash, as of files in folders, the last part was cut off: 100 conversations
     "2026/K" were one of 101, and "at most 5.4 of 100" was certified where 50 are left in clear."""

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -170,11 +171,14 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
 
 
 def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
-    some = [Point(f"{d}/{i}", "ann", "7", (Secret("id", 0, 1),)) for d in "ab" for i in range(3)]
+    secret = (Secret("id", 0, 1),)
+    some = [Point(f"{d}/{i}", "ann", "7", secret, thread=d) for d in "ab" for i in range(3)]
     assert rates.rates(some, policies.none, policies.none).miss.of == 1
     assert rates.rates(some, policies.none, policies.none, cluster="dialogue").miss.of == 2
-    nobody = [Point(p.id, "", p.text, p.secrets) for p in some]
+    nobody = [replace(p, user="") for p in some]
     assert rates.rates(nobody, policies.none, policies.none).miss.of == 2
+    with pytest.raises(ValueError, match="a point has no thread"):
+        rates.rates([replace(p, thread="") for p in nobody], policies.none, policies.none)
 
 
 def test_kinds_have_bounds_of_their_own():
