@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from crtlib.screening.redact import around, overlaps
+from crtlib.screening.redact import around, overlaps, uncovered
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
 Labels = list[tuple[Secret, ...]]
@@ -94,9 +94,10 @@ class Policy:
     from labels, so that only others may judge it and its numbers are for text like them;
     ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
     of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
-    there already. ``total``: it flags every character of every text. ``batched``: ``flag`` takes
-    many points at once, for speed, and answers each as if it stood alone; otherwise it is asked for
-    one point at a time, as a guarantee needs that a secret decides nothing about other points.
+    there already. ``total``: it flags every character of every text, which each call checks.
+    ``batched``: ``flag`` takes many points at once, for speed, and answers each as if it stood
+    alone; otherwise it is asked for one point at a time, as a guarantee needs that a secret decides
+    nothing about other points.
     """
 
     name: str
@@ -122,6 +123,10 @@ class Policy:
         except Exception as error:  # its message may quote the text
             raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None
         labels = check_labels(read, labels, f"policy={self.name!r}")
+        if self.total:  # rates take it at its word
+            for p, spans in zip(read, labels, strict=True):
+                if uncovered([Secret("text", 0, len(p.text))], spans):
+                    raise ValueError(f"policy={self.name!r}: total, but leaves text in clear")
         return _moved(turns, labels, len(points)) if self.own_words else labels
 
     def answers(self, points: Sequence[Point]) -> Labels:

@@ -57,7 +57,6 @@ def test_labels_of_a_corpus_that_are_edited_judge_anew(tmp_path):
     assert (first, second) == (1, 2)
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_policy_that_says_it_flags_everything_is_held_to_it():
     """M. Another package's policy with ``total``: "public 0", and what it let pass was learned
     without noise."""
