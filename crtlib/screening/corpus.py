@@ -270,11 +270,10 @@ def given(
     """Note in the registry that the labels which a text with this hash brings, those that were
     counted, judge the policies with these ``names``; how many pairs were judged on this text so
     far, this one included."""
-    said = [
-        f"given {turn}" for turn in sorted(counter.said)
-    ]  # a text that grows keeps most of what was judged
-    name = f"given {hashlib.sha256(''.join(said).encode()).hexdigest()}"
-    return labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], said)
+    said = sorted(counter.said)  # who edits its labels judges anew
+    name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
+    drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
+    return labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], drawn)
 
 
 def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:

@@ -385,7 +385,7 @@ class Counter:
         self.pi, self.pi_c, self.cluster, self.seed = checked(pi), checked(pi_c), cluster, seed
         self.points = self.left_out = 0
         self.rows: list[Judged] = []
-        self.said: set[str] = set()
+        self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
         self,
@@ -400,7 +400,8 @@ class Counter:
         use = [k for k in own if not any(t.judged_by(points[k]) for t in known)]
         self.points += len(use)
         self.left_out += len(own) - len(use)
-        self.said.update(labels.turn(points[k].text) for k in use if points[k].secrets)
+        for p in (points[k] for k in use if points[k].secrets):
+            self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
         self.rows += judge(
             [points[k] for k in use],
             self.pi,
