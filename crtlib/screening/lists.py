@@ -334,8 +334,8 @@ def _expression(where: str, kind: str, table: Any) -> Expression:
 
 
 def _expressed(made: Sequence[Expression], points: Sequence[Point]) -> Iterator[Any]:
-    for p in points:
-        yield merged([tuple(e.spans(p.text, f"turn {p.id}")) for e in made])
+    for k, p in enumerate(points, 1):
+        yield merged([tuple(e.spans(p.text, f"turn {k}")) for e in made])
 
 
 def expressions(file: str) -> Policy:

@@ -74,7 +74,8 @@ class Shift:
 
 
 class TooSlow(ValueError):
-    """A policy took too long on a turn. It says which, by its id, and quotes no text."""
+    """A policy took too long on a turn. It says which, by its number among those that were asked
+    for, and quotes no text."""
 
 
 class Miscounted(ValueError):
@@ -177,16 +178,17 @@ def _moved(turns: Sequence[tuple[int, int, Point]], labels: Labels, points: int)
 def check_labels(
     points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str
 ) -> list[tuple[Secret, ...]]:
-    """``labels`` as tuples, or ``ValueError`` in one line that begins with ``who``."""
+    """``labels`` as tuples, or ``ValueError`` in one line that begins with ``who`` and numbers the
+    point from 1: its id may be a person."""
     if len(labels) != len(points):
         raise ValueError(f"{who}: {len(labels)} labels for {len(points)} points")
     made = [tuple(spans) for spans in labels]
-    for p, spans in zip(points, made, strict=True):
+    for k, (p, spans) in enumerate(zip(points, made, strict=True), 1):
         try:
             check_spans(p.text, spans)
         except (ValueError, AttributeError, TypeError) as error:
             why = str(error) if isinstance(error, ValueError) else "its spans are no Secrets"
-            raise ValueError(f"{who}: point {p.id!r}: {why}") from None
+            raise ValueError(f"{who}: point {k}: {why}") from None
     return made
 
 

@@ -1,5 +1,5 @@
 """Frozen records that the whole library passes around: what a corpus, a turn and a secret are.
-They show no text: a log or a traceback may quote them.
+They show no text and no name, which an id may be: a log or a traceback may quote them.
 
 >>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
 >>> turn.values()
@@ -88,7 +88,7 @@ class Turn:
 class Dialogue:
     """A dialogue of one user (the customer): the unit that belongs to a person."""
 
-    id: str
+    id: str = field(repr=False)
     user: str = field(repr=False)
     turns: tuple[Turn, ...] = field(repr=False)
 
@@ -121,7 +121,7 @@ class Point:
     ``thread`` is the id of its dialogue, which cannot be read off ``id``: both may hold a slash.
     """
 
-    id: str
+    id: str = field(repr=False)
     user: str = field(repr=False)
     text: str = field(repr=False)
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
