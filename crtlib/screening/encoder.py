@@ -50,7 +50,7 @@ class Encoder(nn.Module):
     """
 
     rate, epochs, plain = 1e-4, 6, 20
-    version = 2  # of what is saved
+    version = 3  # of what is saved
 
     def __init__(self, body: nn.Module, tokenizer: Any, columns: Floats | None = None) -> None:
         super().__init__()

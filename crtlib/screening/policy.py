@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crtlib.screening.redact import around, overlaps, uncovered
-from crtlib.text.records import MASK, Point, Secret, check_spans
+from crtlib.text.records import MASK, Point, Secret, check_spans, normal
 
 Labels = list[tuple[Secret, ...]]
 """The flagged spans of each point, sorted and disjoint."""
@@ -273,7 +273,8 @@ def _digests(point: Point) -> Iterator[str]:
     these; the same for each unit."""
     turns = [Secret("turn", a, b) for a, b in spoken(point) if a < b]
     for turn in dict.fromkeys(turn for turn, _ in overlaps(turns, point.secrets)):
-        for said in (f"turn\x1f{point.text[turn.start : turn.end]}", f"user\x1f{point.user}"):
+        text = normal(point.text[turn.start : turn.end])
+        for said in (f"turn\x1f{text}", f"user\x1f{point.user}"):
             if point.user or said.startswith("turn"):
                 yield hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
 

@@ -87,7 +87,7 @@ class Net(nn.Module):
     """Hashed features, summed -> bidirectional GRU -> a score for each tag."""
 
     rate, epochs, plain = 6e-3, 14, 2
-    version = 1  # of the hashed features, which a saved tagger depends on
+    version = 2  # of the hashed features, and of the digests of what taught it
 
     def __init__(self, tags: int) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ from crtlib import files, outputs
 # Each registers its corpora when it is imported.
 from crtlib.text import customersim, jsonl, multiwoz, screened, wikitext
 from crtlib.text import folder as corpus_folder
-from crtlib.text.records import Corpus, Dialogue, unit
+from crtlib.text.records import Corpus, Dialogue, normal
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
 
 _OURS = (customersim, multiwoz, wikitext)
@@ -184,7 +184,7 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
             continue
         if d.user and d.user != d.id:
             yield "user", sha(d.user)
-        texts = {" ".join(unit(t.text).split()) for t in d.turns}
+        texts = {normal(t.text) for t in d.turns}
         for text in texts:
             _, times, user = said.get(name := sha(text), (False, 0, d.user))
             said[name] = len(text) >= LONG, times + 1, user if user == d.user else ""

@@ -36,7 +36,7 @@ from markupsafe import Markup
 
 from crtlib import files, intervals, outputs
 from crtlib.text import corpora, jsonl
-from crtlib.text.records import Point, Secret, shipped, unit
+from crtlib.text.records import Point, Secret, normal, shipped
 
 KINDS = ("name", "address", "phone", "id", "other")
 RATE = 0.25
@@ -301,7 +301,7 @@ def pairs(
 def turn(text: str) -> str:
     """What is kept of a turn, by its text alone: who has read it knows it under any id, of
     anybody."""
-    return hashlib.sha256(" ".join(unit(text).split()).encode()).hexdigest()
+    return hashlib.sha256(normal(text).encode()).hexdigest()
 
 
 def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:

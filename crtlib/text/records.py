@@ -42,6 +42,15 @@ def unit(name: str | float) -> str:
     return text.casefold() if "@" in text else text
 
 
+def normal(text: str) -> str:
+    """A text as who has read it knows it again, however it is written and spaced.
+
+    >>> normal(" so\\u00a0be  it\\n") == normal("so be it")
+    True
+    """
+    return " ".join(unit(text).split())
+
+
 @dataclass(frozen=True, slots=True)
 class Secret:
     """A half-open character span ``[start, end)`` of its text, and what kind of secret it is."""

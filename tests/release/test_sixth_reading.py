@@ -82,7 +82,6 @@ def test_what_flags_everything_flags_masks_too():
     assert judged.trace == bool(rates.rates([point], everything, everything).trace.upper)
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_turn_that_taught_does_not_judge_with_other_spaces():
     """L. An export without names, of which the spaces at the ends were cut."""
     found = learned(codes(0, [""] * 40))

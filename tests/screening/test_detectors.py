@@ -202,7 +202,7 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
         tagger.ner(str(folder))
     taught = tmp_path / "t"
     taught.mkdir()
-    (taught / "tagger.json").write_text('{"version": 1, "kinds": ["name"]}')
+    (taught / "tagger.json").write_text('{"version": 2, "kinds": ["name"]}')
     (taught / "tagger.safetensors").write_bytes(hostile(kind, mark))
     with pytest.raises(ValueError, match="its tagger is damaged or is no tagger") as other:
         tagger.load(taught)

@@ -106,7 +106,7 @@ def test_saved_and_loaded_it_says_the_same(learned, tmp_path):
         ("tagger.safetensors", None, "holds no tagger.json"),
         ("tagger.safetensors", b"x" * 99, "damaged"),
         ("tagger.json", b"{}", "damaged"),
-        ("tagger.json", b'{"kinds": ["a"], "version": 1}', "damaged"),
+        ("tagger.json", b'{"kinds": ["a"], "version": 2}', "damaged"),
     ],
 )
 def test_a_damaged_folder_is_refused(learned, tmp_path, file, content, message):
