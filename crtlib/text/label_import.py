@@ -145,8 +145,9 @@ def take(
 
 
 def same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
-    """Refuse labels that were drawn from another corpus."""
-    digest = corpora.corpus_hash(corpus)
+    """Refuse labels that were drawn from another corpus, or from the text that this one, redacted,
+    was made of."""
+    digest = corpora.read_hash(corpus)
     if digest != about["corpus"]:
         raise ValueError(
             f"labels: were drawn from corpus {about['corpus'][:4]}…, this is {digest[:4]}…; "

@@ -238,7 +238,6 @@ def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
     assert assumed[0] and assumed[1]
 
 
-@pytest.mark.xfail(strict=True)
 def test_labels_of_the_raw_text_teach_nothing_about_its_screened_folder(tmp_path, run):
     """L. ``crtlib tagger SCREENED --labels`` takes the raw text's spans for the redacted one's,
     and prints a table of them: both have one corpus hash."""
