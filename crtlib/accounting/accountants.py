@@ -82,6 +82,7 @@ class Profile:
         sizes = (group,) * len(events) if isinstance(group, int) else group
         self._events = tuple((*e, size) for e, size in zip(events, sizes, strict=True))
         self._answers = lru_cache(maxsize=4096)(self._answer)
+        self._deltas = lru_cache(maxsize=4096)(self._delta)
 
     def __call__(self, delta: float) -> float:
         return self.answer(delta).value
@@ -99,21 +100,20 @@ class Profile:
 
     def delta(self, epsilon: float) -> float:
         """The least delta at ``epsilon`` >= 0."""
-        return max(self.sticks(epsilon))
+        return self._deltas(epsilon)
 
-    def sticks(self, epsilon: float) -> list[float]:
-        """delta at ``epsilon`` >= 0, in each direction of the relation."""
+    def _delta(self, epsilon: float) -> float:
         if not self._events:
-            return [0.0] * len(DIRECTIONS[self.relation])
+            return 0.0
         if self._shift == math.inf:
-            return [1.0] * len(DIRECTIONS[self.relation])
+            return 1.0
         loose = min(gaussian_delta(self._shift, epsilon), self.renyi.delta(epsilon))
         if not (self._transformed and self._sampled):
-            return [loose] * len(DIRECTIONS[self.relation])
-        return [min(loose, way.delta(epsilon)) for way in self._compositions]
+            return loose
+        return min(loose, max(way.delta(epsilon) for way in self._compositions))
 
     def curves(self, epsilons: Array) -> list[Array]:
-        """:meth:`sticks` at many epsilons at once, an array for each direction; quicker."""
+        """:meth:`delta` at many epsilons at once, an array for each direction; quicker."""
         ways = len(DIRECTIONS[self.relation])
         if not self._events or self._shift == math.inf:
             return [np.full_like(epsilons, 1.0 if self._events else 0.0)] * ways
@@ -201,7 +201,7 @@ class _Borrowed(Profile):
         with _quiet():
             return build(self._steps) if self._least_sigma >= LEAST_SIGMA else None
 
-    def delta(self, epsilon: float) -> float:
+    def _delta(self, epsilon: float) -> float:
         return invert(self, epsilon)
 
     def _answer(self, delta: float) -> Answer:

@@ -210,27 +210,34 @@ class Composed:
 
     def delta(self, epsilon: float) -> Bracket:
         """The hockey-stick divergence of P from Q at e^epsilon."""
+        return self._lower(epsilon), self._upper(epsilon)
+
+    def _upper(self, epsilon: float) -> float:
         gain = -np.expm1(np.minimum(epsilon - self.losses, 0))
-        upper = self.infinity + float(self.mass @ gain) + self.error
+        return min(1.0, self.infinity + float(self.mass @ gain) + self.error)
+
+    def _lower(self, epsilon: float) -> float:
         excess = epsilon - self.tests
         lower = self.power - np.exp(np.minimum(excess, 700)) * self.tilted
-        lower = float(lower.max(where=excess < 700, initial=0.0))  # elsewhere e^excess is cut off
-        return max(0.0, lower - 2 * self.error), min(1.0, upper)
+        # Elsewhere e^excess is cut off.
+        return max(0.0, float(lower.max(where=excess < 700, initial=0.0)) - 2 * self.error)
 
     def epsilon(self, delta: float) -> Bracket:
         """The least epsilon >= 0 at ``delta``; infinite where the window does not reach it."""
         if not 0 < delta < 1:
             raise ValueError(f"delta={delta}: must be in (0, 1)")
         ends = []
-        for side in (0, 1):
+        for side, least in enumerate((self._lower, self._upper)):
             low, high = 0.0, max(0.0, float(self.losses[-1]))
-            if self.delta(high)[side] > delta:
-                ends.append(math.inf if side else high)
-                continue
-            for _ in range(40 if self.delta(low)[side] > delta else 0):
-                middle = (low + high) / 2
-                low, high = (middle, high) if self.delta(middle)[side] > delta else (low, middle)
-            ends.append((low, high)[side] if self.delta(0.0)[side] > delta else 0.0)
+            if least(high) > delta:
+                low, high = high, math.inf
+            elif least(low) <= delta:
+                high = low
+            else:
+                for _ in range(40):
+                    middle = (low + high) / 2
+                    low, high = (middle, high) if least(middle) > delta else (low, middle)
+            ends.append((low, high)[side])
         return ends[0], ends[1]
 
     def blow_up(self, c: float) -> Bracket:
