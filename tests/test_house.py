@@ -1,9 +1,11 @@
-"""The budgets hold, and the script that counts them can tell when they do not."""
+"""The script that counts tokens, and the contracts of imports, can tell when they do not hold.
+
+Whether they hold, `make lint` says.
+"""
 
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,15 +23,6 @@ spec.loader.exec_module(house)
 def counted(root):
     done = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True)
     return done.returncode, done.stdout
-
-
-def test_the_checkout_keeps_its_budgets_and_its_layers():
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("needs git: only tracked files count")
-    code, printed = counted(ROOT)
-    assert code == 0, printed
-    lint = Path(sys.executable).with_name("lint-imports")
-    assert subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize(
