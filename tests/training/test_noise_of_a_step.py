@@ -19,13 +19,13 @@ from crtlib.training.noise import add_noise
 from crtlib.training.phases import PrivatePhase
 from crtlib.training.selective import SelectivePhase
 
-REPEATS = 1000
+REPEATS = 500
 SPECS = {
-    "lstm": ModelSpec("lstm", 128, embedding=16, hidden=32),
-    "lstm-tied": ModelSpec("lstm", 128, hidden=32, tied=True),
-    "gpt2": ModelSpec("gpt2", 128, hidden=128, layers=1, heads=2, context=8, tied=False),
+    "lstm": ModelSpec("lstm", 256, embedding=16, hidden=64),
+    "lstm-tied": ModelSpec("lstm", 256, hidden=64, tied=True),
+    "gpt2": ModelSpec("gpt2", 256, hidden=256, layers=1, heads=2, context=8, tied=False),
 }
-POINTS = [[1, 9, 9, 2], [3, 8, 7], [5, 5, 4, 5, 5]]  # of 128 tokens
+POINTS = [[1, 9, 9, 2], [3, 8, 7], [5, 5, 4, 5, 5]]  # of 256 tokens
 SIGMA, CLIP_NORM, RATE = 1000.0, 1e-3, 1e-4
 SHARED = {
     "epoch": 1,
@@ -38,7 +38,7 @@ SHARED = {
 PHASES = {
     "one probability": PrivatePhase(sampling_probability=0.5, **SHARED),
     "one for each point": PrivatePhase(sampling_probability=(0.0, 0.5, 1.0), **SHARED),
-    "masked": MaskedPhase(sampling_probability=1.0, vocab_size=128, **SHARED),
+    "masked": MaskedPhase(sampling_probability=1.0, vocab_size=256, **SHARED),
     "selective": SelectivePhase(
         epoch=1,
         batch_size=3,
