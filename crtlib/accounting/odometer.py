@@ -600,7 +600,7 @@ def spent(
         (*(e for e in last.values() if e.run in counted), *more),
         bare=bool(naked & above),
         heirs=frozenset(name for name in counted if naked & {name, *_above(every, {name})}),
-        struck=any(e.run == run and e.state == "struck" for e in entries),
+        struck=any(e.run == run and e.state == "struck" for e in every),
         left=len(set(last) - counted),
     )
 
