@@ -10,6 +10,7 @@ policies and the model, what was planted, the versions. It holds no text.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -135,16 +136,22 @@ class Meter:
 
     def origin(self, init: str) -> list[gate.Source]:
         """What is known of the noise, and of the model that it started from: one of crtlib is in a
-        ledger here."""
+        ledger here. What that one assumed of its own start is assumed here."""
         if not self.secret:
             return [gate.Raw(SEEDED), *replace(self, secret=True).origin(init)]
         if not Path(init).is_dir():
             return [] if init == "random" else [gate.Base(init, "outside")]
         lines = [*odometer.read(self.folder), *self.registry.entries()]
         hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
-        known = any({e.model, e.tensors} & hashes for e in lines)
-        ours = (outputs.marker(init) or {}).get("command") == "train"
-        return [gate.Base(Path(init).name, "known" if known else "unknown" if ours else "outside")]
+        name = Path(init).name
+        if not any({e.model, e.tensors} & hashes for e in lines):
+            ours = (outputs.marker(init) or {}).get("command") == "train"
+            return [gate.Base(name, "unknown" if ours else "outside")]
+        before: list[gate.Source] = [gate.Base(f"what {name} started from", "outside")]
+        with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
+            if not (released := gate.read(init)).altered:
+                before = [s for s in released.sources if isinstance(s, gate.Base)]
+        return [gate.Base(name, "known"), *(s for s in before if s != gate.Base(name, "known"))]
 
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""

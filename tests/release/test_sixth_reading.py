@@ -198,7 +198,6 @@ def test_runs_of_a_moved_home_are_known_to_other_texts(tmp_path, monkeypatch):
     assert runs == [1, 2]
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored(tmp_path):
     """M. "Nobody ever saw it": the next model did not count it; then a backup of the ledger came
     back, and both certificates hold, though the registry knows that it was struck."""
@@ -213,7 +212,6 @@ def test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored(tmp_path
     assert certificate(tmp_path / "m", tmp_path / "m.html")["verdict"] == "void"
 
 
-@pytest.mark.xfail(strict=True)
 def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
     """M-H. A model from outside, then one of crtlib on other text, then one on this text: "assumed:
     it had not read this text" stood in the second certificate and not in the third."""
