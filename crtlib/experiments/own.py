@@ -40,7 +40,7 @@ from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Recipe, SecretPlan
-from crtlib.release import gate
+from crtlib.release import certify, gate
 from crtlib.screening import by_name
 from crtlib.screening.corpus import fitting, given, judge, unproved
 from crtlib.screening.rates import Counter
@@ -63,11 +63,6 @@ PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
 
 CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
-
-NO_LABELS = (
-    "; void, as delta is 1: no labelled secret tells what the policies miss. Label some turns, or "
-    "use --conservative everything"
-)
 
 Facts = Mapping[str, Any]
 Card = Callable[[Facts], str]
@@ -324,12 +319,12 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             by_name.check_same(name, sha)
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
-        void, beside = _void(meter, study.init, record.oracle(study))
+        how = record.of_study(done, fitted, guarantee, meter)
+        sources = record.sources(done, fitted, meter, key)
         promise, holds = "no guarantee: this method adds no noise", False
         if guarantee is not None:
-            blind = NO_LABELS if guarantee.delta >= 1 else ""
-            promise = f"{guarantee}{blind}{void}{beside}"
-            holds = not void and guarantee.delta < 1 and guarantee.epsilon < math.inf
+            holds, beside = _certified(meter, how, sources)
+            promise = f"{guarantee}{beside}"
         settings = _settings(done)
         facts = _facts(done, fitted, rows) | {
             "name": recipe.out.name if recipe.out else "",
@@ -344,8 +339,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             lines=[*_lines(done, fitted, rows, facts), promise],
             saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
                    "base": pretrained.base(done.init), "template": fitted.data.template.source},
-            sources=record.sources(done, fitted, meter, key), key=key,
-            record=record.of_study(done, fitted, guarantee, meter),
+            sources=sources, key=key, record=how,
             private={"results.json": results}, texts=_texts(settings, facts, card),
             study=done, fitted=fitted, rows=rows, guarantee=guarantee,
         )  # fmt: skip
@@ -473,10 +467,6 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     def finish(run: Run, meter: record.Meter, key: bytes) -> Trained:
         table = plans.accounted(run.events, plan, recipe.plan)
         broken = int((table.posterior > table.promised).sum())
-        void = _void(meter, recipe.init, planned=True)[0]
-        promise = f"{plans.promise(plan, summary, table)}{void}"
-        if broken:
-            promise = f"void: {broken} secrets are above their promise"
         groups = table.groupby(["prior", "promised"]).posterior.max().reset_index()
         guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
         sha = outputs.sha256(recipe.plan / "plan.json")
@@ -508,6 +498,9 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "treated_as_public": [plans.KNOWN],
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
+        sources = [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)]
+        holds, beside = _certified(meter, how, sources)
+        promise = f"{plans.promise(plan, summary, table)}{beside}"
         facts = {
             "name": recipe.out.name if recipe.out else "",
             "method": {"name": PLANNED.name, "label": PLANNED.label},
@@ -516,12 +509,11 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "promise": promise,
         }
         return Trained(
-            run=run, promise=promise, holds=not (broken or void), facts=facts, lines=[promise],
+            run=run, promise=promise, holds=holds, facts=facts, lines=[promise],
             settings={"method": PLANNED.name, "init": Path(recipe.init).name,
                       "model": recipe.model, "seed": recipe.seed},
             saved={"tokenizer": tokenizer, "spec": spec, "base": pretrained.base(recipe.init)},
-            sources=[noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
-            key=key, record=how, private={"secrets.parquet": table},
+            sources=sources, key=key, record=how, private={"secrets.parquet": table},
             secrets=table, kept=not broken,
         )  # fmt: skip
 
@@ -600,34 +592,23 @@ def work(out: Named) -> Path:
     return folder
 
 
-def _void(
-    meter: record.Meter, init: str, oracle: bool = False, planned: bool = False
-) -> tuple[str, str]:
-    """What makes a promise void whatever its numbers are, nothing where it stands; and what of the
-    certificate it leaves out."""
-    spent, trials = meter.spent, meter.facts["trials"]
-    bases = [s for s in meter.origin(init) if isinstance(s, gate.Base)]
-    said = {
-        "; void, as noise and batches follow from a known seed: an experiment, not a release":
-            not meter.secret,
-        "; void, as a policy read the labels themselves": oracle,
-        "; void, as it started from a model that had learned this text without protection":
-            spent.bare,
-        "; void, as nobody knows what the model that it started from has read":
-            any(base.lineage == "unknown" for base in bases),
-        "; void, as one person more moves who is held out: neighbouring must be replace":
-            meter.protects and meter.facts["relation"] == "add_or_remove",
-        "; void, as a plan promises of one training, and this is not the only one":
-            planned and (trials > 1 or any(
-                e.events is not None or e.method == "lp_weighted" for e in spent.entries)),
-    }  # fmt: skip
+def _certified(meter: record.Meter, how: Facts, sources: Sequence[gate.Source]) -> tuple[bool, str]:
+    """Whether the certificate of what was trained now holds, and what is said beside a promise:
+    why it is void, and what the certificate adds to it."""
+    spent, trials, fold = meter.spent, meter.facts["trials"], gate.fold(sources)
+    fold = replace(fold, screening=fold.screening and meter.facts["screening"])
+    told = {**how, "searched": {"trials": trials}}
+    trained = certify.Trained(Path(), told, fold, spent)
+    own = trained.promise()
+    why = certify.reasons(trained, own, own.missed()[0])
     added = {
-        f"{spent.runs + spent.unprotected} earlier on this text": spent.runs + spent.unprotected,
+        f"{len(spent.entries)} earlier on this text": len(spent.entries),
         f"{trials - 1} that were compared with it": trials - 1,
     }
     beside = " and ".join(text for text, number in added.items() if number)
+    void = "".join(f"; void: {text}" for text in why)
     beside = beside and f"; of this model alone: its certificate adds {beside}"
-    return "".join(text for text, applies in said.items() if applies), beside
+    return not why and fold.kind != "none", void + beside
 
 
 def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: record.Meter) -> None:

@@ -386,7 +386,7 @@ def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:
          "others: train with --neighbouring replace."),
         (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
         (plan is None and known and own.delta + own.delta2 >= 1,
-         "Delta is 1: nothing bounds what an earlier run on this text learned without noise."),
+         "Delta is 1: nothing bounds what this run, or one before it, learned without noise."),
     ]  # fmt: skip
     return [*trained.problems, *fold.void, *(text for applies, text in checks if applies)]
 

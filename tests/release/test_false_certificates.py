@@ -298,7 +298,7 @@ def test_a_certificate_elsewhere_knows_what_was_known_when_it_trained(tmp_path, 
 def test_what_is_void_is_so_in_every_file(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **CRT | {"neighbouring": "add_or_remove"})
-    assert "; void, as one person more" in (tmp_path / "m" / "guarantee.txt").read_text()
+    assert "; void: Who is held out follows" in (tmp_path / "m" / "guarantee.txt").read_text()
 
 
 def test_a_certificate_replaces_no_other_file(tmp_path):

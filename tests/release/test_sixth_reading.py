@@ -98,7 +98,6 @@ def test_a_turn_that_taught_does_not_judge_with_other_spaces():
     assert judged.trace.of == 0 or judged.trace.upper == 1
 
 
-@pytest.mark.xfail(strict=True)
 def test_what_is_void_says_so_in_all_its_files(tmp_path, monkeypatch):
     """M. guarantee.txt decides by itself what is void: of a method of another package, whose phase
     nobody knows, it promised, for everybody to read, what the certificate does not."""

@@ -140,7 +140,7 @@ def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, t
 def test_a_training_says_itself_that_its_policy_read_the_labels(tmp_path):
     asked = TINY | {"policy": "oracle", "conservative": "oracle"}
     made = trainings.train(corpus_in(tmp_path), out=tmp_path / "one", method="crt", **asked)
-    assert not made.holds and "void, as a policy read the labels" in made.promise
+    assert not made.holds and "void: A policy read the labels" in made.promise
     assert (tmp_path / "one").stat().st_mode & 0o077 == 0
 
 
