@@ -70,6 +70,7 @@ JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON 
 WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
 ORDER BY a.kind IN ('named', 'owned', 'lone', 'said')
 """
+LINES = "SELECT content FROM lines ORDER BY n"
 OF_CORPUS = "(SELECT text FROM texts WHERE corpus = ?)"
 FACTS = ("named", "owned", "lone", "said")
 """Kinds of units that say whose the others are, and make no two texts the same."""
@@ -165,8 +166,9 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 def reserve(folder: str | os.PathLike[str], corpus: str, registry: Registry | None = None) -> None:
     """Make ``folder`` the odometer of the corpus with this hash, before its text is trained on; a
-    ledger of before 0.3 is taken over, into the ``registry`` first. Of several processes one makes
-    it, and the others find it.
+    ledger of before 0.3 is taken over. Lines that the ``registry`` lacks, as of a folder that came
+    from another machine, are entered there first. Of several processes one makes it, and the others
+    find it.
 
     Raises ``ValueError`` for the odometer of another corpus or a broken one, ``OSError`` where it
     cannot be written.
@@ -177,13 +179,17 @@ def reserve(folder: str | os.PathLike[str], corpus: str, registry: Registry | No
         if head is None:
             older = _older(path.parent)
             check_corpus(path.parent, _entries(older), corpus)
-            if registry is not None:
-                for entry in _entries(older):
-                    _append(registry.path, _same(entry))
             base.execute("INSERT INTO head VALUES (?)", (corpus,))
             base.executemany("INSERT INTO lines (content) VALUES (?)", [(x,) for x in older])
         elif head[0] != corpus:
             _other(path.parent, head[0], corpus)
+        if registry is not None:
+            known = [_same(e) for e in registry.entries() if e.corpus == corpus]
+            for line in map(_same, _entries(r[0] for r in base.execute(LINES))):
+                if line in known:
+                    known.remove(line)
+                else:
+                    _append(registry.path, line)
     with contextlib.suppress(FileNotFoundError):
         os.replace(path.parent / IMPORTED, path.parent / f"{IMPORTED}.imported")
 
@@ -205,7 +211,7 @@ def _lines(path: Path) -> list[str]:
     with _connection(path) as base:
         if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'lines'").fetchone():
             return []  # made a moment ago
-        return [row[0] for row in base.execute("SELECT content FROM lines ORDER BY n")]
+        return [row[0] for row in base.execute(LINES)]
 
 
 def read(folder: str | os.PathLike[str]) -> list[Entry]:
@@ -273,7 +279,7 @@ def add(
 
 def _append(path: Path, values: Mapping[str, Any]) -> Entry:
     with _transaction(path) as base:
-        entries = _entries(r[0] for r in base.execute("SELECT content FROM lines ORDER BY n"))
+        entries = _entries(r[0] for r in base.execute(LINES))
         events = values["events"]
         content: dict[str, Any] = {f.name: f.default for f in fields(Entry) if f.default is None}
         content |= dict(values) | {
