@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import tomllib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from crtlib import cli, files
+from crtlib import cli, files, outputs
 from crtlib.checks import check_choice
 from crtlib.commands import REACH
 from crtlib.options import Answer, opt
@@ -32,6 +33,8 @@ def run(
 ) -> Answer:
     """Run the steps of a project that are not up to date; stops where people must label.
 
+    Ends with 4 where a step's answer is no, as of a certificate that does not meet its limits.
+
     Example: crtlib run helpdesk --until screen
     """
     settings = read(folder)
@@ -40,6 +43,7 @@ def run(
         check_choice("until", until, steps)
         steps = steps[: steps.index(until) + 1]
     states: dict[str, str] = {}
+    facts: dict[str, Any] = {"steps": states, "ok": True}
 
     def lines() -> Iterator[str]:
         with contextlib.chdir(folder):
@@ -48,11 +52,11 @@ def run(
                     states[step] = "crtlib " + " ".join(_words(step, settings))
                     yield states[step]
                     continue
-                states[step] = yield from _step(step, settings)
+                states[step] = yield from _step(step, settings, facts)
                 if states[step] == WAITS:
                     return
 
-    return Answer({"steps": states}, lines())
+    return Answer(facts, lines())
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -122,42 +126,43 @@ def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
     return words(step, table, ["model", "--out", "certificate.html", "--force"])
 
 
-def _step(step: str, settings: dict[str, dict[str, Any]]) -> Generator[str, None, str]:
-    """Run a step; returns what became of it."""
+def _step(
+    step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any]
+) -> Generator[str, None, str]:
+    """Run a step; returns what became of it. ``facts`` keep whether its answer is no."""
     line = _words(step, settings)
     if step == "label":
         return (yield from _label(line))
     if step in ("ingest", "tagger", "screen", "certify"):  # what is up to date they know, or what
         # is true of a run changes with what follows it
-        yield from _call(line)
+        facts["ok"] &= yield from _call(line)
         return DONE
     stamps = json.loads(STAMPS.read_text(encoding="utf-8")) if STAMPS.is_file() else {}
     stamp = _stamp(line)
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"
         return UP_TO_DATE
-    yield from _call(line)
+    facts["ok"] &= yield from _call(line)
     with files.replacing(STAMPS, mode=0o600) as part:
         part.write_text(json.dumps(stamps | {step: stamp}) + "\n", encoding="utf-8")
     return DONE
 
 
 def _stamp(line: list[str]) -> str:
-    """A hash of a command line and of what its folders hold."""
+    """A hash of a command line and of the files, folders and policies that it names."""
+    from crtlib.screening import by_name
+
     digest = hashlib.sha256("\0".join(line).encode())
-    for name in ("corpus", "screened", "model"):
-        if name in line:
-            for file in ("crtlib.json", "model.safetensors"):
-                path = Path(name) / file
-                own = name == line[line.index("--out") + 1]
-                if path.is_file() and not own:
-                    digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for option, value in itertools.pairwise(line):
+        if option in ("--policy", "--conservative"):
+            digest.update(by_name.digest(value).encode())
+        elif option != "--out" and Path(value).exists():
+            digest.update(outputs.content(value).encode())
     return digest.hexdigest()
 
 
 def _label(line: list[str]) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported."""
-    from crtlib import outputs
     from crtlib.text import label_import, labels
 
     if outputs.marker("labels") is None:
@@ -176,11 +181,14 @@ def _label(line: list[str]) -> Generator[str, None, str]:
     return DONE
 
 
-def _call(line: list[str]) -> Iterator[str]:
+def _call(line: list[str]) -> Generator[str, None, bool]:
+    """Run a command; returns whether its answer is not no."""
     yield "crtlib " + " ".join(line)
     try:
-        yield from _program().parsed(line)().lines
+        answer = _program().parsed(line)()
+        yield from answer.lines
     except ValueError as error:
         if "say --" not in str(error):
             raise
         raise ValueError(f"{error}; in crtlib.toml it is a key of [{line[0]}]") from None
+    return bool(answer.facts.get("ok", True))
