@@ -13,6 +13,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from crtlib.experiments import crt, data, own, record
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
 from crtlib.files import Named
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import at_most, clopper_pearson_upper, upwards
 from crtlib.release import certify, gate, limits
 from crtlib.screening.corpus import fitting
 from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, from_json
@@ -78,10 +79,10 @@ class Advice:
         head = f"{'':4}{'private':>8}{'redacted':>9}{'trace':>9}{'public':>9}"
         lines = [f"{head}{'epsilon':>9}{'noise':>7}{'guess':>7}{'read':>8}  limits"]
         for k, r in enumerate(self.rows, 1):
-            trace, public = (100 * r.rates[name]["upper"] for name in ("trace", "public"))
+            trace, public = (upwards(100 * r.rates[name]["upper"]) for name in ("trace", "public"))
             lines.append(
-                f"{k:<4}{100 * r.private:>6.1f} %{100 * r.redacted:>7.1f} %{trace:>7.2f} %"
-                f"{public:>7.2f} %{r.epsilon:>9g}{r.noise:>7.3g}{100 * r.guess:>7.1f}"
+                f"{k:<4}{100 * r.private:>6.1f} %{100 * r.redacted:>7.1f} %{trace:>7} %"
+                f"{public:>7} %{r.epsilon:>9g}{r.noise:>7.3g}{upwards(100 * r.guess):>7}"
                 f"{'-' if r.read is None else f'{r.read:,}':>8}  {'met' if r.meets else 'not met'}"
             )
         lines += [f"{k}   {r.policy}, then {r.conservative}; a point is a {r.unit}"
@@ -251,14 +252,13 @@ def _advice(
     commands: list[str] = []
     if best is not None:
         r = rows[best]
-        more = [f"--{name.replace('_', '-')} {value}" for name, value in given.items()]
-        unit = [f"--unit {r.unit}"] * (r.unit != "turn")
-        asked = " ".join(f"--require {shlex.quote(text)}" for text in require)
-        policy, cautious = shlex.quote(r.policy), shlex.quote(r.conservative)
+        options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
+        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given, "out": "model"}
+        named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+        asked = [word for text in require for word in ("--require", text)]
         commands = [
-            f"crtlib train {corpus} --policy {policy} --conservative {cautious} "
-            f"--labels {labels} {' '.join([f'--epsilon {r.epsilon:g}', *unit, *more])} --out model",
-            f"crtlib certify model --out certificate.html {asked}",
+            shlex.join(["crtlib", "train", str(corpus), *chain.from_iterable(named)]),
+            shlex.join(["crtlib", "certify", "model", "--out", "certificate.html", *asked]),
         ]
         why = f"plan {best + 1}: keeps most text for its noise"
         return Advice(tuple(rows), best, why, tuple(commands), turns, people, pairs)
@@ -275,7 +275,8 @@ def _advice(
         elif left > hours:
             why += f", {left:.0f} more than were read; --hours allows {hours:g}"
         else:
-            commands = [f"crtlib label sample {corpus} --turns {near} --out more-labels"]
+            sample = ["--turns", str(near), "--out", "more-labels"]
+            commands = [shlex.join(["crtlib", "label", "sample", str(corpus), *sample])]
     return Advice(tuple(rows), None, why, tuple(commands), turns, people, pairs)
 
 
@@ -286,7 +287,5 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
             limit = judged[0]["limit"]
             every = [row["certified"] for row in judged if row["certified"] is not None]
             share = limit.split()[0].rstrip("<=") in NAMES
-            least = (
-                f"{100 * min(every):.3g} %" if share and every else f"{min(every, default=0):.3g}"
-            )
+            least = at_most(min(every, default=0) * (100 if share else 1), 3) + " %" * share
             yield f"{limit}: {f'at least {least}' if every else 'nothing is certified'} here"

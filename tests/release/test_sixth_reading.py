@@ -134,7 +134,6 @@ def test_an_error_names_no_person(tmp_path, monkeypatch):
     assert "Lovelace" not in str(error.value)
 
 
-@pytest.mark.xfail(strict=True)
 def test_advice_rounds_bounds_up():
     """L. ``crtlib advise`` printed bounds to the nearest."""
     rate = {"upper": 0.022449, "count": 0, "of": 1, "rate": 0.0, "how": "one_per_cluster"}
@@ -249,7 +248,6 @@ def test_labels_of_the_raw_text_teach_nothing_about_its_screened_folder(tmp_path
     assert code == 2, said
 
 
-@pytest.mark.xfail(strict=True)
 def test_the_command_of_an_advice_runs_where_a_name_has_a_space(tmp_path):
     """L. It was printed without quotes."""
     (tmp_path / "my text").mkdir()
