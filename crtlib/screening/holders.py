@@ -27,7 +27,7 @@ from scipy import sparse
 from crtlib.checks import check, check_choice
 from crtlib.files import Named
 from crtlib.screening import lists
-from crtlib.screening.lists import SHORTEST, Listed, entry, finder
+from crtlib.screening.lists import SHORTEST, Finder, Listed, entry
 from crtlib.screening.policy import Policy, spoken
 from crtlib.text.records import Point, unit
 
@@ -86,7 +86,7 @@ def of_policy(
             for number in each:
                 users.setdefault(number, set()).add(p.user)
             flagged.append(each)
-    find = finder("--from-policy", [row for (n, _), row in rows.items() if len(n) >= SHORTEST])
+    find = Finder("--from-policy", [row for (n, _), row in rows.items() if len(n) >= SHORTEST])
     names = {
         row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
     }
@@ -114,14 +114,14 @@ def of_file(
     for row, (name, *promise) in enumerate(zip(names, table.p, table.r, strict=True), 2):
         if promises.setdefault(name, (promise[0], promise[1])) != tuple(promise):
             raise ValueError(f"{file}, row {row}: p or r differs from an earlier row of its {by}")
-    find = finder(str(file), [Listed(value, "", row) for row, value in enumerate(table.secret, 2)])
+    find = Finder(str(file), [Listed(value, "", row) for row, value in enumerate(table.secret, 2)])
     whose = {row: {name} for row, name in enumerate(names, 2)}
     return _held(batches, find, whose, promises.__getitem__, order=list(promises))
 
 
 def _held(
     batches: Iterable[Sequence[Point]],
-    find: Callable[[str], set[int]],
+    find: Finder,
     names: Mapping[int, set[str]],
     promise: Callable[[str], tuple[float, float]],
     *,
@@ -135,7 +135,7 @@ def _held(
     examples: list[str] = []
     for k, p in enumerate(points):
         known = flagged[k] if flagged else set()
-        held = known.union(*(find(p.text[a:b]) for a, b in spoken(p)))
+        held = known.union(*(find(p.text[a:b])[1] for a, b in spoken(p)))
         each = sorted(set().union(*(names[number] for number in held)))
         pairs += [(name, k) for name in each]
         examples.append(p.id)

@@ -18,19 +18,19 @@ between it and "everything" stands one that flags whatever plain words are not.
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ahocorasick
 import regex
 
 from crtlib.checks import check
@@ -123,10 +123,13 @@ class Listed:
 
 
 def table(path: Path) -> pd.DataFrame:
-    """A CSV or Parquet file as texts. Raises ``ValueError``, which quotes nothing of it."""
+    """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``. Raises
+    ``ValueError``, which quotes nothing of it."""
     import pandas as pd
 
     try:
+        if path.suffix == ".txt":
+            return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
         if path.suffix == ".parquet":
             return pd.read_parquet(path).fillna("").astype(str)
         return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
@@ -134,137 +137,98 @@ def table(path: Path) -> pd.DataFrame:
         raise ValueError(f"cannot be read ({type(error).__name__})") from None
 
 
-def read_values(file: str) -> list[Listed]:
-    """The rows of a ``.txt`` (one value a line) or of a ``.csv`` or ``.parquet`` with ``secret``.
+def _within(beside: str, edge: str) -> bool:
+    """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
+    return beside.isalnum() and not _UNSPACED.match(edge)
+
+
+class Finder:
+    """Of a text, the spans that some values have in it, the longest first, and the numbers of the
+    rows that they are of; ``file`` is for errors."""
+
+    def __init__(self, file: str, rows: Iterable[Listed]) -> None:
+        # One for values sought as they are, one for those sought without signs.
+        self.automata = ahocorasick.Automaton(), ahocorasick.Automaton()
+        for row in rows:
+            sought, number = entry(row.value)
+            if len(sought) < SHORTEST:
+                raise ValueError(
+                    f"{file}, row {row.number}: is too short to look for; {len(sought)} characters"
+                )
+            if sought in self.automata[number]:
+                self.automata[number].get(sought)[2].append(row.number)
+            else:
+                self.automata[number].add_word(sought, (len(sought), row.kind, [row.number]))
+        for automaton in self.automata:
+            automaton.make_automaton()
+
+    def __call__(self, text: str) -> tuple[list[tuple[Secret, ...]], set[int]]:
+        normal, at = _normalised(text)
+        forms = [(normal, at), _compact(normal, at) if len(self.automata[1]) else ("", [])]
+        spans: list[Secret] = []
+        found = set[int]()
+        for automaton, (form, places) in zip(self.automata, forms, strict=True):
+            for last, (length, kind, numbers) in automaton.iter(form) if len(automaton) else ():
+                start, end = places[last - length + 1], places[last] + 1
+                if _within(text[max(0, start - 1) : start], text[start]):
+                    continue
+                if _within(text[end : end + 1], text[end - 1]):
+                    continue
+                while end < len(text) and unicodedata.combining(text[end]):
+                    end += 1  # the accent of the last letter
+                spans.append(Secret(kind, start, end))
+                found.update(numbers)
+        spans.sort(key=lambda s: s.start - s.end)
+        return [(s,) for s in spans], found
+
+
+def _sought(file: str, find: Finder, points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    hits: Counter[int] = Counter()
+    for p in points:
+        spans, found = find(p.text)
+        yield merged(spans)
+        hits.update(found)
+    for number, count in hits.items():
+        if len(points) >= 100 and count > COMMON * len(points):
+            says = f"stands in {100 * count / len(points):.1f} % of the turns"
+            warnings.warn(f"{file}, row {number}: {says}", stacklevel=2)
+
+
+@register("list", ":FILE")
+def listed(file: str) -> Policy:
+    """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
+    ``.parquet``, however their case, accents, dashes and spaces are written.
 
     Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
-    three letters. Raises ``ValueError`` without quoting a value.
+    three letters.
+
+    Both sides are normalised one character at a time, so that places are kept. A value with four
+    digits or more is found with up to three signs between two of its digits. What stands right
+    before and after a match must be neither letter nor digit. All values are sought at once
+    (Aho and Corasick 1975): twice as many take no longer. Raises ``ValueError`` without quoting a
+    value.
     """
     path, where = Path(file), f"policy='list:{file}'"
     if not path.is_file():
         raise ValueError(f"{where}: no such file")
     if path.suffix not in (".txt", ".csv", ".parquet"):
         raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
-    first = 1 + (path.suffix == ".csv")  # the header is row 1
-    kinds: Iterable[str] = itertools.repeat("")
-    parts = kinds
     try:
-        if path.suffix == ".txt":
-            values = path.read_text(encoding="utf-8-sig").splitlines()
-        else:
-            cells = table(path)
-            values = cells["secret"].tolist()
-            kinds, parts = (cells.get(name, kinds) for name in ("kind", "parts"))
-    except (ValueError, KeyError, OSError) as error:
-        why = (
-            str(error)
-            if str(error).startswith("cannot")
-            else f"cannot be read ({type(error).__name__})"
-        )
-        raise ValueError(f"{where}: {why}; .csv and .parquet need a column secret") from None
+        cells = table(path)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if "secret" not in cells:
+        raise ValueError(f"{where}: .csv and .parquet need a column secret")
     rows = []
-    for number, (value, kind, part) in enumerate(zip(values, kinds, parts, strict=False), first):
-        if not value.strip():
-            continue
-        rows.append(Listed(value, kind or "listed", number))
-        if part.strip().lower() in ("yes", "true", "1"):
-            words = re.findall(r"[^\W\d_]{3,}", value)
-            rows += [Listed(word, kind or "listed", number) for word in words]
-    return rows
-
-
-def _automata(file: str, rows: Sequence[Listed]) -> tuple[Any, Any]:
-    """One automaton for values sought as they are, one for those sought without signs."""
-    try:
-        ahocorasick = import_module("ahocorasick")
-    except ModuleNotFoundError:
-        raise ValueError(f"policy='list:{file}': needs pip install pyahocorasick") from None
-    automata = ahocorasick.Automaton(), ahocorasick.Automaton()
-    for row in rows:
-        text, number = entry(row.value)
-        if len(text) < SHORTEST:
-            raise ValueError(
-                f"{file}, row {row.number}: is too short to look for; {len(text)} characters"
-            )
-        if text not in automata[number]:
-            automata[number].add_word(text, (len(text), row.kind, row.number))
-    for automaton in automata:
-        automaton.make_automaton()
-    return automata
-
-
-def _within(beside: str, edge: str) -> bool:
-    """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
-    return beside.isalnum() and not _UNSPACED.match(edge)
-
-
-def _found(text: str, automata: tuple[Any, Any]) -> tuple[list[tuple[Secret, ...]], set[int]]:
-    """The spans that the values have in one text, the longest first; and the rows they are of."""
-    normal, at = _normalised(text)
-    forms = [(normal, at), _compact(normal, at) if len(automata[1]) else ("", [])]
-    spans: list[Secret] = []
-    rows = set()
-    for automaton, (form, places) in zip(automata, forms, strict=True):
-        if not len(automaton):
-            continue
-        for last, (length, kind, row) in automaton.iter(form):
-            start, end = places[last - length + 1], places[last] + 1
-            if _within(text[max(0, start - 1) : start], text[start]):
-                continue
-            if _within(text[end : end + 1], text[end - 1]):
-                continue
-            while end < len(text) and unicodedata.combining(text[end]):
-                end += 1  # the accent of the last letter
-            spans.append(Secret(kind, start, end))
-            rows.add(row)
-    spans.sort(key=lambda s: s.start - s.end)
-    return [(s,) for s in spans], rows
-
-
-def finder(file: str, rows: Sequence[Listed]) -> Callable[[str], set[int]]:
-    """Of a text, the numbers of the rows whose value stands in it; ``file`` is for errors."""
-    alike: dict[tuple[str, bool], list[int]] = {}
-    for row in rows:
-        alike.setdefault(entry(row.value), []).append(row.number)
-    same = {numbers[0]: numbers for numbers in alike.values()}
-    automata = _automata(file, rows)
-
-    def find(text: str) -> set[int]:
-        return {number for first in _found(text, automata)[1] for number in same[first]}
-
-    return find
-
-
-def _sought(file: str, automata: tuple[Any, Any], points: Sequence[Point]) -> list[Any]:
-    labels = []
-    hits: Counter[int] = Counter()
-    for p in points:
-        spans, rows = _found(p.text, automata)
-        labels.append(merged(spans))
-        hits.update(rows)
-    for row, count in hits.items():
-        if len(points) >= 100 and count > COMMON * len(points):
-            share = 100 * count / len(points)
-            warnings.warn(f"{file}, row {row}: stands in {share:.1f} % of the turns", stacklevel=2)
-    return labels
-
-
-@register("list", ":FILE")
-def listed(file: str) -> Policy:
-    """Flags the values of a file, however their case, accents, dashes and spaces are written.
-
-    Both sides are normalised one character at a time, so that places are kept. A value with four
-    digits or more is found with up to three signs between two of its digits. What stands right
-    before and after a match must be neither letter nor digit. All values are sought at once
-    (Aho and Corasick 1975): twice as many take no longer. Needs the package pyahocorasick.
-    """
-    rows = read_values(file)
+    for number, row in enumerate(cells.to_dict("records"), 1 + (path.suffix == ".csv")):
+        values = [row["secret"]] * bool(row["secret"].strip())
+        if values and row.get("parts", "").strip().lower() in ("yes", "true", "1"):
+            values += re.findall(r"[^\W\d_]{3,}", row["secret"])
+        rows += [Listed(value, row.get("kind") or "listed", number) for value in values]
     if not rows:
-        raise ValueError(f"policy='list:{file}': holds no value")
-    automata = _automata(file, rows)
-    label = f"list {Path(file).name}"
-    flag = partial(_sought, file, automata)
-    return Policy(f"list:{file}", flag, label, own_words=True, batched=True)
+        raise ValueError(f"{where}: holds no value")
+    flag = partial(_sought, file, Finder(file, rows))
+    return Policy(f"list:{file}", flag, f"list {path.name}", own_words=True, batched=True)
 
 
 # --------------------------------------------------------------------------- expressions
@@ -355,8 +319,7 @@ def expressions(file: str) -> Policy:
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
-    made = [_expression(where, kind, table) for kind, table in tables.items()]
-    flag = partial(_expressed, made)
+    flag = partial(_expressed, [_expression(where, *item) for item in tables.items()])
     return Policy(f"regex:{file}", flag, f"expressions {where}", own_words=True, batched=True)
 
 
@@ -416,7 +379,7 @@ def _kind(token: str, starts: bool, common: frozenset[str]) -> str:
     return "rare"
 
 
-def _bold(text: str, common: frozenset[str]) -> Iterator[Secret]:
+def _bold(common: frozenset[str], text: str) -> Iterator[Secret]:
     """Flagged tokens; those with nothing but spaces between them are one span."""
     starts = True
     kind, start, end = "", 0, 0
@@ -439,8 +402,7 @@ def _bold(text: str, common: frozenset[str]) -> Iterator[Secret]:
 
 
 def _flag_bold(common: frozenset[str], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-    for p in points:
-        yield tuple(_bold(p.text, common))
+    return (tuple(_bold(common, p.text)) for p in points)
 
 
 @register("cautious", "[:WORDS]")
@@ -453,6 +415,5 @@ def cautious(words: str = "") -> Policy:
     elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
     """
     name = f"cautious:{words}" if words else "cautious"
-    label = "digits, capitals, rare words"
     flag = partial(_flag_bold, common_words(words))
-    return Policy(name, flag, label, own_words=True, batched=True)
+    return Policy(name, flag, "digits, capitals, rare words", own_words=True, batched=True)

@@ -8,15 +8,20 @@ import pytest
 from crtlib.screening import rates, tagger, teach
 from crtlib.screening.policy import shift, teaching
 from crtlib.text import customersim, jsonl, label_import, labels, units
-from crtlib.text.records import Point
+from crtlib.text.records import Dialogue, Point, Turn
 
 CORPUS = customersim.simulate(40, 0)
 POINTS = units.points(CORPUS, unit="turn")
-UNLABELLED = [Point(p.id, p.user, p.text, (), p.spoken) for p in POINTS]
 
 
-def test_a_taught_policy_tells_how_unlike_the_text_is_and_is_not_judged_by_its_teachers():
-    taught = teach.teach(CORPUS, epochs=1, heldout=0.25)
+@pytest.fixture
+def file(tmp_path):
+    jsonl.write_jsonl(CORPUS, tmp_path / "c.jsonl")
+    return tmp_path / "c.jsonl"
+
+
+def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge(file, tmp_path):
+    taught = teach.make(file, tmp_path / "t", epochs=1, heldout=0.25)
     pi, pi_c = tagger.redacting(taught.tagger), tagger.conservative(taught.tagger)
     found = rates.rates(POINTS, pi, pi_c)
     assert found.trace.of == 10 and found.left_out > 0
@@ -34,10 +39,9 @@ def test_shift_counts_unseen_words_and_shapes():
     assert shift([Point("2", "u", "")], known).of == 0
 
 
-def test_teaching_says_what_both_operating_points_miss(tmp_path):
-    jsonl.write_jsonl(CORPUS, tmp_path / "c.jsonl")
-    taught = teach.make(tmp_path / "c.jsonl", tmp_path / "t", epochs=2, seed=3)
-    again = teach.make(tmp_path / "c.jsonl", tmp_path / "t", epochs=2, seed=3)
+def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
+    taught = teach.make(file, tmp_path / "t", epochs=2, seed=3)
+    again = teach.make(file, tmp_path / "t", epochs=2, seed=3)
     assert again is None and (tmp_path / "t" / "tagger.json").stat().st_mode & 0o777 == 0o600
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
     assert summary["taught_points"] + summary["judged_points"] == len(POINTS)
@@ -52,27 +56,20 @@ def test_teaching_says_what_both_operating_points_miss(tmp_path):
         tmp_path / "t" / "summary.json"
     ).read_text()
     assert not any(p.text[s.start : s.end] in text for p in POINTS for s in p.secrets)
-    judged = units.points(customersim.simulate(10, 9), unit="turn")
-    other = teach.teach(POINTS, judges=judged, epochs=1)
-    assert other.rates["pi"].trace.of == 10 and other.summary["taught_points"] == len(POINTS)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: teach.teach(CORPUS, heldout=1.0), r"heldout=1.0: must be in \(0, 1\)"),
-        (lambda: teach.teach(UNLABELLED), "none holds a labelled secret"),
-    ],
-)
-def test_bad_arguments_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_bad_arguments_are_named(file, tmp_path):
+    with pytest.raises(ValueError, match=r"heldout=1.0: must be in \(0, 1\)"):
+        teach.make(file, tmp_path / "t", heldout=1.0)
+    bare = [Dialogue(d.id, d.user, (Turn("USR", "hi"),)) for d in CORPUS.dialogues]
+    jsonl.write_jsonl(bare, file)
+    with pytest.raises(ValueError, match="none holds a labelled secret"):
+        teach.make(file, tmp_path / "t")
 
 
-def test_several_sets_of_labels_teach_and_the_first_judges(tmp_path):
+def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
     """A second set is drawn where the tagger doubts; who judges in the first teaches nothing."""
-    path = tmp_path / "c.jsonl"
-    jsonl.write_jsonl(CORPUS, path)
+    path = file
     truth = {f"{d.id}/{i}": t.secrets for d in CORPUS.dialogues for i, t in enumerate(d.turns)}
 
     def read(name, **how):
