@@ -1,7 +1,7 @@
 """Labels that people made, checked against the text they were made for, and kept.
 
 >>> text = "Jos\u00e9 \U0001f600 is Ann"
->>> secret(text, Span("name", 11, 14, "Ann"), "UTF-16")
+>>> secret(text, Span(kind="name", start=11, end=14, value="Ann"), "UTF-16")
 Secret(kind='name', start=10, end=13)
 """
 
@@ -14,13 +14,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, StrictInt
 
 from crtlib import files, outputs
 from crtlib.text import corpora, labels, units
@@ -29,27 +30,26 @@ from crtlib.text.labels import Task
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
+Spans = dict[str, tuple[Secret, ...]]
+"""The secrets of each task that was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(BaseModel):
     """What is said to be secret: offsets as the tool counts, and the value if it gives one."""
 
     kind: str
-    start: int
-    end: int
-    value: str | None = field(default=None, repr=False)
+    start: StrictInt
+    end: StrictInt
+    value: str | None = Field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(BaseModel):
     """A task as it came back; ``text`` where the tool gives it, ``done`` if somebody read it."""
 
-    number: int
     task: str
     done: bool
-    spans: tuple[Span, ...]
-    text: str | None = field(default=None, repr=False)
+    secrets: list[Span]
+    text: str | None = Field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,6 @@ class Imported:
         return {"schema": "crtlib/label/1", "ok": True, **asdict(self)}
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One reader's work: the secrets of each task he read."""
-
-    secrets: dict[str, tuple[Secret, ...]]
-    offsets: str
-    merged: int
-    inside_words: int
-
-
 def take(
     corpus: str | os.PathLike,
     file: str | os.PathLike,
@@ -106,39 +96,51 @@ def take(
     """
     about, tasks = labels.about(folder), {t.task: t for t in labels.tasks(folder)}
     same_corpus(corpus, about)
-    if not annotator or len(annotator) > 40:
+    if not 0 < len(annotator) <= 40:
         raise ValueError(f"--annotator: {annotator!r} must be a short name")
-    work = _read(file, tasks, about["kinds"])
+    found, notes = _read(Path(file), tasks, about["kinds"])
     judge = [t for t in tasks.values() if t.part == "judge"]
-    unread = sum(t.task not in work.secrets for t in judge)
+    unread = sum(t.task not in found for t in judge)
     if unread and not partial:
         raise ValueError(
             f"{Path(file).name}: {unread:,} of {len(judge):,} tasks to judge are unread; leaving "
             "out the hard ones spoils the rate; --partial takes them as given"
         )
-    works = {annotator: work}
-    f1 = kappa = None
+    works, scores = {annotator: found}, dict[str, Any]()
     if second is not None:
-        other = _read(second, tasks, about["kinds"])
+        other, _ = _read(Path(second), tasks, about["kinds"])
         works["b" if annotator != "b" else "b2"] = other
-        f1, kappa = agreement(work.secrets, other.secrets)
+        scores["f1"], scores["kappa"] = agreement(found, other)
     summary = Imported(
         labels=os.fspath(folder),
         annotator=annotator,
         tasks=len(tasks),
-        read=len(work.secrets),
+        read=len(found),
         judged=len(judge) - unread,
         judge=len(judge),
-        secrets=dict(Counter(s.kind for some in work.secrets.values() for s in some)),
-        users_with_a_secret=sum(bool(work.secrets.get(t.task)) for t in judge),
+        secrets=dict(Counter(s.kind for some in found.values() for s in some)),
+        users_with_a_secret=sum(bool(found.get(t.task)) for t in judge),
         drawn="given" if unread else "at_random",
-        offsets=work.offsets,
-        merged=work.merged,
-        inside_words=work.inside_words,
-        f1=f1,
-        kappa=kappa,
+        **notes,
+        **scores,
     )
-    _keep(Path(folder), works, about, summary, {"file": file})
+    rows = [row for row in _rows(Path(folder)) if row["annotator"] not in works]  # others' stay
+    readers = dict(about.get("readers", {}))
+    for name, work in works.items():
+        readers[name] = {"read": len(work), "secrets": sum(map(len, work.values()))}
+        for task, spans in work.items():
+            rows.append({"task": task, "annotator": name, "secrets": [asdict(s) for s in spans]})
+    about |= {"readers": readers, "drawn": summary.drawn, "first": annotator}
+    about |= {"agreement": scores} if scores else {}
+    with outputs.staged(
+        folder,
+        add=True,
+        command="label import",
+        options={"annotator": annotator},
+        inputs={"file": file},
+    ) as part:
+        pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
+        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     if judge:
         labels.pairs(about, about["corpus"], [("", "")], (labels.turn(t.text) for t in judge))
     return summary
@@ -155,30 +157,6 @@ def same_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
         )
 
 
-def answers(path: str | os.PathLike) -> list[Answer]:
-    """The answers in a file that a tool exported; ``ValueError`` names file and task number."""
-    path = Path(path)
-    files.check_regular(path)
-    with files.reading(path) as file:
-        content = file.read()
-    try:
-        text = content.decode("utf-8-sig")
-        records = _values(text)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name}: is not UTF-8") from None
-    except (ValueError, RecursionError):
-        raise ValueError(f"{path.name}: is not JSON") from None
-    found = []
-    for number, record in enumerate(records, 1):
-        try:
-            found.append(_answer(number, record))
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
-            raise ValueError(
-                f"{path.name}, task {number}: is in none of the forms {', '.join(labels.FORMS)}"
-            ) from None
-    return found
-
-
 def _values(text: str) -> list[Any]:
     """The records of a JSON list, of our page's export, or of JSON lines."""
     try:
@@ -190,18 +168,14 @@ def _values(text: str) -> list[Any]:
     return whole if isinstance(whole, list) else [whole]
 
 
-def _answer(number: int, r: dict[str, Any]) -> Answer:
-    if "data" in r:  # of Label Studio: the last annotation that was not cancelled
-        given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
-        values = [x["value"] for x in given[-1] if x.get("type") == "labels"] if given else []
-        spans = [Span(v["labels"][0], v["start"], v["end"], v.get("text")) for v in values]
-        task, done, text = r["data"]["task"], bool(given), r["data"]["text"]
-    else:
-        spans = [Span(s["kind"], s["start"], s["end"]) for s in r["secrets"]]
-        task, done, text = r["task"], bool(r["done"]), r.get("text")
-    if not all(type(at) is int for s in spans for at in (s.start, s.end)):
-        raise ValueError("offsets are integers")
-    return Answer(number, task, done, tuple(spans), text)
+def _ours(r: dict[str, Any]) -> dict[str, Any]:
+    """A record in our form; of Label Studio: the last annotation that was not cancelled."""
+    if "data" not in r:
+        return r
+    given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
+    values = [x["value"] for x in given[-1] if x.get("type") == "labels"] if given else []
+    spans = [v | {"kind": v["labels"][0], "value": v.get("text")} for v in values]
+    return r["data"] | {"done": bool(given), "secrets": spans}
 
 
 WAYS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
@@ -225,11 +199,24 @@ def secret(text: str, s: Span, way: str) -> Secret | None:
     return Secret(s.kind, start, end) if start < end and s.value in (None, marked) else None
 
 
-def _read(path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[str]) -> _Work:
-    name = Path(path).name
-    done: dict[str, Answer] = {}
-    for a in answers(path):
-        where = f"{name}, task {a.number}"
+def _read(path: Path, tasks: Mapping[str, Task], kinds: Sequence[str]) -> tuple[Spans, Any]:
+    """One reader's work, as a tool exported it; and how it counts offsets, how many overlaps were
+    merged, and how many ends of spans are inside a word."""
+    try:
+        with files.reading(path) as file:
+            records = _values(file.read().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name}: is not UTF-8") from None
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError(f"{path.name}: is not JSON") from None
+    done: dict[str, tuple[str, list[Span]]] = {}
+    for number, record in enumerate(records, 1):
+        where = f"{path.name}, task {number}"
+        try:
+            a = Answer.model_validate(_ours(record))
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+            forms = ", ".join(labels.FORMS)
+            raise ValueError(f"{where}: is in none of the forms {forms}") from None
         if not a.done:
             continue
         if a.task not in tasks:
@@ -238,18 +225,17 @@ def _read(path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[st
             raise ValueError(f"{where}: was there before; a task has one answer")
         if a.text not in (None, tasks[a.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
-        done[a.task] = a
-    spans = [(tasks[a.task].text, s) for a in done.values() for s in a.spans]
-    ways = [way for way in WAYS if all(secret(text, s, way) for text, s in spans)]
+        done[a.task] = where, a.secrets
+    every = [(tasks[task].text, s) for task, (_, spans) in done.items() for s in spans]
+    ways = [way for way in WAYS if all(secret(text, s, way) for text, s in every)]
     way = [*ways, *WAYS][0]
-    secrets: dict[str, tuple[Secret, ...]] = {}
+    secrets: Spans = {}
     merged = inside = 0
-    for a in done.values():
-        where, text = f"{name}, task {a.number}", tasks[a.task].text
-        found: list[Secret] = []
-        for s in a.spans:
+    for task, (where, spans) in done.items():
+        text, found = tasks[task].text, list[Secret]()
+        for s in spans:
             if s.kind not in kinds:
-                near = difflib.get_close_matches(str(s.kind), kinds, 1, 0)
+                near = difflib.get_close_matches(s.kind, kinds, 1, 0)
                 raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
             if (one := secret(text, s, way)) is None:
                 raise ValueError(f"{where}: a span is empty, outside its text or of another value")
@@ -263,10 +249,10 @@ def _read(path: str | os.PathLike, tasks: Mapping[str, Task], kinds: Sequence[st
                 merged += 1
             else:
                 apart.append(one)
-        secrets[a.task] = tuple(apart)
+        secrets[task] = tuple(apart)
         cut = [at for s in apart for at in (s.start, s.end) if 0 < at < len(text)]
         inside += sum(text[at - 1].isalnum() and text[at].isalnum() for at in cut)
-    return _Work(secrets, way, merged, inside)
+    return secrets, {"offsets": way, "merged": merged, "inside_words": inside}
 
 
 def agreement(
@@ -292,52 +278,24 @@ def agreement(
     return f1, 1.0 if chance == 1 else (observed - chance) / (1 - chance)
 
 
-def _keep(
-    folder: Path,
-    works: Mapping[str, _Work],
-    about: dict[str, Any],
-    summary: Imported,
-    inputs: outputs.Inputs,
-) -> None:
-    """Put the labels beside the tasks; another reader's stay."""
-    rows = [row for row in _rows(folder) if row["annotator"] not in works]
-    for annotator, work in works.items():
-        for task, secrets in work.secrets.items():
-            spans = [asdict(s) for s in secrets]
-            rows.append({"task": task, "annotator": annotator, "secrets": spans})
-    readers = about.get("readers", {}) | {
-        name: {"read": len(work.secrets), "secrets": sum(map(len, work.secrets.values()))}
-        for name, work in works.items()
-    }
-    scores = {"f1": summary.f1, "kappa": summary.kappa} if summary.f1 is not None else None
-    about = about | {"readers": readers, "drawn": summary.drawn, "first": summary.annotator}
-    about |= {"agreement": scores} if scores else {}
-    options = {"annotator": summary.annotator}
-    recipe: dict[str, Any] = {"command": "label import", "options": options, "inputs": inputs}
-    with outputs.staged(folder, add=True, **recipe) as part:
-        pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
-        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-
-
 def _rows(folder: Path) -> list[dict[str, Any]]:
     path = folder / "labels.parquet"
     return pq.read_table(path).to_pylist() if path.is_file() else []
 
 
 def read(
-    folder: str | os.PathLike, *, part: str | None = None, annotator: str | None = None
+    folder: str | os.PathLike, *, part: str | None = None
 ) -> list[tuple[Task, tuple[Secret, ...]]]:
-    """The turns that were read, of one ``part`` or both, and their secrets; by default those of
-    the reader who was imported last as the first."""
+    """The turns that were read, of one ``part`` or both, and their secrets: those of the reader
+    who was imported last as the first."""
     about = labels.about(folder)
     if "first" not in about:
         raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
     outputs.demand(folder, names=["labels.parquet"])
-    who = annotator or about["first"]
     spans = {
         row["task"]: tuple(Secret(**s) for s in row["secrets"])
         for row in _rows(Path(folder))
-        if row["annotator"] == who
+        if row["annotator"] == about["first"]
     }
     tasks = labels.tasks(folder)
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]

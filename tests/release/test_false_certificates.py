@@ -557,7 +557,7 @@ def test_no_text_and_no_person_is_in_what_a_traceback_shows():
         *units.points(records.Corpus("c", (dialogue,)), "turn"),
     ]
     shown += [labels.Task("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
-    shown += [label_import.Span("name", 0, 10, "Wolframina")]
+    shown += [label_import.Span(kind="name", start=0, end=10, value="Wolframina")]
     assert "Wolframina" not in repr(shown)
 
 
