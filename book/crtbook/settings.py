@@ -64,7 +64,7 @@ FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
     ),
     "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
         lambda: ("tagger", *(f"{name}{takes}" for name, takes in by_name.known().items())),
-        lambda name: all(by_name.is_known(p.partition(":")[0]) for p in name.split("+")),
+        lambda name: all(p.partition(":")[0] in by_name.known() for p in name.split("+")),
     ),
     "device": (
         lambda: ("auto", "cpu", "cuda", "cuda:N"),

@@ -30,12 +30,12 @@ def convert(
     if name not in known() and Path(name).exists():
         raise ValueError(f"NAME: {name} is a text of your own, which every command reads; convert "
                          f"takes {', '.join(known())}")  # fmt: skip
-    corpus_folder.check_out(out, inputs=[] if folder is None else [folder], force=force)
+    write = corpus_folder.writer(out, inputs=[] if folder is None else [folder], force=force)
     corpus = load(name, split, folder=folder, limit=limit)
     options = {"name": name, "split": split, "limit": limit}
-    corpus_folder.write(
-        corpus.dialogues, out, command="convert", options=options, split=split,
-        simulated=source(name).draw is not None, force=force,
+    write(
+        corpus.dialogues, command="convert", options=options, split=split,
+        simulated=source(name).draw is not None,
     )  # fmt: skip
     turns = list(corpus.turns())
     private = sum(bool(turn.secrets) for turn in turns)

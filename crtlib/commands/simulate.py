@@ -23,13 +23,10 @@ def simulate(
     from crtlib.text import customersim, folder
 
     check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
-    folder.check_out(out, force=force)
+    write = folder.writer(out, force=force)
     options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
     stream = tqdm(customersim.stream(dialogues, seed, variety), total=dialogues, disable=None)
-    folder.write(
-        stream, out, command="simulate", options=options, simulated=True,
-        policy="regex:customersim", force=force,
-    )  # fmt: skip
+    write(stream, command="simulate", options=options, simulated=True, policy="regex:customersim")
     line = f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}"
     return Answer({"file": out, **options}, [line])

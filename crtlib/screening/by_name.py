@@ -52,11 +52,6 @@ def known() -> dict[str, str]:
     return names | {m.name: m.takes for m in MAKERS.values()}
 
 
-def is_known(kind: str) -> bool:
-    """Whether a policy can have this name; packages are asked only for what is not ours."""
-    return kind in MAKERS or kind in _HOME or bool(entry_points(group=GROUP, name=kind))
-
-
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     """The policy called ``name``: parts joined by ``+``, each one of ``known()``.
 

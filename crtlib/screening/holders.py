@@ -41,12 +41,12 @@ class Holders:
     a value, or a user; ``pairs`` are (secret, example) by number. ``prior`` and ``posterior`` are
     one a secret. ``unseen`` secrets stand nowhere."""
 
-    secrets: list[str] = field(default_factory=list, repr=False)
-    examples: list[str] = field(default_factory=list, repr=False)
-    pairs: list[tuple[int, int]] = field(default_factory=list, repr=False)
-    prior: list[float] = field(default_factory=list, repr=False)
-    posterior: list[float] = field(default_factory=list, repr=False)
-    unseen: int = 0
+    secrets: list[str] = field(repr=False)
+    examples: list[str] = field(repr=False)
+    pairs: list[tuple[int, int]] = field(repr=False)
+    prior: list[float] = field(repr=False)
+    posterior: list[float] = field(repr=False)
+    unseen: int
 
     def matrix(self) -> sparse.csr_array:
         """``(secrets, examples)`` of 0 and 1."""

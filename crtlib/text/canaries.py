@@ -60,18 +60,13 @@ def insert(
     if copies < 0:
         raise ValueError(f"copies={copies}: must be at least 0")
     rng = np.random.default_rng([seed, 1])
-    planted = [
-        Dialogue(f"{NAME}{k}-{c}", f"{USER}{k}", (_turn(secret, carrier),))
-        for k, secret in enumerate(secrets)
-        for c in range(copies)
-    ]
+    planted = []
+    for k, secret in enumerate(secrets):
+        span = Secret("id", len(carrier), len(carrier) + len(secret))
+        turn = Turn(SPEAKER, carrier + secret, (span,))
+        planted += [Dialogue(f"{NAME}{k}-{c}", f"{USER}{k}", (turn,)) for c in range(copies)]
     total = len(corpus) + len(planted)
     placed = dict(zip(rng.choice(total, len(planted), replace=False), planted, strict=True))
     rest = iter(corpus.dialogues)
     dialogues = tuple(placed[i] if i in placed else next(rest) for i in range(total))
     return replace(corpus, dialogues=dialogues)
-
-
-def _turn(secret: str, carrier: str) -> Turn:
-    span = Secret("id", len(carrier), len(carrier) + len(secret))
-    return Turn(SPEAKER, carrier + secret, (span,))

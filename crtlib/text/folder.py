@@ -18,8 +18,9 @@ import hashlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -176,23 +177,14 @@ def save(
     return counts
 
 
-def is_file(out: Named) -> bool:
-    """Whether a corpus of this name is one file of JSON lines, not a folder."""
-    return os.fspath(out).endswith((".jsonl", ".jsonl.gz"))
-
-
-def check_out(out: Named, *, inputs: Sequence[Path] = (), force: bool = False) -> None:
-    """Refuse a place where :func:`write` may not write."""
-    place = outputs.check_file if is_file(out) else outputs.check_folder
-    place(out, inputs=inputs, force=force)
-
-
-def write(dialogues: Iterable[Dialogue], out: Named, **how: Any) -> None:
-    """Write dialogues as one JSONL file, or as a corpus folder (:func:`save`, with ``how``)."""
-    if is_file(out):
-        jsonl.write_jsonl(dialogues, out)
-    else:
-        save(dialogues, out, **how)
+def writer(out: Named, *, inputs: Sequence[Path] = (), force: bool = False) -> Callable[..., Any]:
+    """What writes dialogues as :func:`save` does, to ``out``: that, or one file of JSON lines where
+    the name ends so. Raises ``ValueError`` where nothing may be written there."""
+    if os.fspath(out).endswith((".jsonl", ".jsonl.gz")):
+        outputs.check_file(out, inputs=inputs, force=force)
+        return lambda dialogues, **_: jsonl.write_jsonl(dialogues, out)
+    outputs.check_folder(out, inputs=inputs, force=force)
+    return partial(save, out=out, force=force)
 
 
 def facts(folder: Named) -> Facts:

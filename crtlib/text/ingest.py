@@ -44,7 +44,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
@@ -223,16 +222,6 @@ def shape(cells: Mapping[str, Any]) -> str:
     return "messages" if isinstance(cells.get("messages"), list) else "table"
 
 
-def whole(text: str, column: str) -> str:
-    """A text that UTF-8 can say; else ``Bad``."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Bad("half a surrogate pair", "holds half a surrogate pair", column) from None
-    return text
-
-
 def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
     """A cell, without the white space around it; numbers are ids as well. One that is ``empty``,
     where that is allowed, is None."""
@@ -244,12 +233,15 @@ def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str |
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise Bad(reason, "is neither text nor a whole number", column)
-    return whole(str(value), column).strip()
+    text = str(value).strip()
+    jsonl.whole(column, text)
+    return text
 
 
 def _text(value: Any, column: str) -> str:
     if isinstance(value, str) and value.strip():
-        return whole(value, column)
+        jsonl.whole(column, value)
+        return value
     says = "is no text" if value and not isinstance(value, str) else "is empty"
     raise Bad("no text", says, column)
 
@@ -271,6 +263,8 @@ def moment(value: Any, column: str = "time", dates: str = "auto") -> int | None:
             raise TypeError
         time = _parsed(value, dates, column)
         return (time.replace(tzinfo=time.tzinfo or UTC) - EPOCH) // MILLISECOND
+    except Bad:
+        raise
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
         raise Bad("no time", "is no time that is understood", column) from None
 
@@ -321,6 +315,12 @@ Message = tuple[str | None, str | None, str, str, int | None, str | None]
 """One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
 JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
 user; secrets are None where nobody looked."""
+MESSAGES = pa.schema(
+    [
+        (name, pa.int64() if name in ("row", "time") else pa.string())
+        for name in ("row", "thread", "person", "speaker", "text", "time", "secrets")
+    ]
+)
 Made = tuple[list[Sequence[Any]], dict[int, Bad]]
 """Of some rows, the columns of their messages: of which row each is, and those of ``Message``; and
 what is wrong with the other rows."""
@@ -437,7 +437,8 @@ def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
             content = "\n".join(p for p in parts if isinstance(p, str))
         if content is None or (isinstance(content, str) and not content.strip()):
             continue
-        speaker = whole(str(m.get("role") or ""), "role")
+        speaker = str(m.get("role") or "")
+        jsonl.whole("role", speaker)
         time = moment(m.get("timestamp", m.get("time")), dates=how.dates)
         messages.append((thread, user, speaker, _text(content, "content"), time, None))
     if not messages:
@@ -534,14 +535,16 @@ def _plans(sources: Sequence[Named], how: How) -> list[Source]:
 def _write(
     part: Path, plans: list[Source], how: How, progress: bool
 ) -> tuple[Facts, dict[str, Any]]:
-    """Read all rows, put the threads together, write the shards."""
+    """Read all rows; put the threads together, in the order in which they began, one person each:
+    who else speaks in a thread gets one of his own (``id~2``); and write them."""
     ids: set[str | None] | None = None
     if any(plan.shape != "table" for plan in plans):
         ids = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit
+    good_rows = turns = 0
     with (
-        Threads(part / "threads") as threads,
+        Sorter(part / "threads", messages=MESSAGES) as sorter,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
     ):
         rejected = csv.writer(file)
@@ -565,7 +568,10 @@ def _write(
                     row = (plan.name, str(number), fault.column, fault.reason)
                     rejected.writerow(map(files.harmless, row))
                 plan.rows += len(lot)
-                threads.put(made, len(good))
+                if made:
+                    sorter.add("messages", [good_rows + k + 1 for k in made[0]], *made[1:])
+                    turns += len(made[0])
+                good_rows += len(good)
             left -= plan.rows
             total += reasons
             if plan.bad > how.max_bad * plan.rows:
@@ -575,72 +581,24 @@ def _write(
                 )
         if how.agents and not any(plan.answers for plan in plans):
             raise ValueError("--agents: nobody of these wrote a message here")
-        if not threads.turns:
+        if not turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        threads.name(fill=bool(how.agents or how.columns.user))
+        if how.agents or how.columns.user:
+            sorter.run(_FILLED)
+        sorter.run(_NAMED)
+        while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
+            sorter.run(_ANOTHER)
+        ((cut, nobody),) = sorter.run(_COUNTED)
+        sorter.run(_SORTED)
         writer = Writer(part, how.split)
-        for table in threads.tables():
-            writer.add(table)
+        for (lots,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
+            writer.add(pa.Table.from_batches(sorter.batches(_LISTED.format(lots))).cast(COLUMNS))
     read = sum(plan.rows for plan in plans)
-    facts = writer.close("thread" if threads.nobody else "column")
-    return facts, {"rows": read, "rejected": dict(total), "cut": threads.cut}
+    facts = writer.close("thread" if nobody else "column")
+    return facts, {"rows": read, "rejected": dict(total), "cut": cut}
 
 
-class Threads(Sorter):
-    """Collects messages and gives them back as rows of a corpus, threads in the order in which
-    they began, one person each: who else speaks in a thread gets one of his own (``id~2``). In
-    ``nobody`` threads no person is known."""
-
-    def __init__(self, folder: Path) -> None:
-        self.rows = self.turns = self.cut = self.nobody = 0
-        columns = ("row", "thread", "person", "speaker", "text", "time", "secrets")
-        kinds = {"row": pa.int64(), "time": pa.int64()}
-        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
-        super().__init__(folder, messages=schema)
-
-    def put(self, made: Sequence[Sequence[Any]], count: int) -> None:
-        """Take the messages of ``count`` rows of a source (``Made``)."""
-        if made:
-            self.add("messages", [self.rows + k + 1 for k in made[0]], *made[1:])
-            self.turns += len(made[0])
-        self.rows += count
-
-    def name(self, *, fill: bool) -> None:
-        """Give each thread its id and person. ``fill``: messages of nobody are the first
-        person's of their thread."""
-        if fill:
-            self.run(_FILLED)
-        self.run(_NAMED)
-        while self.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
-            self.run(_ANOTHER)
-        self.cut = self.run("SELECT count(*) FROM named WHERE nth = 2")[0][0]
-        self.nobody = self.run("SELECT count(*) FROM named WHERE person IS NULL")[0][0]
-
-    def tables(self) -> Iterator[pa.Table]:
-        """The threads as rows of a corpus, some at a time; turns that all have a time are put in
-        its order."""
-        rest: pa.Table | None = None
-        for batch in self.batches(_SORTED):
-            table = pa.Table.from_batches([batch])
-            rest = pa.concat_tables([rest, table]) if rest else table
-            number = rest["number"]
-            if number[0] == number[-1] or (len(rest) < 10_000 and rest.nbytes < folder.ROOM):
-                continue
-            whole = int(np.searchsorted(number.to_numpy(), number[-1].as_py()))
-            yield self._rows(rest[:whole])  # the last one may go on
-            rest = rest[whole:]
-        if rest:
-            yield self._rows(rest)
-
-    def _rows(self, table: pa.Table) -> pa.Table:
-        """Turns, those of a thread one after another, as rows of a corpus."""
-        table = table.combine_chunks()
-        starts = np.flatnonzero(np.diff(table["number"].to_numpy(), prepend=-1))
-        first, offsets = table.take(starts), [*starts.tolist(), len(table)]
-        turns = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), table["turn"].chunk(0))
-        return pa.table([first["id"], first["user"], turns], COLUMNS.names).cast(COLUMNS)
-
-
+# Messages of nobody are the first person's of their thread, where some are known.
 _FILLED = """
 UPDATE messages SET person = first.person
 FROM (SELECT thread, arg_min(person, rowid) AS person FROM messages
@@ -648,8 +606,9 @@ FROM (SELECT thread, arg_min(person, rowid) AS person FROM messages
 WHERE messages.person IS NULL AND messages.thread = first.thread"""
 _NAMED = """
 CREATE TABLE named AS
-SELECT *, CASE WHEN own > 0 THEN 'row-' || number WHEN nth = 1 THEN thread
-          ELSE thread || '~' || nth END AS id
+SELECT *, sum(size) OVER (ORDER BY number) // 10000 AS lot,
+       CASE WHEN own > 0 THEN 'row-' || number WHEN nth = 1 THEN thread
+       ELSE thread || '~' || nth END AS id
 FROM (SELECT *, row_number() OVER (ORDER BY began) AS number,
              row_number() OVER (PARTITION BY own, thread ORDER BY began) AS nth
       FROM (SELECT CASE WHEN thread IS NULL THEN row ELSE 0 END AS own, thread, person,
@@ -661,8 +620,10 @@ UPDATE named SET id = id || '~' WHERE number IN (
     SELECT number FROM (
         SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) AS k FROM named)
     WHERE k > 1)"""
+_COUNTED = "SELECT count(*) FILTER (nth = 2), count(*) FILTER (person IS NULL) FROM named"
 _SORTED = """
-SELECT named.number, named.id, coalesce(named.person, named.id) AS user,
+CREATE TABLE turns AS
+SELECT lot, number, id, coalesce(named.person, id) AS "user",
        {'speaker': speaker, 'text': text, 'time': epoch_ms(time)::TIMESTAMP_MS,
         'labelled': secrets IS NOT NULL,
         'secrets': coalesce(from_json(secrets,
@@ -672,6 +633,9 @@ ON CASE WHEN messages.thread IS NULL THEN messages.row ELSE 0 END = own
    AND messages.thread IS NOT DISTINCT FROM named.thread
    AND messages.person IS NOT DISTINCT FROM named.person
 ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
+_LISTED = """
+SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
+GROUP BY number, id, "user" ORDER BY number"""
 
 
 def columns_line(columns: Columns, shape: str = "table") -> str:

@@ -23,14 +23,14 @@ from crtlib.files import Named
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
 
 
-class Bad(Exception):
+class Bad(ValueError):
     """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
 
     Neither quotes text. ``encoding``: another codec may help.
     """
 
     def __init__(self, reason: str, says: str, column: str = "", *, encoding: bool = False) -> None:
-        super().__init__(reason)
+        super().__init__(f"{column}: {says}" if column else says)
         self.reason, self.says, self.column, self.encoding = reason, says, column, encoding
 
 
@@ -72,7 +72,7 @@ def stream(path: Path) -> Iterator[Dialogue]:
     for number, cells in rows(path):
         try:
             if isinstance(cells, Bad):
-                raise ValueError(cells.says)
+                raise cells
             one = dialogue(cells)
             if first := seen.get(one.id):
                 raise ValueError(f"its id was used on line {first}, ids must be unique")
@@ -94,19 +94,19 @@ def field(record: Any, where: str, key: str, kind: type) -> Any:
     return record[key]
 
 
-def _whole(where: str, *strings: str) -> None:
+def whole(column: str, *texts: str) -> None:
     """Refuse what JSON can say and UTF-8 cannot: half of a surrogate pair."""
     try:
-        "".join(strings).encode()
+        "".join(texts).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{where}: a string of it holds half a surrogate pair") from None
+        raise Bad("half a surrogate pair", "holds half a surrogate pair", column) from None
 
 
 def dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Messages never hold text: it may be secret."""
     name = field(record, "a dialogue", "id", str)
     user = unit(field(record, "a dialogue", "user", str))
-    _whole("a dialogue", name, user)
+    whole("a dialogue", name, user)
     turns = []
     for i, turn in enumerate(field(record, "a dialogue", "turns", list)):
         where = f"turn {i}"
@@ -120,7 +120,7 @@ def dialogue(record: Any) -> Dialogue:
             )
             for s in spans
         )
-        _whole(where, speaker, text, *(s.kind for s in secrets))
+        whole(where, speaker, text, *(s.kind for s in secrets))
         try:
             turns.append(Turn(speaker, text, secrets))
         except ValueError as error:

@@ -20,6 +20,7 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def files(folder: Named, split: str) -> list[Path]:
     return found + sorted(folder.glob("dialog_acts.json*"))
 
 
-def read(folder: Named, split: str, *, name: str | None = None, limit: int | None = None) -> Corpus:
+def read(folder: Named, split: str, limit: int | None = None, *, name: str = "") -> Corpus:
     """The first ``limit`` dialogues of a split, plain files or gzipped; see ``parse``.
 
     ``name`` is the corpus', by default the folder's. Raises ``ValueError`` naming the file that is
@@ -199,23 +200,16 @@ def merged(spans: Iterable[Secret]) -> tuple[Secret, ...]:
     return tuple(out)
 
 
-MULTIWOZ = register(
-    fetched(
-        "multiwoz",
-        "MultiWOZ 2.2",
-        ("multiwoz_2.2", "multiwoz_2.2_subset"),
-        files,
-        lambda folder, split, limit: read(folder, split, name="multiwoz", limit=limit),
-        "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
-    )
-)
-SCHEMA_GUIDED = register(
-    fetched(
-        "schema_guided",
-        "Schema-Guided Dialogue",
-        ("sgd",),
-        files,
-        lambda folder, split, limit: read(folder, split, name="schema_guided", limit=limit),
-        "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
+MULTIWOZ, SCHEMA_GUIDED = (
+    register(fetched(name, label, folders, files, partial(read, name=name), where))
+    for name, label, folders, where in (
+        (
+            *("multiwoz", "MultiWOZ 2.2", ("multiwoz_2.2", "multiwoz_2.2_subset")),
+            "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
+        ),
+        (
+            *("schema_guided", "Schema-Guided Dialogue", ("sgd",)),
+            "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
+        ),
     )
 )

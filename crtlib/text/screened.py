@@ -110,9 +110,10 @@ def is_screened(folder: Named) -> bool:
     return content is not None and content["command"] == "screen"
 
 
-def rows(folder: Named, part: str) -> Iterator[Mapping[str, str]]:
-    """The points of a part in order; bounded memory."""
-    for path in sorted(Path(folder, part).glob("data/*.parquet")):
+def rows(folder: Named, name: str) -> Iterator[Mapping[str, str]]:
+    """The points of a part in order, or the rows of a file; bounded memory."""
+    pattern = f"{name}/data/*.parquet" if name in PARTS else name
+    for path in sorted(Path(folder).glob(pattern)):
         for batch in pq.ParquetFile(path).iter_batches(batch_size=1_000):
             yield from batch.to_pylist()
 
@@ -148,11 +149,9 @@ def decided(folder: Named) -> dict[str, str]:
 
 def units(folder: Named) -> Iterator[tuple[str, str]]:
     """The units of the text that was screened: see :func:`crtlib.text.corpora.units`."""
-    for batch in pq.ParquetFile(Path(folder) / "private" / "units.parquet").iter_batches():
-        yield from ((row["kind"], row["sha256"]) for row in batch.to_pylist())
+    return ((row["kind"], row["sha256"]) for row in rows(folder, "private/units.parquet"))
 
 
 def turns(folder: Named) -> dict[str, int]:
     """How many messages each point has, by its name; one that was cut out as a duplicate, too."""
-    table = pq.read_table(Path(folder) / SAID)
-    return dict(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
+    return {row["id"]: int(row["turns"]) for row in rows(folder, SAID)}

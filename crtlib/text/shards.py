@@ -123,11 +123,6 @@ def in_order(
     be picklable. A result that ``shards`` hold is not made again, any other is kept there: it must
     be a JSON value, tuples come back as lists."""
 
-    if executor is None and shards is None:
-        for lot in lots:
-            yield lot, call(lot)
-        return
-
     def begin(number: int, lot: In) -> tuple[In, Callable[[], Out]]:
         known = shards.read(str(number)) if shards else None
         if known is not None:

@@ -31,7 +31,7 @@ import numpy as np
 from crtlib.checks import check_choice
 from crtlib.text import canaries, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn, shipped
-from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend
+from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend, beside, read_json
 
 NAMES = ("speaker", "plain", "chat")
 ASSISTANT = {"sys", "agent", "bot", "assistant"}
@@ -98,15 +98,8 @@ def _of(tokenizer: Any, name: str, source: str) -> Template:
 
 def chat_template(folder: str | Path) -> str | None:
     """The chat template of a model, of a folder or a hub id, if it has one."""
-    from transformers.utils import cached_file
-
-    def read(name: str) -> str:
-        found = cached_file(str(folder), name, _raise_exceptions_for_missing_entries=False)
-        return Path(found).read_text(encoding="utf-8") if found else ""
-
-    own = read("chat_template.jinja") or json.loads(
-        read("tokenizer_config.json") or "{}"
-    ).get("chat_template")  # fmt: skip
+    told = read_json(folder, "tokenizer_config.json").get("chat_template")
+    own = beside(folder, "chat_template.jinja") or told
     return own if isinstance(own, str) and own else None
 
 
@@ -152,13 +145,6 @@ def role(speaker: str) -> str:
     return "assistant" if name in ASSISTANT else "system" if name == "system" else "user"
 
 
-def _messages(turns: Sequence[Turn], texts: Sequence[str]) -> list[dict[str, str]]:
-    return [
-        {"role": role(t.speaker), "content": text, "speaker": t.speaker}
-        for t, text in zip(turns, texts, strict=True)
-    ]
-
-
 @functools.lru_cache(maxsize=16)
 def _strips(template: Template) -> bool:
     """Whether it takes the white space off the ends of a text."""
@@ -179,7 +165,11 @@ def point(dialogue: Dialogue, turns: Sequence[Turn], name: str, template: Templa
     if template.name != "speaker" and _strips(template):
         turns = [_stripped(turn) for turn in turns]
     marks = [chr(PRIVATE_USE + i) for i in range(len(turns))]
-    form = _render(template, _messages(turns, marks))
+    messages = [
+        {"role": role(t.speaker), "content": mark, "speaker": t.speaker}
+        for t, mark in zip(turns, marks, strict=True)
+    ]
+    form = _render(template, messages)
     form = form.removeprefix(template.bos)  # who reads it puts the begin and the end
     if template.eos and form.rstrip().endswith(template.eos):
         form = form.rstrip().removesuffix(template.eos)

@@ -155,12 +155,17 @@ def adapt(name_or_folder: Named) -> Bpe:
     return plain(tokenizer, first, last)
 
 
-def read_json(name_or_folder: Named, file: str) -> dict[str, Any]:
-    """A file of a pre-trained model; empty where there is none."""
+def beside(name_or_folder: Named, file: str) -> str:
+    """The text of a file of a pre-trained model; empty where there is none."""
     from transformers.utils import cached_file
 
     found = cached_file(str(name_or_folder), file, _raise_exceptions_for_missing_entries=False)
-    return json.loads(Path(found).read_text(encoding="utf-8")) if found else {}
+    return Path(found).read_text(encoding="utf-8") if found else ""
+
+
+def read_json(name_or_folder: Named, file: str) -> dict[str, Any]:
+    """The JSON object in a file of a pre-trained model; empty where there is none."""
+    return json.loads(beside(name_or_folder, file) or "{}")
 
 
 def _frame(name_or_folder: Named, tokenizer: Tokenizer) -> tuple[str, str]:

@@ -67,15 +67,14 @@ def parse(lines: Iterable[str], split: str) -> Corpus:
 def _both(folder: Named, split: str) -> list[Path]:
     if split != "train":
         raise ValueError(f"split={split!r}: must be train")
-    return [path for part in ("valid", "test") for path in files(folder, part)]
+    return [path for part in SPLITS[1:] for path in files(folder, part)]
 
 
-def cut(folder: Named, split: str) -> Corpus:
+def cut(folder: Named) -> Corpus:
     """Validation and test text as one: what there is to train on where the training text is not."""
-    parts = [read(folder, path.name.split(".")[1]) for path in _both(folder, split)]
-    dialogues = tuple(dialogue for part in parts for dialogue in part.dialogues)
-    headings = sum(dict(part.skipped).get("heading", 0) for part in parts)
-    return Corpus("wikitext2_cut", dialogues, (("heading", headings),))
+    one, two = (read(folder, part) for part in SPLITS[1:])
+    headings = sum(n for part in (one, two) for _, n in part.skipped)
+    return Corpus("wikitext2_cut", (*one.dialogues, *two.dialogues), (("heading", headings),))
 
 
 WHERE = "https://huggingface.co/datasets/Salesforce/wikitext; data/README.md writes its files"
@@ -96,7 +95,7 @@ CUT = register(
         "WikiText-2, validation and test text",
         ("wikitext-2",),
         _both,
-        lambda folder, split, _: cut(folder, split),
+        lambda folder, *_: cut(folder),
         WHERE,
         by_rule=True,
     )

@@ -509,9 +509,9 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.csv").write_text("user,text\na,b\n")
     place = tmp_path / "threads"
-    with ingest.Threads(place) as threads:
+    with folder.Sorter(place, messages=ingest.MESSAGES) as sorter:
         rows = [(k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None) for k in range(60_000)]
-        threads.put(list(zip(*rows, strict=True)), len(rows))
+        sorter.add("messages", *zip(*rows, strict=True))
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
         assert [one.name for one in tmp_path.iterdir() if one != place] == ["other.csv"]
         for query in (
@@ -523,12 +523,15 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
             "SET memory_limit = '1TB'",
         ):
             with pytest.raises(MachineError) as error:
-                threads.run(query)
+                sorter.run(query)
             assert "\n" not in str(error.value) and "other" not in str(error.value)
-        threads.name(fill=True)
+        for query in (ingest._FILLED, ingest._NAMED, ingest._SORTED):
+            sorter.run(query)
         made, spilled = [], set()
-        for table in threads.tables():
-            made += table.to_pylist()
+        for (lot,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
+            made += [
+                row for b in sorter.batches(ingest._LISTED.format(lot)) for row in b.to_pylist()
+            ]
             spilled |= set(place.iterdir())
         assert spilled
         assert [turn["text"] for row in made for turn in row["turns"]] == [row[4] for row in rows]

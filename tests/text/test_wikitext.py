@@ -51,11 +51,11 @@ def test_bad_files(tmp_path):
 def test_what_there_is_is_cut_as_one_where_the_training_text_is_not(tmp_path):
     (tmp_path / "wiki.valid.raw").write_text(" = A = \n It has 24 . \n")
     (tmp_path / "wiki.test.raw").write_text(" It has 7 . \n")
-    both = wikitext.cut(tmp_path, "train")
+    both = wikitext.cut(tmp_path)
     assert [t.values() for t in both.turns()] == [("24",), ("7",)]
     assert (len({d.id for d in both.dialogues}), both.skipped) == (2, (("heading", 1),))
     with pytest.raises(ValueError, match="split='test': must be train"):
-        wikitext.cut(tmp_path, "test")
+        wikitext.CUT.load("test", tmp_path, None)
 
 
 def test_sentences_are_whole():
