@@ -317,22 +317,20 @@ def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
     return replace(made, label=label, taught_by=known, own_words=False)
 
 
-def redacting(tagger: Tagger, threshold: float | None = None) -> Policy:
-    """``pi``: words whose score for the kinds together is at least ``threshold`` (A.4: 0.3), by
-    default that of the tagger."""
-    threshold = tagger.threshold if threshold is None else threshold
-    return _policy("tagger", "tagger", tagger, plain_under(threshold))
+def redacting(tagger: Tagger) -> Policy:
+    """``pi``: words whose score for the kinds together is at least the tagger's threshold (A.4:
+    0.3)."""
+    return _policy("tagger", "tagger", tagger, plain_under(tagger.threshold))
 
 
-def conservative(tagger: Tagger, plain: float | None = None) -> Policy:
-    """``pi_c``: every tag, and all plain text with a score under ``plain`` (A.4: 0.9), by default
-    a third of what ``pi`` needs.
+def conservative(tagger: Tagger) -> Policy:
+    """``pi_c``: every tag, and all plain text with a score of which a third of what ``pi`` needs is
+    missing (A.4: under 0.9).
 
-    A plain score of more than one half leaves no room for a tag, so ``plain`` says it all; where
-    it is at least 1 - ``threshold`` all that ``pi`` flags is flagged.
+    A plain score of more than one half leaves no room for a tag, so this says it all; as it is at
+    least 1 - ``threshold``, all that ``pi`` flags is flagged.
     """
-    plain = max(0.5, round(1 - tagger.threshold / 3, 6)) if plain is None else plain
-    check("plain", plain, 0.5 <= plain <= 1, "in [0.5, 1]")
+    plain = max(0.5, round(1 - tagger.threshold / 3, 6))
     return _policy("tagger_conservative", "tagger, cautious", tagger, plain)
 
 

@@ -197,10 +197,10 @@ def facts(folder: Named) -> Facts:
 
 
 def parts(folder: Named, split: str | None) -> list[str]:
-    """The names of the files of one split, or of all, their hashes checked; ``ValueError`` for a
-    folder that is unfinished, damaged or no corpus, and for a split that is not there."""
+    """The names of the files of one split, or of all; ``ValueError`` for a folder that is
+    unfinished or not ours, and for a split that is not there."""
     pattern = f"data/{split or '*'}-*.parquet"
-    marker = outputs.demand(folder, names=[pattern])
+    marker = outputs.demand(folder, names=())
     names = sorted(n for n in marker["files"] if Path(n).match(pattern))
     if not names:
         raise ValueError(f"split={split or 'train'!r}: {folder} has no {pattern}")
@@ -208,9 +208,11 @@ def parts(folder: Named, split: str | None) -> list[str]:
 
 
 def dialogues(folder: Named, *, split: str | None = None) -> Iterator[Dialogue]:
-    """The dialogues of a corpus folder in order, of one split, or of all; bounded memory. Raises
-    ``ValueError`` as :func:`parts` does."""
-    for name in parts(folder, split):
+    """The dialogues of a corpus folder in order, of one split, or of all, its hashes checked first;
+    bounded memory. Raises ``ValueError`` as :func:`parts` does, and for a damaged file."""
+    names = parts(folder, split)
+    outputs.demand(folder, names=names)
+    for name in names:
         path = Path(folder) / name
         try:
             for batch in pq.ParquetFile(path).iter_batches(1_000, columns=COLUMNS.names):

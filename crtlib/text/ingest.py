@@ -485,7 +485,16 @@ def ingest(
     is written.
     """
     reading = How(**how)
-    plans = _plans(sources, reading)
+    if not sources:
+        raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
+    plans: list[Source] = []
+    for path in [os.fspath(source) for source in sources]:
+        if "://" in path:
+            raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
+        name = path if path.startswith("hub:") else Path(path).absolute().name
+        same = sum(plan.name.partition(" (")[0] == name for plan in plans)
+        form = readers.form(path) if reading.format == "auto" else reading.format
+        plans.append(Source(path, f"{name} ({same + 1})" if same else name, form, reading))
     for plan in plans:
         plan.look()  # before all of it is hashed: it may be endless, or no table at all
     inputs = {
@@ -515,21 +524,6 @@ def ingest(
         summary |= {"corpus": asdict(counts), "ingest": counted}
         folder.card(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
     return Summary(*told, **counted, facts=counts)
-
-
-def _plans(sources: Sequence[Named], how: How) -> list[Source]:
-    """The sources with their formats and a name each."""
-    if not sources:
-        raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
-    plans: list[Source] = []
-    for path in [os.fspath(source) for source in sources]:
-        if "://" in path:
-            raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
-        name = path if path.startswith("hub:") else Path(path).absolute().name
-        same = sum(plan.name.partition(" (")[0] == name for plan in plans)
-        form = readers.form(path) if how.format == "auto" else how.format
-        plans.append(Source(path, f"{name} ({same + 1})" if same else name, form, how))
-    return plans
 
 
 def _write(

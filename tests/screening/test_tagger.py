@@ -47,13 +47,13 @@ def test_the_conservative_policy_flags_every_character_that_pi_flags(learned):
     assert any(map(bool, pi))
     for few, more in zip(pi, pi_c, strict=True):
         assert characters(few) <= characters(more)
-    everything = tagger.conservative(learned, plain=1.0)(TEST)
+    everything = detector("all", learned.kinds, learned.probabilities, 1.0)(TEST)
     assert sum(map(bool, everything)) >= sum(map(bool, pi_c))
 
 
 def test_thresholds_are_those_of_the_scores(learned):
     for threshold in (0.1, 0.3, 0.9):
-        labels = tagger.redacting(learned, threshold)(TEST)
+        labels = tagger.redacting(replace(learned, threshold=threshold))(TEST)
         scores = learned.probabilities(TEST)
         for p, spans, found in zip(TEST, labels, scores, strict=True):
             assert np.allclose(found.sum(1), 1, atol=1e-5)
@@ -169,8 +169,7 @@ def test_canaries_are_learned_beside_the_rest():
         (lambda t: tagger.fit([Point("0", "u", "hi")], seed=0), "none holds a labelled secret"),
         (lambda t: tagger.fit([], seed=0), "none holds a labelled secret"),
         (lambda t: tagger.fit(TRAIN, seed=0, epochs=0), "epochs=0: must be at least 1"),
-        (lambda t: tagger.redacting(t, 0.0), r"threshold=0.0: must be in \(0, 1\]"),
-        (lambda t: tagger.conservative(t, 0.2), r"plain=0.2: must be in \[0.5, 1\]"),
+        (lambda t: tagger.fit(TRAIN, seed=0, threshold=0.0), r"threshold=0.0: must be in \(0, 1\]"),
         (lambda t: by_name.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
     ],
 )
