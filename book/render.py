@@ -47,6 +47,8 @@ def formula(text: str, options: dict[str, Any]) -> str:
     """A formula as MathML; as its source where it cannot be converted."""
     text = re.sub(r"\\(begin|end)\{aligned\}", r"\\\1{align*}", text)
     text = re.sub(r"\\(?:operatorname|mathrm)\{([^}]*)\}", r"\\mathrm{\1}", text)
+    text = re.sub(r"(\\(?:ln|log)(?:_\w)?)(?![a-z({_])(?=\s*\\?[a-zA-Z])", r"\1\\,", text)
+    text = text.replace("'", "\N{PRIME}")  # raised, it is a speck without a font for formulas
     display = "block" if options.get("display_mode") else "inline"
     try:
         return converter.convert(text, display=display)

@@ -92,15 +92,16 @@ def size(names: Sequence[str], sections: Sequence[str] | None = None) -> tuple[i
             tags = {*cell["metadata"].get("tags", [])}
             pieces = [f"## {head}\n", "".join(cell["source"])]
             if cell["cell_type"] == "code":
-                seen += _told(head, sections) and not tags & {"hide-input", "remove-cell"}
+                seen += told(head, sections) and not tags & {"hide-input", "remove-cell"}
                 continue
             _, *parts = re.split(r"(?m)^## (.*)$", "".join(pieces))
             for head, text in zip(parts[::2], parts[1::2], strict=True):
-                words += _told(head, sections) * len(FOLDED.sub("", text).split())
+                words += told(head, sections) * len(FOLDED.sub("", text).split())
     return words, seen
 
 
-def _told(head: str, sections: Sequence[str] | None) -> bool:
+def told(head: str, sections: Sequence[str] | None) -> bool:
+    """Whether a section is one of those, or of all but the closing ones."""
     return head not in NOT_TOLD if sections is None else head in sections
 
 
@@ -121,7 +122,7 @@ def hours(plan: Sequence[dict[str, Any]]) -> list[str]:
         if goals := hour.get("objectives"):
             out += ["**After this hour a student can:**", "", *(f"- {x}" for x in goals), ""]
         (words, _), live = size(hour["read"], hour.get("sections")), hour.get("live", [])
-        told = ", ".join(hour.get("sections", [])) or "every section"
+        parts = ", ".join(hour.get("sections", [])) or "every section"
         of = ", ".join(map(link, hour["read"]))
         shown = "; ".join(f"{x['show']} ({seconds(x, times)})" for x in live)
         wrong = hour.get("wrong", [])
@@ -132,7 +133,7 @@ def hours(plan: Sequence[dict[str, Any]]) -> list[str]:
         rows = [
             (5, "quiz", "five questions on what came before" if k > 1 else
              "none: open the first page, and let them type"),
-            (round(words / PACE), "talk", f"{words:,} words of {of}: {told}"),
+            (round(words / PACE), "talk", f"{words:,} words of {of}: {parts}"),
             (CELL * len(live), "shown live", shown),
             (EXERCISE * len(hour["class"]), "in pairs", asked),
             (TASK * tasks, "at the lab", f"{tasks} tasks begun"),
