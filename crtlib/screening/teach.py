@@ -28,7 +28,6 @@ from crtlib.screening import rates, recall, tagger
 from crtlib.screening.policy import Shift, shift, teaching
 from crtlib.text import corpora, label_import, units
 from crtlib.text import labels as labels_module
-from crtlib.text.records import Point
 
 
 @dataclass(frozen=True)
