@@ -23,7 +23,7 @@ from tests.nightly import LONG, NIGHTLY, ROOT, by_night  # noqa: E402
 
 # A busy machine is no defect.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("day", settings.get_profile("patient"), max_examples=25)
 
 os.environ["CRTLIB_REGISTRY"] = tempfile.mkdtemp()  # never that of the user
 
@@ -51,6 +51,7 @@ def registry(registries, monkeypatch):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "nightly: what `make nightly` runs and `make test` does not")
+    settings.load_profile("day" if config.getoption("markexpr") == "not nightly" else "patient")
 
 
 def pytest_ignore_collect(collection_path, config):

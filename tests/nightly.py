@@ -96,7 +96,6 @@ NIGHTLY = {
     "tests/screening/test_coverage.py::test_it_holds_on_simulated": "draws labels many times",
     "tests/test_commands.py::test_every_command": "calls all twice, a step of its own in CI",
     "tests/test_commands.py::test_json_prints": "calls all twice, a step of its own in CI",
-    "tests/test_without_torch.py::test_a_command_that_trains_nothing_needs_no_torch[line3": "3 s",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
     "tests/accounting/test_confidentiality.py::test_command_account": "3 s",
     "tests/attacks/test_run_audit.py::test_canaries_auto": "4 s",
@@ -182,6 +181,18 @@ NIGHTLY = {
         ),
         "trains; by day one of each way of building layers",
     ),
+    "tests/accounting/test_confidentiality.py::test_a_group_of_one_is_a_data_point": "3 s",
+    "tests/accounting/test_secrets.py::test_tight_accounting_finds_the_least_noise": "2 s",
+    "tests/attacks/test_membership.py::test_a_memoriser_is_found": "trains, 3 s",
+    "tests/attacks/test_leakage.py::test_users_left_out": "trains",
+    "tests/book/experiments/test_claims.py::test_holm_keeps": "2 s",
+    "tests/book/experiments/test_ledger.py::test_a_table_of_ones_own": "2 s",
+    "tests/faults/test_faults.py::test_a_fault_that_no_longer_applies": "plants faults, 3 s",
+    "tests/release/test_false_certificates.py::"
+    "test_what_was_screened_says_how_many_messages_were_read[dialogue": "trains, 3 s",
+    "tests/screening/test_coverage.py::test_it_holds_on_dialogues": "2 s",
+    "tests/test_cli.py::test_account_gives_the_authors_figure[autodp": "of another library",
+    "tests/text/test_customersim.py::test_another_process": "starts a process",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock. Tests of a bucket and of a cluster are left to it as well."""

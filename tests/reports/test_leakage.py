@@ -247,7 +247,7 @@ def test_a_report_on_what_the_model_never_read_says_so(home, tmp_path, monkeypat
 
 
 # --------------------------------------------------------------------------- the attacker
-CANDIDATES = 10_000
+CANDIDATES = 3_000
 CARRIER = "My account number is {}, please check it."
 
 
@@ -398,7 +398,7 @@ def test_what_is_read_is_not_held(home):
 
 
 def test_a_redacted_report_is_no_oracle(home, tmp_path):
-    """Whoever has the model and ten thousand candidates for a number gets no further than the
+    """Whoever has the model and three thousand candidates for a number gets no further than the
     prior: the number need not be memorised for the perplexity of the words after it to name it."""
     network, bpe = model_folder.load(home / "model")
     rng = np.random.default_rng(0)
