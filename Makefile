@@ -123,8 +123,7 @@ fuzz: .venv/.installed ## give every command and parameter what nobody should; 9
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
 
 neighbours: .venv/.installed ## train on PAIRS=500 pairs of corpora that differ in one unit; nothing may differ that is not declared
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.neighbours --pairs $(or $(PAIRS),500)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.neighbours --planted --jobs $(JOBS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.neighbours --pairs $(or $(PAIRS),500) --planted --jobs $(JOBS)
 
 modes: .venv/.installed ## (maintainers) write the table of all files and their modes into SECURITY.md
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.modes

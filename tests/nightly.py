@@ -38,7 +38,6 @@ NIGHTLY = {
     "tests/kills/test_every_call.py": "dies at each of some hundred calls",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[named": "2 s",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[plain": "2 s",
-    "tests/neighbours/test_neighbours.py::test_of_two": "40 pairs, a step of its own in CI",
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
     "tests/pins/test_studies.py": "trains by each method",

@@ -11,7 +11,7 @@ of the first. So all that follows is a function of what may follow, and is compa
   where the changed unit was drawn, and every number has the noise that was accounted;
 - declared: of all files only the declared value differs.
 
-``--planted`` plants leaks, one at a time, and counts the pairs until each is found.
+``--planted`` then plants leaks, one at a time, and counts the pairs until each is found.
 """
 
 import argparse
@@ -632,19 +632,37 @@ def plant_all(jobs):
     return missed
 
 
+def share(spans, seed):
+    """What was found in some pairs, and what there is to say of it."""
+    said = []
+    return run(len(spans), seed, spans.start, said.append), said
+
+
+def run_all(pairs, seed, start, jobs):
+    """So many pairs, shared among processes; how many findings there were."""
+    size = max(1, -(-pairs // jobs))
+    spans = [range(k, min(k + size, start + pairs)) for k in range(start, start + pairs, size)]
+    found = 0
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        for those, said in pool.imap(partial(share, seed=seed), spans, chunksize=1):
+            found += len(those)
+            for line in said:
+                print(line, flush=True)
+    print(f"pairs {pairs}: {found} findings", flush=True)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="begin at this pair")
-    parser.add_argument("--planted", action="store_true", help="plant leaks, and find them")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that plant leaks")
+    parser.add_argument("--planted", action="store_true", help="then plant leaks, and find them")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
-    if options.planted:
-        raise SystemExit(min(plant_all(options.jobs), 1))
-    found = run(options.pairs, options.seed, options.start)
-    print(f"pairs {options.pairs}: {len(found)} findings")
-    raise SystemExit(bool(found))
+    found = run_all(options.pairs, options.seed, options.start, options.jobs)
+    missed = plant_all(options.jobs) if options.planted else 0
+    raise SystemExit(bool(found or missed))
 
 
 if __name__ == "__main__":
