@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from crtlib.accounting import ledger
+from crtlib.accounting import accountants, ledger
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.ledger import Group
 from crtlib.accounting.losses import Array
@@ -135,12 +135,18 @@ def tradeoff(
         check("type_i", float(worst), 0 <= worst <= 1, "in [0, 1]")
     _check_copies(1, trace_rate, public_rate)
     curve = ledger.profile(events, "pld", neighbouring_relation, group)
-    epsilons = np.linspace(0, min(curve.answer(1e-9).value, FARTHEST) + 1e-3, POINTS)
-    deltas = np.max(curve.curves(epsilons), axis=0)[:, None]
-    deltas = trace_rate * deltas + public_rate
+    epsilons, deltas = _sampled(curve)
+    deltas = trace_rate * deltas[:, None] + public_rate
     grown = 1 + trace_rate * np.expm1(epsilons)[:, None]
     lines = np.maximum(1 - deltas - grown * at, (1 - deltas - at) / grown)
     return np.asarray(np.maximum(0.0, lines.max(axis=0)))
+
+
+@lru_cache(maxsize=8)
+def _sampled(curve: accountants.Profile) -> tuple[Array, Array]:
+    """Epsilons of a profile, and its deltas there, each (POINTS,)."""
+    epsilons = np.linspace(0, min(curve.answer(1e-9).value, FARTHEST) + 1e-3, POINTS)
+    return epsilons, curve.deltas(epsilons)
 
 
 def _check_copies(copies: int, trace_rate: float, public_rate: float) -> None:
