@@ -718,6 +718,24 @@ UNITS = rows(
      'f"{p.id} {p.user} {p.secrets}"', '""',
      "test_labels_of_a_corpus_that_are_edited_judge_anew"),
 ) + rows(
+    "accounting.odometer",
+    "release/test_sixth_reading.py",
+    ("lines from another machine stay out of the registry", "reserve", "if registry is not None:",
+     "if False:", "test_runs_of_a_moved_home_are_known_to_other_texts"),
+    ("a backup unstrikes a run", "spent", '"struck" for e in every', '"struck" for e in entries',
+     "test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored"),
+) + rows(
+    "experiments.record",
+    "release/test_sixth_reading.py",
+    ("what a base assumed is lost", "Meter.origin",
+     ', *(s for s in before if s != gate.Base(name, "known"))', "",
+     "test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it"),
+) + rows(
+    "experiments.own",
+    "release/test_sixth_reading.py",
+    ("guarantee.txt promises what is void", "_certified", "return not why and", "why = []; return",
+     "test_what_is_void_says_so_in_all_its_files"),
+) + rows(
     "text.label_import",
     "release/test_sixth_reading.py",
     ("labels of a text are those of its redaction", "same_corpus", "corpora.read_hash(corpus)",
