@@ -192,6 +192,11 @@ NIGHTLY = {
     "tests/screening/test_coverage.py::test_it_holds_on_dialogues": "2 s",
     "tests/test_cli.py::test_account_gives_the_authors_figure[autodp": "of another library",
     "tests/text/test_customersim.py::test_another_process": "starts a process",
+    "tests/attacks/test_scores.py::test_every_score": "trains, 6 s",
+    "tests/attacks/test_scores.py::test_without_a_reference": "trains the same",
+    "tests/release/test_advise.py::test_every_pair": "6 s; what labels charge is counted by day",
+    "tests/reports/test_certify.py::test_the_certificate_of_a_multiwoz": "trains",
+    "tests/screening/test_dedup.py::test_near_finds_edited": "2 s",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock. Tests of a bucket and of a cluster are left to it as well."""
