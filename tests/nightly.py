@@ -169,7 +169,6 @@ NIGHTLY = {
     "tests/screening/test_coverage.py::test_the_simulation_takes": "3 s",
     "tests/screening/test_dedup.py::test_the_pattern_is_the_same_in_another": "starts processes",
     "tests/screening/test_tagger.py::test_canaries_are_learned": "teaches a tagger",
-    "tests/test_golden_path.py::test_from_messages": "11 s; a step of CI calls all commands",
     "tests/test_options.py::test_every_option_of_a_method_changes": "begins forty trainings, each",
     "tests/text/test_doors.py::test_a_person_is_the_unit_from": "trains and certifies, 7 s",
     **dict.fromkeys(
@@ -194,7 +193,6 @@ NIGHTLY = {
     "tests/text/test_customersim.py::test_another_process": "starts a process",
     "tests/attacks/test_scores.py::test_every_score": "trains, 6 s",
     "tests/attacks/test_scores.py::test_without_a_reference": "trains the same",
-    "tests/release/test_advise.py::test_every_pair": "6 s; what labels charge is counted by day",
     "tests/reports/test_certify.py::test_the_certificate_of_a_multiwoz": "trains",
     "tests/screening/test_dedup.py::test_near_finds_edited": "2 s",
 }

@@ -43,10 +43,10 @@ OWN = {
     "screening.encoder": "Encoder.save _shipped",
     "screening.tagger": "save",
     "screening.teach": "make",
-    "text.folder": "Writer.__init__ Writer.add card save write",
+    "text.folder": "Writer.__init__ Writer.add card save writer",
     "text.ingest": "ingest _write",
     "text.jsonl": "write_jsonl",
-    "text.label_import": "_keep",
+    "text.label_import": "take",
     "text.labels": "sample write",
     "text.screened": "Parts._write",
 }

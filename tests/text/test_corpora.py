@@ -19,9 +19,12 @@ from tests.text import original
 GOOD = {"id": "d0", "user": "u", "turns": [{"speaker": "USR", "text": "I am Ada.", "secrets": []}]}
 
 
+PRINTABLE = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
+
+
 @st.composite
 def turns(draw):
-    text = draw(st.text(min_size=1, max_size=30).filter(lambda t: t.isprintable()))
+    text = draw(st.text(PRINTABLE, min_size=1, max_size=30))
     cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
     spans = zip(cuts[::2], cuts[1::2], strict=False)
     return Turn(
