@@ -100,6 +100,8 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     assert "transformers` cannot load" in (tmp_path / "model" / "README.md").read_text()
     code, out, err = run("train", dialogues, "--unit", "turn", "--out", tmp_path / "model")
     assert code == 2 and "is a finished model; train into another folder" in err
+    refused = (2, "", "crtlib: error: prompt: holds bytes that are not UTF-8\n")
+    assert run("generate", tmp_path / "model", "--prompt", "USR: \udcff") == refused
     code, out, _ = run("generate", tmp_path / "model", "--prompt", "USR:", "--max-tokens", 5)
     assert code == 0 and out
 

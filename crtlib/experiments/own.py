@@ -270,7 +270,13 @@ def train(
         return None
     taken = f"--out: {aside} is in use by another training"  # two of them would be one run
     with files.locked(aside, taken) if aside else contextlib.nullcontext():
-        meter = job.meter()
+        try:
+            meter = job.meter()
+        except ValueError:
+            if aside:
+                with contextlib.suppress(OSError):  # it holds what an earlier call began
+                    aside.rmdir()
+            raise
         meter.mark = aside and aside / "unfinished.run"
         outputs.check_same(inputs, before)  # now, while nothing is spent
         trained = job.finish(fit(on_start=meter.start), meter, secrets.token_bytes(32))

@@ -48,6 +48,8 @@ def generate(
     check("temperature", temperature, 0 <= temperature < float("inf"), "finite and at least 0")
     check("top_p", top_p, 0 < top_p <= 1, "in (0, 1]")
     check("n", n, n >= 1, "at least 1")
+    if prompt != prompt.encode("utf-8", "ignore").decode():
+        raise ValueError("prompt: holds bytes that are not UTF-8")
     model, tokenizer = model_folder.load(os.fspath(folder))
     if isinstance(tokenizer, Bpe):
         start, ends = tokenizer.encode_prefix(prompt), {tokenizer.eos}
