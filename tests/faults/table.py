@@ -793,5 +793,21 @@ UNITS = rows(
      "test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder"),
 )
 
+REPRODUCED = rows(
+    "screening.holders",
+    "release/test_reproductions.py",
+    ("two spellings of a value are two secrets", "of_policy", "entry(v)", "(v, False)",
+     "test_a_value_of_three_spellings_has_one_promise"),
+    ("what a policy passed over is held by nobody", "of_policy",
+     "if len(n) >= SHORTEST", "if not n",
+     "test_a_value_of_three_spellings_has_one_promise"),
+) + rows(
+    "attacks.run_audit",
+    "release/test_reproductions.py",
+    ("an audit that saw nothing speaks well of a training", "RunAudit.lines",
+     "if not self.epsilon_lower:", "if False:",
+     "attacks/test_run_audit.py::test_a_model_that_never_read_them_shows_next_to_nothing"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
-FAULTS += UNITS
+FAULTS += UNITS + REPRODUCED
