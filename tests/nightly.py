@@ -78,7 +78,8 @@ NIGHTLY = {
     "tests/models/test_pretrained.py::test_trained_by_the_command_line_and_read_by_transformers"
     "[mistral": "trains",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[chat": "3 s",
-    "tests/release/test_reproductions.py": "trains and certifies each plan, 20 s",
+    "tests/release/test_reproductions.py::test_every_plan": "trains, 15 s",
+    "tests/release/test_reproductions.py::test_an_audit": "trains and audits",
     "tests/release/test_false_certificates.py::test_two_trainings_at_once": "two processes",
     "tests/reports/test_certify.py::test_what_may_be_shown": "makes everything twice",
     "tests/test_reliability.py::test_a_sweep_on_a_full_disk": "trains",
