@@ -29,6 +29,7 @@ from crtlib.intervals import at_most, clopper_pearson_upper, exchangeable_rate, 
 from crtlib.release import gate, limits, seal
 from crtlib.release.gate import Fold
 from crtlib.reports import certificate
+from crtlib.screening.rates import ALPHA
 from crtlib.text import labels
 
 RECORD = "record.json"
@@ -190,14 +191,13 @@ def recounted(trained: Trained, judged: int | None = None) -> Trained:
     """The training with bounds of its rates for so many pairs as its labels have judged until now,
     of which this one was chosen, where they were fewer when it began."""
     told, rates = trained.record["labels"], dict(trained.record["rates"])
-    if not told:
-        return trained
     sha = trained.record["corpus"]["sha256"]
-    judged = judged or labels.pairs({"labels": told["sha256"]}, sha)
-    told = {**told, "judged": max(judged, told["judged"])}
+    if told:
+        judged = judged or labels.pairs({"labels": told["sha256"]}, sha)
+        told = {**told, "judged": max(judged, told["judged"])}
     if trained.spent:
         trained = replace(trained, spent=family(trained.spent, told, sha))
-    if judged <= trained.record["labels"]["judged"]:
+    if not told or told["judged"] == trained.record["labels"]["judged"]:
         return trained
 
     def again(rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,15 +211,18 @@ def recounted(trained: Trained, judged: int | None = None) -> Trained:
     return replace(trained, record=record, own=own)
 
 
-def family(spent: odometer.Spent, told: Mapping[str, Any], corpus: str) -> odometer.Spent:
-    """What was spent before with bounds of its rates for as many pairs as the labels of which
-    ``told`` says have judged by now: they hold together with those of this run."""
+def family(spent: odometer.Spent, told: Mapping[str, Any] | None, corpus: str) -> odometer.Spent:
+    """What was spent before with bounds of its rates for as many pairs as their labels have judged
+    by now. Of those that judge this run too, and of all of its corpus, ``told`` says how many: they
+    hold together with those of this run."""
 
     def later(e: odometer.Entry, name: str, upper: float) -> float:
-        if name not in e.counted or (e.corpus != corpus and e.counted["labels"] != told["sha256"]):
+        if name not in e.counted:
             return upper
-        count, of = e.counted[name]
-        return max(upper, _bound({"count": count, "of": of, "how": "one_per_cluster"}, told))
+        (count, of), by = e.counted[name], e.counted["labels"]
+        ours = told if told and (e.corpus == corpus or by == told["sha256"]) else {
+            "alpha": ALPHA, "judged": max(1, labels.pairs({"labels": by}, e.corpus))}  # fmt: skip
+        return max(upper, _bound({"count": count, "of": of, "how": "one_per_cluster"}, ours))
 
     entries = (
         replace(e, gamma=later(e, "trace", e.gamma), delta2=later(e, "public", e.delta2))
@@ -621,10 +624,8 @@ def _told(value: Mapping[str, Any]) -> str:
         return f"holds; a protected value is guessed with a chance of at most {at_most(worst, 3)}"
     earlier = f"; with {before} earlier" if before else ""
     pairs = [f"({x['epsilon']}, {at_most(x['delta'], 3)})" for x in (g["secret"], g["missed"])]
-    return (
-        f"holds; a secret at random {pairs[0]}, one passed over {pairs[1]}{earlier}; "
-        f"id {value['id'][:12]}"
-    )
+    who = f"a secret at random {pairs[0]}, one passed over" if g["kind"] == BAYES else "any one"
+    return f"holds; {who} {pairs[1]}{earlier}; id {value['id'][:12]}"
 
 
 # --------------------------------------------------------------------------- verifying

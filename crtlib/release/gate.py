@@ -231,11 +231,9 @@ class Release:
             raise ValueError(f"{min(strangers)}: did not come through the gate")
         every = sorted(self.sources[outputs.MARKER], key=repr)
         listed = {
-            name: {
-                "sha256": outputs.sha256(self.folder / name),
-                "size": (self.folder / name).stat().st_size,
-                "sources": [k for k, s in enumerate(every) if s in self.sources[name]],
-            }
+            name: _row(
+                self.folder / name, [k for k, s in enumerate(every) if s in self.sources[name]]
+            )
             for name in sorted(present)
         }
         content = {"schema": SCHEMA, "run": run, "files": listed}
@@ -251,26 +249,24 @@ def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
     except ValueError:
         return
     for path in paths:
-        content["files"][str(path.relative_to(folder.resolve()))] = {
-            "sha256": outputs.sha256(path),
-            "size": path.stat().st_size,
-            "sources": list(range(len(content["sources"]))),
-        }
+        every = list(range(len(content["sources"])))
+        content["files"][str(path.relative_to(folder.resolve()))] = _row(path, every)
     with files.replacing(folder / NAME, mode=outputs.PUBLIC) as part:
         part.write_text(json.dumps(seal.signed(content, key), indent=1) + "\n")
+
+
+def _row(path: Path, sources: list[int]) -> dict[str, Any]:
+    """A file in the list of a release, with the numbers of its sources."""
+    return {"sha256": outputs.sha256(path), "sources": sources}
 
 
 def contents(folder: Path) -> list[str]:
     """All that lies in a folder, links and empty folders included: a name can tell something."""
     return sorted(
-        str((Path(root) / name).relative_to(folder))
-        for root, folders, names in os.walk(folder)
-        for name in names + [f for f in folders if _ends(Path(root) / f)]
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
     )
-
-
-def _ends(folder: Path) -> bool:
-    return folder.is_symlink() or not any(folder.iterdir())
 
 
 @dataclass(frozen=True)
@@ -293,7 +289,7 @@ def read(folder: str | os.PathLike[str]) -> Manifest:
     content = seal.read(home / NAME)
     try:
         every = _SOURCES.validate_python(content["sources"], strict=False)
-        listed = {str(n): (one["sha256"], one["size"]) for n, one in content["files"].items()}
+        listed = {str(n): str(one["sha256"]) for n, one in content["files"].items()}
         known = {k for one in content["files"].values() for k in one["sources"]}
         run, key = str(content["run"]), str(content["public_key"])
         whole = content["schema"] == SCHEMA and known == set(range(len(every)))
@@ -305,10 +301,9 @@ def read(folder: str | os.PathLike[str]) -> Manifest:
     for name in sorted({*contents(home), *listed} - {NAME}):
         path = home / name
         plain = name in listed and path.is_file() and not path.is_symlink()
-        if not plain or (outputs.sha256(path), path.stat().st_size) != listed[name]:
+        if not plain or outputs.sha256(path) != listed[name]:
             altered.append(name)
-    hashes = {name: sha for name, (sha, _) in listed.items()}
-    return Manifest(run, key, tuple(every), tuple(altered), hashes)
+    return Manifest(run, key, tuple(every), tuple(altered), listed)
 
 
 # --------------------------------------------------------------------------- the fold

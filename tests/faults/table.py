@@ -421,11 +421,10 @@ CHAIN = rows(
      LEAVES),
     ("a text forgets what its parts know", "Value.text", "frozenset[Source]().union(*known)",
      "frozenset(next(known))", "test_a_text_knows_what_all_its_parts_know"),
-    ("files in subfolders are not compared", "contents", "os.walk(folder)",
-     "[next(os.walk(folder))]",
+    ("files in subfolders are not compared", "contents", 'rglob("*")', 'glob("*")',
      READS),
-    ("a file of the same size is the same", "read", "(outputs.sha256(path), path.stat().st_size)",
-     "(listed[name][0], path.stat().st_size)", READS),
+    ("a file of the same size is the same", "read", "outputs.sha256(path) != listed[name]",
+     "path.stat().st_size != (home / name).stat().st_size", READS),
     ("a file that was added is not named", "read", "{*contents(home), *listed}", "set(listed)",
      READS),
     ("the marker of a release is not compared", "read", "- {NAME})", "- {NAME, outputs.MARKER})",
@@ -807,6 +806,17 @@ REPRODUCED = rows(
     ("an audit that saw nothing speaks well of a training", "RunAudit.lines",
      "if not self.epsilon_lower:", "if False:",
      "attacks/test_run_audit.py::test_a_model_that_never_read_them_shows_next_to_nothing"),
+) + rows(
+    "release.certify",
+    "release/test_seventh_reading.py",
+    ("labels of earlier models have judged one pair", "family",
+     '"judged": max(1, labels.pairs({"labels": by}, e.corpus))', '"judged": 1',
+     "test_a_model_without_labels_counts_what_those_of_earlier_ones_judged"),
+) + rows(
+    "text.records",
+    "release/test_seventh_reading.py",
+    ("the kind of a span is told where it does not fit", "check_spans", 'f"secret at [',
+     'f"secret {s.kind} at [', "test_what_does_not_fit_is_told_without_its_kind"),
 )
 
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS

@@ -1600,12 +1600,12 @@ def test_a_policy_that_others_followed_was_chosen_among_all(tmp_path):
     trainings.train(text, out=tmp_path / "m", **CRT)
     page = tmp_path / "m.html"
     one = certificate(tmp_path / "m", page)
-    assert one["labels"]["judged"] == 1 and "other judgement" not in page.read_text()
+    assert one["labels"]["judged"] == 1 and "other time" not in page.read_text()
     screened(text, tmp_path / "s", "regex:multiwoz")
     assert certify.verify(tmp_path / "m", page)[0] is None  # it was chosen when it was the only one
     two = certificate(tmp_path / "m", page)
     assert two["labels"]["judged"] == 2 and two["id"] != one["id"]
-    assert "1 other judgement" in page.read_text()
+    assert "Labels judged policies 1 other time;" in page.read_text()
     for name in ("trace", "public"):
         assert two["rates"][name]["upper"] > one["rates"][name]["upper"]
     for who in ("secret", "missed"):

@@ -147,6 +147,15 @@ CASES = {
     "O6": ([(), DP, PLAN], [VOID, NONE]),
     "O7": ([()], [VOID, NONE, DP, (("labels.drawn", "given"),)]),
     "O8": ([(("labels.drawn", "given"),)], [(), DP, (*VOID, ("labels.drawn", "given"))]),
+    "O8e": (
+        [(("labels", None), ("spent_before.delta2", 0.5))],
+        [
+            (),
+            (("labels", None),),
+            (("spent_before.delta2", 0.5),),
+            (*VOID, ("labels", None), ("spent_before.delta2", 0.5)),
+        ],
+    ),
     "O9": ([(("spent_before.runs", 1),), (*VOID, ("spent_before.runs", 2))], [(), VOID]),
     "O9u": (
         [(("spent_before.unprotected", 1),), (*NONE, ("spent_before.unprotected", 2))],
@@ -236,10 +245,7 @@ def test_words_that_depend_on_the_case():
     certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
     assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
     assert "passed over, but learned with noise** (at most" in said()["O3"][0]
-    assert (
-        "2 other judgements of policies by labels came before"
-        in said(("labels.judged", 3))["O7"][0]
-    )
+    assert "Labels judged policies 2 other times" in said(("labels.judged", 3))["O7"][0]
     assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
     # A void certificate has no promise, so it must not say what its promise covers.

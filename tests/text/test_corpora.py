@@ -91,7 +91,7 @@ def bad_turn(**changes):
         (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "needs 'start', an integer"),
         (
             bad_turn(secrets=[{"kind": "k", "start": 5, "end": 10}]),
-            r"turn 0: secret 'k' at \[5, 10\): must lie inside its text of 9 characters",
+            r"turn 0: secret at \[5, 10\): must lie inside its text of 9 characters",
         ),
         (
             bad_turn(secrets=[{"kind": "k", "start": s, "end": 6} for s in (2, 5)]),
