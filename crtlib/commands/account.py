@@ -96,6 +96,7 @@ def account(
 
 def _odometer(folder: Path, strike: str | None, because: str, delta: float, forget: bool) -> Answer:
     from crtlib.accounting import odometer
+    from crtlib.release import certify
 
     registry = odometer.Registry(odometer.home())
     if strike is not None:
@@ -103,7 +104,7 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
     entries = odometer.read(folder)
     if forget and entries:
         registry.forget(entries[0].corpus)
-    bill = odometer.bill(odometer.history(folder, registry), delta=delta)
+    bill = odometer.bill(certify.family(odometer.history(folder, registry)), delta=delta)
     bill["forgotten"] = registry.forgotten(entries[0].corpus) if entries else 0
     lines = []
     for run in bill["runs"]:
@@ -142,7 +143,8 @@ def _together(
 
     unit = told["unit"]
     check_choice("unit", unit, odometer.UNITS)
-    spent = odometer.history(folder, odometer.Registry(odometer.home())).spent()
+    registry = odometer.Registry(odometer.home())
+    spent = certify.family(odometer.history(folder, registry)).spent()
     screening = gate.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())
     run = gate.Noised("this", unit, told["neighbouring_relation"], (event,), screening, holds)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jsonschema.exceptions import best_match
@@ -34,6 +34,7 @@ from crtlib.text import labels
 
 RECORD = "record.json"
 BAYES, PLAN = "bayesian_confidentiality", "secret_protection"
+Known = TypeVar("Known", odometer.Spent, odometer.History)
 Pair = tuple[float, float]
 """Epsilon and delta; or two rates, or a prior and a chance."""
 COPIES = (5, 20)
@@ -211,7 +212,7 @@ def recounted(trained: Trained, judged: int | None = None) -> Trained:
     return replace(trained, record=record, own=own)
 
 
-def family(spent: odometer.Spent, told: Mapping[str, Any] | None, corpus: str) -> odometer.Spent:
+def family(spent: Known, told: Mapping[str, Any] | None = None, corpus: str = "") -> Known:
     """What was spent before with bounds of its rates for as many pairs as their labels have judged
     by now. Of those that judge this run too, and of all of its corpus, ``told`` says how many: they
     hold together with those of this run."""

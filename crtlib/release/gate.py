@@ -218,9 +218,9 @@ class Release:
 
     def adopt(self, folder: Path, *parts: Value | Source) -> None:
         """Write all files of a private folder, each of which knows what ``parts`` know."""
-        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            known = Value.text("", *parts).sources
-            self.write(str(path.relative_to(folder)), Value(path, known))
+        known = Value.text("", *parts).sources
+        for name in contents(folder):
+            self.write(name, Value(folder / name, known))
 
     def close(self, key: Ed25519PrivateKey, run: str) -> None:
         """List and sign all that is there; the marker of the folder is ours too, and knows what all
@@ -352,7 +352,6 @@ def fold(sources: Iterable[Source], altered: Iterable[str] = ()) -> Fold:
         if isinstance(s, Screened | Redacted):
             rate = s.screening.public if isinstance(s, Screened) else s.screening.trace
             public[s.screening.id] = max(rate, public.get(s.screening.id, 0.0))
-    first = noised[0] if noised else None
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
     common: dict[str, Any] = {
@@ -363,8 +362,9 @@ def fold(sources: Iterable[Source], altered: Iterable[str] = ()) -> Fold:
     if plans:
         plan = plans[0]
         return Fold("secret_protection", relation=plan.relation, gamma=1.0, plan=plan, **common)
-    if first is None:
+    if not noised:
         return Fold("none", gamma=1.0, delta2=1.0, **common)
+    first = noised[0]
     return Fold(
         kind_of(traces, delta2),
         first.unit,

@@ -813,6 +813,12 @@ REPRODUCED = rows(
      '"judged": max(1, labels.pairs({"labels": by}, e.corpus))', '"judged": 1',
      "test_a_model_without_labels_counts_what_those_of_earlier_ones_judged"),
 ) + rows(
+    "commands.account",
+    "release/test_seventh_reading.py",
+    ("a bill has the bounds of when its runs began", "_odometer",
+     "certify.family(odometer.history(folder, registry))", "odometer.history(folder, registry)",
+     "test_a_model_without_labels_counts_what_those_of_earlier_ones_judged"),
+) + rows(
     "text.records",
     "release/test_seventh_reading.py",
     ("the kind of a span is told where it does not fit", "check_spans", 'f"secret at [',

@@ -1,7 +1,10 @@
 """Certificates that a seventh reader made lie, each of which is true now or refused."""
 
+import json
+
 import pytest
 
+from crtlib.release import certify, verify
 from crtlib.screening import policy
 from crtlib.text.records import Point, Secret
 from tests import trainings
@@ -10,7 +13,7 @@ from tests.release import test_false_certificates as earlier
 CRT, TINY, corpus, certificate = earlier.CRT, earlier.TINY, earlier.corpus, earlier.certificate
 
 
-def test_a_model_without_labels_counts_what_those_of_earlier_ones_judged(tmp_path):
+def test_a_model_without_labels_counts_what_those_of_earlier_ones_judged(tmp_path, run):
     """M. DP-SGD after CRT printed the bounds of the earlier search as if its labels had judged one
     pair, and as if they were certain: no sentence said a confidence."""
     text = corpus(tmp_path / "c.jsonl")
@@ -23,7 +26,17 @@ def test_a_model_without_labels_counts_what_those_of_earlier_ones_judged(tmp_pat
     made = certificate(tmp_path / "dpsgd", page)
     assert made["verdict"] == "holds" and made["spent_before"]["delta2"] > before
     other = certificate(tmp_path / "crt", tmp_path / "c.html")
-    assert made["spent_before"]["delta2"] == other["rates"]["public"]["upper"]
+    public = other["rates"]["public"]["upper"]
+    assert made["spent_before"]["delta2"] == public
+    assert certify.verify(tmp_path / "dpsgd", page)[0] is None
+    assert verify.difference(tmp_path / "dpsgd", made) is None
+    bill = ["--odometer", f"{text}.odometer"]
+    more = ["--before", f"{text}.odometer", "--unit", "turn", "--epsilon", 3, "--delta", 1e-4,
+            "--points", 100, "--batch-size", 10, "--epochs", 1]  # fmt: skip
+    for words in (bill, more):  # account had the bounds of when it was trained
+        code, said, error = run("account", *words, "--json")
+        assert code == 0, error
+        assert json.loads(said)["together"]["delta2"] == pytest.approx(public, rel=1e-12)
 
 
 def test_what_does_not_fit_is_told_without_its_kind():
