@@ -632,6 +632,10 @@ def plant_all(jobs):
     return missed
 
 
+LOT = 10
+"""Pairs of one process: it grows with each."""
+
+
 def share(spans, seed):
     """What was found in some pairs, and what there is to say of it."""
     said = []
@@ -639,14 +643,15 @@ def share(spans, seed):
 
 
 def run_all(pairs, seed, start, jobs):
-    """So many pairs, shared among processes; how many findings there were."""
-    size = max(1, -(-pairs // jobs))
-    spans = [range(k, min(k + size, start + pairs)) for k in range(start, start + pairs, size)]
+    """So many pairs, shared among processes in lots, each of which is told when it is done; how
+    many findings there were."""
+    spans = [range(k, min(k + LOT, start + pairs)) for k in range(start, start + pairs, LOT)]
     found = 0
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for those, said in pool.imap(partial(share, seed=seed), spans, chunksize=1):
+        lots = pool.imap(partial(share, seed=seed), spans, chunksize=1)
+        for span, (those, said) in zip(spans, lots, strict=True):
             found += len(those)
-            for line in said:
+            for line in (*said, f"pairs {span.start} to {span.stop - 1}: {len(those)} findings"):
                 print(line, flush=True)
     print(f"pairs {pairs}: {found} findings", flush=True)
     return found
