@@ -323,11 +323,14 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     ``total_in_s`` and ``users_in_s`` count runs; ``total_in_d`` and ``users_in_d`` occurrences of
     W anywhere in the documents, guessed or not. ``contexts`` are pairs (index of the document,
     length of the context), ``perplexities``, ``public_perplexities`` lists in the same order, and
-    ``ratio`` the largest of the ratios. Most worrying first: unique, then by ratio and length.
+    ``ratio`` the largest of the ratios. Most worrying first: what touches a labelled secret; then
+    what fewer users have; then by ratio, and by rarity, the mean information of W's tokens by how
+    often each stands in the documents. A long run of everyday words is no secret.
     """
     number, first = pd.factorize(runs.tokens)
-    one, other = itertools.tee(documents)  # which are read once, as they may be in a file
+    one, other, third = itertools.tee(documents, 3)  # read once, as they may be in a file
     counts = counting.count(list(first), (d.tokens for d in one), (d.user for d in other))
+    bits = _bits(third)
     groups = runs.groupby(number, sort=True)
     table = pd.DataFrame(
         {
@@ -348,8 +351,24 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     table["kinds"] = [
         tuple(sorted({kind for kinds in row for kind in kinds})) for row in table.kinds
     ]
-    order = pd.DataFrame({"u": table.users_in_d > 1, "r": -table.ratio, "n": -table.length})
-    return table.loc[order.sort_values(["u", "r", "n"], kind="stable").index].reset_index(drop=True)
+    order = pd.DataFrame(
+        {
+            "secret": table.secret_tokens == 0,
+            "users": table.users_in_d,
+            "ratio": -table.ratio,
+            "rarity": [-float(bits[list(w)].mean()) for w in first],
+        }
+    )
+    first_of = order.sort_values(list(order), kind="stable").index
+    return table.loc[first_of].reset_index(drop=True)
+
+
+def _bits(documents: Iterable[Document]) -> np.ndarray:
+    """The information of each token, in bits, by its share of all tokens; 0 where there is none."""
+    seen = Counter(token for d in documents for token in d.tokens)
+    counts = np.zeros(max(seen, default=-1) + 1)
+    counts[list(seen)] = list(seen.values())
+    return -np.log2(np.maximum(counts, 1) / max(1.0, counts.sum())) * (counts > 0)
 
 
 def _gathered(number: np.ndarray, values: Iterable) -> pd.Series:

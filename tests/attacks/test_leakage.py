@@ -128,6 +128,23 @@ def test_the_first_row_is_the_most_worrying():
     assert (table.users_in_d.to_numpy()[:4] == 1).all() and table.users_in_d.iloc[4] > 1
 
 
+def test_secrets_come_first_then_what_few_have_then_what_is_rare():
+    """Length decides nothing: a long run of everyday words stands behind a short rare one."""
+    common, rare, name = [0, 1, 2, 3], [8, 9], [7]
+    said = [("a", [4, *common]), ("b", [5, *rare]), ("c", [6, *name]), ("d", [6, *name])]
+    said += [("e", [0, 1]), ("e", [2, 3]), ("e", [1, 0]), ("e", [3, 2])]
+    corpus = [
+        Document(u, str(j), t, (("name", 1, 2),) if t[1:] == name else ())
+        for j, (u, t) in enumerate(said)
+    ]
+    guessed = [np.array([9, *[0] * (len(t) - 1)]) for _, t in said[:4]]
+    guessed += [np.full(2, 9) for _ in said[4:]]
+    runs = leakage.find_runs(corpus, Scores([np.full(len(t), -1.0) for _, t in said], guessed), k=1)
+    table = leakage.features(runs, corpus)
+    assert table.tokens.tolist() == [tuple(name), tuple(rare), tuple(common)]
+    assert table.users_in_d.tolist() == [2, 1, 1]
+
+
 def test_table_1_of_the_paper():
     """ "very much": twice in S, of one user; ten times in D, of five; 1.3 and 3.6."""
     thank, you, i, like, cats, very, much, other = range(8)
