@@ -43,6 +43,7 @@ from crtlib.recipe import Recipe, SecretPlan
 from crtlib.release import certify, gate
 from crtlib.screening import by_name
 from crtlib.screening.corpus import fitting, given, judge, unproved
+from crtlib.screening.policy import spoken
 from crtlib.screening.rates import Counter
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.tokenizer import adapt, train_bpe
@@ -383,8 +384,23 @@ def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, An
         "adapters": bool(study.lora),
         "method": {"name": study.method, "label": study.how.label},
         "corpus": {"name": Path(study.corpus).name, "points": len(fitted.data.points)},
-        "perplexity": next(x for name, _, _, x in rows if name == "test_ppl"),
+        "perplexity": (ppl := next(x for name, _, _, x in rows if name == "test_ppl")),
+        "vocabulary": fitted.data.tokenizer.vocab_size,
+        "bits_per_character": math.log2(ppl) * _tokens_a_character(study, fitted.data),
     }
+
+
+def _tokens_a_character(study: CrtStudy, d: Data) -> float:
+    """Of the test texts, counted as their perplexity is."""
+    if study.template == "speaker":
+        counts = [len(tokens) - 1 for tokens in d.tokenizer.encode_marked([*d.test])[0]]
+    else:
+        counts = [int(own.sum()) for own in templates.own_tokens([*d.test], d.tokenizer)]
+    letters = [sum(b - a for a, b in spoken(p)) for p in d.test]
+    weighed = [
+        sum(n * w for n, w in zip(some, d.test.values(), strict=True)) for some in (counts, letters)
+    ]
+    return weighed[0] / weighed[1]
 
 
 def _texts(settings: Facts, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
@@ -413,7 +429,12 @@ def _lines(study: CrtStudy, fitted: Fitted, rows: Sequence[Row], facts: Facts) -
         )
     before = fitted.before.get("ppl")
     start = "" if before is None else f"{before:.4g} before, "
-    lines += [public, f"held-out perplexity {start}{facts['perplexity']:.4g} after"]
+    lines += [
+        public,
+        f"held-out perplexity {start}{facts['perplexity']:.4g} after, of {facts['vocabulary']:,} "
+        f"tokens: {facts['bits_per_character']:.3g} bits a character, "
+        "which alone compares vocabularies",
+    ]
     for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
         if bits := [value for name, _, _, value in rows if name == metric]:
             each = " ".join(f"{x:.1f}" for x in bits)

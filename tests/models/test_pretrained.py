@@ -5,6 +5,7 @@ and LoRA, float32 and bfloat16) is in ``tests/training/test_architectures.py``.
 """
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -83,7 +84,8 @@ def test_trained_by_the_command_line_and_read_by_transformers(name, corpus, run,
         "--epochs", 1, "--canaries", 0, "--out", out, *low,
     )  # fmt: skip
     assert code == 0, err
-    assert "held-out perplexity" in told and ("LoRA 2" in told) == bool(lora)
+    assert re.search(r"held-out perplexity .* tokens: [\d.]+ bits a character", told)
+    assert ("LoRA 2" in told) == bool(lora)
     assert outputs.demand(out)["command"] == "train"
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
@@ -110,7 +112,7 @@ def test_trained_by_the_command_line_and_read_by_transformers(name, corpus, run,
 
 
 def test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights(
-    corpus, run, tmp_path
+    corpus, run, tmp_path, monkeypatch
 ):
     source, out = tiny("llama", tmp_path / "source"), tmp_path / "model"
     options = ["--unit", "turn", "--method", "sgd", "--epochs", 1, "--canaries", 0]
@@ -127,6 +129,15 @@ def test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights(
     peft = pytest.importorskip("peft")
     base = pretrained.pretrained(source, adapt(source))
     whole = peft.PeftModel.from_pretrained(base, out / "adapter").merge_and_unload().state_dict()
+    # The folder itself holds merged weights: an adapter_config.json beside them would make
+    # transformers read the base in their place. Its adapter is what peft opens, given the base.
+    monkeypatch.chdir(tmp_path)
+    auto = peft.AutoPeftModelForCausalLM.from_pretrained(out / "adapter")
+    merged = transformers.AutoModelForCausalLM.from_pretrained(out)
+    ids = torch.tensor([adapt(source).encode_prefix("USR: my ID is: 4217")])
+    with torch.no_grad():
+        mine, theirs = (m(ids).logits[..., : auto.config.vocab_size] for m in (auto, merged))
+    torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
     for key, tensor in after.items():
         torch.testing.assert_close(whole[key], tensor, rtol=1e-5, atol=1e-6)
     card = (out / "README.md").read_text()
