@@ -118,6 +118,9 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
     run("report", "model", "--corpus", "screened", "--out", "report")
     assert (tmp_path / "report" / "report.html").is_file()
 
+    printed = run("train", "corpus", "--method", "sgd", "--epochs", 1, "--out", "baseline")
+    assert "no guarantee: this method adds no noise, and it read the text as it is" in printed
+
     protect = ["--by", "user", "--posterior", 0.1, "--scale", 5, "--steps", 20]
     printed = run("protect", "corpus", "--secrets", "holders.csv", *protect, "--out", "plan")
     assert "secrets 9 (users)" in printed

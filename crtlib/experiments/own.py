@@ -204,7 +204,7 @@ def _fitted(corpus: Named, settings: dict[str, Any]) -> dict[str, Any]:
         if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
             settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
-            settings["policy"] = fitting(corpus)
+            settings["policy"] = fitting(corpus, "none" if method.name == "sgd" else "")
         return {"conservative": settings.get("policy", "everything")} | settings
     if method.reads_raw or method.flags_tokens:
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
@@ -329,6 +329,8 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
         how = record.of_study(done, fitted, guarantee, meter)
         sources = record.sources(done, fitted, meter, key)
         promise, holds = "no guarantee: this method adds no noise", False
+        if done.policy == "none" and not screened.is_screened(recipe.corpus):
+            promise += ", and it read the text as it is"
         if guarantee is not None:
             holds, beside = _certified(meter, how, sources)
             promise = f"{guarantee}{beside}"

@@ -49,10 +49,10 @@ NO_POLICY = (
 )
 
 
-def fitting(corpus: str | os.PathLike[str]) -> str:
+def fitting(corpus: str | os.PathLike[str], otherwise: str = "") -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
 
-    Raises ``ValueError`` for other text: no policy is known to fit it.
+    No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
     """
     path = Path(corpus)
     first = next(corpora.dialogues(path))  # what is no corpus at all is said first
@@ -60,7 +60,9 @@ def fitting(corpus: str | os.PathLike[str]) -> str:
         return named
     if customersim.is_simulated(first):
         return "regex:customersim"
-    raise ValueError(NO_POLICY)
+    if not otherwise:
+        raise ValueError(NO_POLICY)
+    return otherwise
 
 
 @dataclass(frozen=True)

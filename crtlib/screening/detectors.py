@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from crtlib.checks import check
-from crtlib.screening.policy import Floats, Policy, register, runs, words
+from crtlib.screening.policy import Floats, Policy, register, runs, trimmed, words
 from crtlib.screening.redact import merged
 from crtlib.text.records import Point, Secret
 
@@ -60,7 +60,8 @@ def _flag(
     kinds: tuple[str, ...], score: Score, plain: float, points: Sequence[Point]
 ) -> Iterator[tuple[Secret, ...]]:
     for point, p in zip(points, score(points), strict=True):
-        yield runs(point.text, p[:, 0] < plain, p[:, 1::2], p[:, 2::2], kinds)
+        flagged = trimmed(point.text, p[:, 0] < plain)
+        yield runs(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
 
 
 # --------------------------------------------------------------------------- Presidio

@@ -308,6 +308,34 @@ def words(text: str) -> list[tuple[int, int]]:
     return [m.span() for m in _WORDS.finditer(text)]
 
 
+_PLAIN = re.compile(
+    "[.,;:!?]|a|about|all|also|am|an|and|any|are|as|at|be|been|but|by|can|could|did|do|does|for|"
+    "from|get|had|has|have|he|help|her|his|how|i|if|in|is|it|its|just|like|me|my|need|no|not|of|"
+    "ok|on|or|our|please|she|so|some|thank|thanks|that|the|their|them|then|there|they|this|to|us|"
+    "want|was|we|were|what|when|where|which|who|will|with|would|yes|you|your"
+)
+"""What ends no secret: function words without a capital, and the signs between sentences."""
+
+
+def trimmed(text: str, flagged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which words of a text are ``flagged``, less the plain ones at either end of each run.
+
+    Where a secret is masked its neighbours are scored anew, and a "to" before it that is flagged in
+    one text and not in the other is a trace. None is, beside a secret or a mask.
+
+    >>> trimmed("pay it to Ada of Wien.", np.array([0, 0, 1, 1, 1, 1, 1], bool)).tolist()
+    [False, False, False, True, True, True, False]
+    """
+    inner = np.array([not _PLAIN.fullmatch(text[a:b]) for a, b in words(text)], dtype=bool)
+    kept = flagged.copy()
+    for line in (range(len(kept)), range(len(kept) - 1, -1, -1)):
+        inside = False
+        for i in line:
+            inside = bool(flagged[i]) and (inside or bool(inner[i]))
+            kept[i] &= inside
+    return kept
+
+
 def runs(
     text: str,
     flagged: npt.NDArray[np.bool_],

@@ -31,6 +31,7 @@ one of his turns, until it holds one*: who seldom says a secret counts less.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -53,6 +54,22 @@ KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, 
 
 How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
+
+TRAITS = ("kind", "length", "position", "script")
+"""By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
+
+
+def _traits(text: str, s: Secret) -> tuple[str, str, str]:
+    """
+    >>> _traits("I am Ada", Secret("name", 5, 8))
+    ('1 to 4', 'last third', 'Latin')
+    """
+    length, value = s.end - s.start, text[s.start : s.end]
+    size = next((f"{a} to {b}" for a, b in ((1, 4), (5, 9), (10, 19)) if length <= b), "20 or more")
+    third = ("first", "middle", "last")[min(2, 3 * (s.start + s.end) // (2 * len(text)))]
+    letter = next(filter(str.isalpha, value), "")
+    script = unicodedata.name(letter, "other").split()[0].capitalize() if letter else "no letter"
+    return size, f"{third} third", script
 
 
 @dataclass(frozen=True)
@@ -193,7 +210,8 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
 # --------------------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One labelled secret and what befell it; ``trace`` is None where it was not looked for."""
+    """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
+    ``traits`` are what it is, by :data:`TRAITS`, but for its kind."""
 
     cluster: str
     kind: str
@@ -201,6 +219,7 @@ class Judged:
     miss: bool
     trace: bool | None
     public: bool
+    traits: tuple[str, str, str]
 
 
 def judge(
@@ -238,7 +257,8 @@ def judge(
         for s, value in zip(p.secrets, values, strict=True):
             same.setdefault(value, []).append(s)
             order = _order(seed, p.id, s.start)
-            judged.append(Judged(name, s.kind, order, s in missed, None, public))
+            traits = _traits(p.text, s)
+            judged.append(Judged(name, s.kind, order, s in missed, None, public, traits))
             where.append((p, spans, same[value]))
     every = longest <= 16 * size + 2**20
     take = range(len(judged)) if every else _taken(judged)
@@ -416,16 +436,24 @@ class Counter:
         """The rates of what was counted so far."""
         check("judged", judged, judged >= 1, "at least 1")
         check_choice("how", how, ("one_per_cluster", "exchangeable"))
-        kinds: dict[str, list[Judged]] = {}
-        for row in self.rows:
-            kinds.setdefault(row.kind if row.kind in self.kinds else "other", []).append(row)
-        terms = (self.pi, self.pi_c, judged, how)
         return Rates(
-            **_three(self.rows, *terms),
-            by_kind={k: _three(kinds[k], *terms) for k in sorted(kinds)},
+            **_three(self.rows, self.pi, self.pi_c, judged, how),
+            by_kind=self.by("kind", judged=judged, how=how),
             cluster=self.cluster,
             points=self.points,
             secrets=len(self.rows),
             left_out=self.left_out,
             judged=judged,
         )
+
+    def by(
+        self, trait: str, *, judged: int = 1, how: How = "one_per_cluster"
+    ) -> dict[str, dict[str, Rate]]:
+        """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
+        itself."""
+        groups: dict[str, list[Judged]] = {}
+        for row in self.rows:
+            kind = row.kind if row.kind in self.kinds else "other"
+            groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
+        terms = (self.pi, self.pi_c, judged, how)
+        return {name: _three(groups[name], *terms) for name in sorted(groups)}

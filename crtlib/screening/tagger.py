@@ -24,7 +24,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,20 @@ class Tagger:
     def doubt(self, points: Sequence[Point]) -> list[float]:
         """Of each point the highest score of a word for any secret: where reading teaches most."""
         return [1 - float(found[:, 0].min(initial=1)) for found in self.probabilities(points)]
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered(Tagger):
+    """One that scores each text once, also when its threshold is replaced."""
+
+    known: dict[str, Floats] = field(default_factory=dict, repr=False)
+
+    def probabilities(self, points: Sequence[Point]) -> list[Floats]:
+        """As those of a :class:`Tagger`."""
+        new = list({p.text: p for p in points if p.text not in self.known}.values())
+        scores = super().probabilities(new)
+        self.known.update((p.text, found) for p, found in zip(new, scores, strict=True))
+        return [self.known[p.text] for p in points]
 
 
 def _lots(lengths: Sequence[int]) -> Iterator[list[int]]:

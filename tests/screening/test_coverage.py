@@ -84,7 +84,10 @@ def test_bounds_of_the_comparison_are_right_where_both_must_agree():
 
 
 def _judged(failures, of):
-    return [rates.Judged(str(k), "id", bytes([k]), k < failures, False, False) for k in range(of)]
+    some = ("1 to 4", "first third", "Latin")
+    return [
+        rates.Judged(str(k), "id", bytes([k]), k < failures, False, False, some) for k in range(of)
+    ]
 
 
 def test_the_recorded_table_holds_what_it_promises():

@@ -11,7 +11,7 @@ import torch
 from crtlib import __main__ as cli
 from crtlib.screening import by_name, encoder, policies, recall, tagger
 from crtlib.screening.detectors import detector
-from crtlib.screening.policy import runs, words
+from crtlib.screening.policy import runs, trimmed, words
 from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
@@ -57,9 +57,9 @@ def test_thresholds_are_those_of_the_scores(learned):
         scores = learned.probabilities(TEST)
         for p, spans, found in zip(TEST, labels, scores, strict=True):
             assert np.allclose(found.sum(1), 1, atol=1e-5)
-            for (a, b), row in zip(words(p.text), found, strict=True):
-                inside = any(s.start <= a and b <= s.end for s in spans)
-                assert inside == (row[0] <= 1 - threshold + 1e-9)
+            flagged = trimmed(p.text, found[:, 0] <= 1 - threshold + 1e-9)
+            for (a, b), kept in zip(words(p.text), flagged, strict=True):
+                assert kept == any(s.start <= a and b <= s.end for s in spans)
 
 
 def test_labels_depend_on_the_point_and_not_on_its_company(learned):
