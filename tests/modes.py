@@ -28,6 +28,7 @@ STEPS = {
     "label sample": ["corpus", "--turns", 30, "--teach", 20, "--seed", 1, "--out", "labels"],
     "label import": ["corpus", "done.json", "--labels", "labels"],
     "tagger": ["corpus", "--labels", "labels", "--epochs", 1, "--out", "tagger"],
+    "card": ["corpus", "--policy", "cautious", "--labels", "labels", "--out", "card"],
     "advise": ["corpus", "--labels", "labels", "--policy", "cautious", "--require", "guess <= 90"],
     "screen": ["corpus", "--policy", "cautious", "--labels", "labels", "--reveal", 1,
                "--out", "screened"],
@@ -51,7 +52,7 @@ STEPS = {
 }  # fmt: skip
 """A call of each command; ``crtlib run`` writes what the commands write that it calls."""
 QUICK = ("simulate", "simulate --out shared", "convert", "ingest", "label sample", "label import",
-         "screen", "report", "report --reveal", "new")  # fmt: skip
+         "card", "screen", "report", "report --reveal", "new")  # fmt: skip
 """Those that train nothing; the reports need a folder ``model``."""
 
 

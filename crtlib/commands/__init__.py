@@ -32,6 +32,7 @@ COMMANDS = (
     "convert",
     "label",
     "tagger",
+    "card",
     "advise",
     "screen",
     "train",
