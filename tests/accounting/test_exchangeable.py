@@ -103,6 +103,30 @@ def test_the_best_of_several_policies_is_charged_for_each():
     assert mean(charged) * (read + 1) <= 1
 
 
+@pytest.mark.parametrize("units, read", [(4, 3), (5, 3), (5, 4)])
+def test_a_charge_cut_off_at_one_is_no_promise_and_is_left_out(units, read):
+    """The worst pair of policies, the worse of the two taken: each of them, on every draw."""
+
+    def worst(charge):
+        most = 0.0
+        for policies in combinations(list(product((0, 1), repeat=units)), 2):
+            gained = []
+            for some in combinations(range(units), read):
+                rest = set(range(units)) - set(some)
+                rates = [charge(sum(policy[i] for i in some)) for policy in policies]
+                each = [
+                    sum(policy[j] for j in rest) / len(rest) / rate if rate else 0.0
+                    for policy, rate in zip(policies, rates, strict=True)
+                ]
+                gained.append(max(each))
+            most = max(most, mean(gained))
+        return most
+
+    cut = lambda k: exchangeable_rate(k, read, judged=2)  # noqa: E731
+    assert worst(cut) >= 1.1
+    assert worst(lambda k: cut(k) if cut(k) < 1 else 0.0) <= 1 + 1e-12
+
+
 def test_the_rate_is_charged_and_ends_at_one():
     assert exchangeable_rate(0, 100) == 1 / 101 and exchangeable_rate(3, 99, judged=2) == 0.08
     assert exchangeable_rate(5, 9, judged=3) == 1 and exchangeable_rate(0, 0) == 1

@@ -511,6 +511,8 @@ CHAIN = rows(
      f"{CERTIFY}test_labels_that_people_made_judge_a_training"),
     ("an average where an earlier search adds to the rates", "average", "or not alone", "",
      f"{CERTIFY}test_labels_that_people_made_judge_a_training"),
+    ("an average that is charged beyond 1", "average", "None if 1.0 in pair else pair", "pair",
+     f"{CERTIFY}test_labels_that_people_made_judge_a_training"),
     ("an average of counts that the bounds do not have", "average", "alone &=", "_ =",
      f"{CERTIFY}test_labels_that_people_made_judge_a_training"),
     ("the public rate is dropped from right guesses", "Promise.right_guesses",

@@ -31,6 +31,7 @@ TINY = {
 }  # fmt: skip
 RAW = {"policy": None, "conservative": None}  # what reads raw text is given none
 REPLACE = {"neighbouring_relation": "replace"}
+RATES = {"gamma": "trace", "delta2": "public"}
 
 
 def corpus_in(folder):
@@ -267,6 +268,13 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
                 other = copy.deepcopy(dict(done.record))
                 put(path, new)(other)
                 assert certify.average(own, other) is None
+            often = copy.deepcopy(dict(done.record))  # so many pairs that the charge passes 1
+            often["labels"]["judged"] = 10**6
+            for row in (often["rates"][name] for name in RATES.values()):
+                row["upper"] = certify._bound(row, often["labels"])
+            bounds = {f: often["rates"][n]["upper"] for f, n in RATES.items()}
+            charged = replace(own, fold=replace(own.fold, **bounds), **bounds)
+            assert certify.average(charged, often) is None
             for change in (
                 {"rates.trace.count": 0},
                 {"labels.drawn": "given"},
