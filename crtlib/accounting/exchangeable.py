@@ -34,7 +34,7 @@ SHARES = np.geomspace(1e-6, 1, 800)[:, None]
 LARGEST = 80.0  # sensitivity over sigma from which on a secret counts as learned without noise
 
 
-def _stick(mu: Array, rates: Array, epsilon: float) -> Array:
+def delta_at(mu: Array, rates: Array, epsilon: float) -> Array:
     """The delta at ``epsilon`` of a secret that is in clear with ``rates``, under Gaussian noise of
     sensitivity over sigma ``mu`` (Proposition 6); 0 where the rate or mu is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -43,6 +43,20 @@ def _stick(mu: Array, rates: Array, epsilon: float) -> Array:
         tails = special.ndtr(mu / 2 - middle) - ratio * special.ndtr(-mu / 2 - middle)
     clear = np.where(mu >= LARGEST, 1.0, np.clip(tails, 0, 1))
     return np.where((rates > 0) & (mu > 0), rates * clear, 0.0)
+
+
+def largest(rates: Sequence[float] | Array, *, epsilon: float, delta: float) -> Array:
+    """For each rate the largest sensitivity over sigma with which a secret missed so often has
+    (``epsilon``, ``delta``), at most :data:`LARGEST`."""
+    check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
+    check_delta(delta)
+    gamma = np.asarray(rates, dtype=float)
+    low, high = np.zeros(len(gamma)), np.full(len(gamma), LARGEST)
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = delta_at(middle, gamma, epsilon) <= delta
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    return np.where(gamma <= delta, LARGEST, low)
 
 
 @lru_cache(maxsize=8)
@@ -66,19 +80,12 @@ def spent(
     with ``rates[k]`` has (``epsilon``, ``delta``): over all numbers of traces in a ``population``
     of so many units, or over :data:`SHARES` in one without an end. Above 1 it has no such promise.
     """
-    check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
-    check_delta(delta)
-    gamma, of = np.asarray(rates, dtype=float), len(rates) - 1
+    of = len(rates) - 1
     if population is not None:
         check_whole("population", population, of + 1)
-    low, high = np.zeros(of + 1), np.full(of + 1, LARGEST)
-    for _ in range(60):
-        middle = (low + high) / 2
-        enough = _stick(middle, gamma, epsilon) <= delta
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    noise = np.where(gamma <= delta, LARGEST, low)
+    mu = largest(rates, epsilon=epsilon, delta=delta)
     chance, rest = _draws(of, population)
-    return float((chance * _stick(noise, rest, epsilon)).sum(axis=1).max()) / delta
+    return float((chance * delta_at(mu, rest, epsilon)).sum(axis=1).max()) / delta
 
 
 def factor(of: int, *, epsilon: float, delta: float, population: int | None = None) -> float:

@@ -1,0 +1,65 @@
+"""What a certificate says of labels, on three corpora whose failures come together, in the worst
+case over rates.
+
+    CRTLIB_DATA=... python benchmarks/redraws.py [DRAWS]
+
+The people of CustomerSim, Schema-Guided Dialogue and MultiWOZ, and how many labelled secrets each
+has; at each rate some are missed whole, drawn at random or those who say most. A draw reads some
+people (:mod:`crtbook.redraws`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from crtbook import redraws, tables
+from crtlib.screening.rates import whose
+from crtlib.text import corpora, customersim, units
+
+SIZES = (30, 100, 300)
+RATES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5)
+
+
+def secrets_of(corpus: str) -> np.ndarray:
+    """Of each person who has one, how many labelled secrets."""
+    if corpus == "customersim":
+        part = customersim.simulate(2_000, 2, "rich")
+    else:
+        part = corpora.load(corpus, {"multiwoz": "train"}.get(corpus, "dev"))
+    points = units.points(part, unit="turn")
+    found = Counter({whose(p, "user"): 0 for p in points})
+    for p in points:
+        found[whose(p, "user")] += len(p.secrets)
+    return np.array([n for n in found.values() if n])
+
+
+def main() -> None:
+    started, draws = time.perf_counter(), int(sys.argv[1]) if sys.argv[1:] else 10_000
+    parts = []
+    for corpus in ("customersim", "schema_guided", "multiwoz"):
+        secrets = secrets_of(corpus)
+        for read in (n for n in SIZES if n < len(secrets)):
+            cells = [(rate, most) for most in (False, True) for rate in RATES]
+            worlds = [redraws.missed_whole(secrets, r, seed=0, most=m) for r, m in cells]
+            made = redraws.table(worlds, read, draws=draws, seed=0, epsilon=0.5, delta=8e-5)
+            who = ["those who say most" if most else "at random" for _, most in cells]
+            told = {"corpus": corpus, "people": len(secrets), "labels": read, "draws": draws}
+            parts.append(made.assign(missed=who, **told))
+        print(corpus, len(secrets), flush=True)
+    table = pd.concat(parts)
+    seconds = time.perf_counter() - started
+    origin = tables.provenance(profile="redraws", device="cpu", seconds=seconds)
+    table.assign(seed=0, **origin).pipe(tables.record, Path(str(tables.FOLDER)) / "redraws.parquet")
+    low = {"covered": "min", "covered_each": "min"}
+    high = dict.fromkeys(("mean", "mean_each", "spent", "spent_naive"), "max")
+    print(table.groupby(["corpus", "labels"]).agg(low | high).round(3).to_string())
+
+
+if __name__ == "__main__":
+    main()

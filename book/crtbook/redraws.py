@@ -1,0 +1,97 @@
+"""Labels drawn again and again from people of whom all is known: how often two statements hold.
+
+>>> people = missed_whole(np.array([20] * 10 + [1] * 190), 0.05, seed=0)
+>>> row = table([people], 50, draws=2_000, seed=0, epsilon=0.5, delta=8e-5).iloc[0]
+>>> [bool(x) for x in (row.covered >= 0.95, row["mean"] <= 1.05, row.spent <= 1.05)]
+[True, True, True]
+
+Two rules that look right are counted beside them, and are wrong: one counts every secret of a
+person as a label, the other takes (k + 1) / (n + 1) for (epsilon, delta).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.special import betaincinv
+
+from crtlib.accounting import exchangeable
+from crtlib.accounting.losses import Array
+
+CHUNK = 500
+"""Draws at a time."""
+
+
+@dataclass(frozen=True)
+class People:
+    """Of each person how many secrets there are, at least one, and of how many a trace is left."""
+
+    secrets: Array
+    failures: Array
+
+
+def missed_whole(secrets: Array, rate: float, *, seed: int, most: bool = False) -> People:
+    """Failures that come together: of a share ``rate`` of the people every secret fails, of the
+    others none. ``most``: they are those with the most secrets, else drawn at random."""
+    order = np.argsort(-secrets, kind="stable") if most else None
+    order = np.random.default_rng(seed).permutation(len(secrets)) if order is None else order
+    failures = np.zeros_like(secrets)
+    chosen = order[: round(rate * len(secrets))]
+    failures[chosen] = secrets[chosen]
+    return People(secrets, failures)
+
+
+def upper(count: Array, of: Array) -> Array:
+    """The 95 % bounds of Clopper and Pearson."""
+    bound = betaincinv(count + 1, np.maximum(of - count, 1e-12), 0.95)
+    return np.where(count >= of, 1.0, bound)
+
+
+def table(
+    worlds: Iterable[People], read: int, *, draws: int, seed: int, epsilon: float, delta: float
+) -> pd.DataFrame:
+    """A row for each of ``worlds``, all with the same number of people, of whom ``read`` are drawn.
+
+    ``truth`` is the rate of a person's secret. ``covered``: in how many of the ``draws`` the 95 %
+    bound is at least that, ``covered_each`` where every secret counts. ``mean``: the mean over the
+    draws of the rate among the others over (k + 1) / (read + 1), which must not pass 1, and
+    ``mean_each``. ``spent``: the mean of their delta over ``delta``, where Gaussian noise follows
+    from k by the factor for this number of people; ``spent_naive`` without it. Columns that end in
+    ``error`` are standard errors.
+    """
+    rows, worlds = [], list(worlds)
+    people, counts = len(worlds[0].secrets), np.arange(1, read + 2) / (read + 1)
+    c = exchangeable.factor(read, epsilon=epsilon, delta=delta, population=people)
+    shifts = [
+        exchangeable.largest(np.minimum(1, f * counts), epsilon=epsilon, delta=delta)
+        for f in (c, 1.0)
+    ]
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate([
+        rng.random((min(CHUNK, draws - k), people)).argpartition(read, axis=1)[:, :read]
+        for k in range(0, draws, CHUNK)
+    ])  # fmt: skip
+    for world in worlds:
+        shares = world.failures / world.secrets
+        k = (rng.random(drawn.shape) < shares[drawn]).sum(axis=1)
+        rest = (shares.sum() - shares[drawn].sum(axis=1)) / (people - read)
+        every, failed = (x[drawn].sum(axis=1) for x in (world.secrets, world.failures))
+        truth = float(shares.mean())
+        each = float(world.failures.sum() / world.secrets.sum())
+        spent, naive = (exchangeable.delta_at(s[k], rest, epsilon) / delta for s in shifts)
+        over = rest / counts[k]
+        rows.append({
+            "truth": truth,
+            "covered": (upper(k, np.full_like(k, read)) >= truth).mean(),
+            "covered_each": (upper(failed, every) >= each).mean(),
+            "mean": over.mean(),
+            "mean_each": (rest * (every + 1) / (failed + 1)).mean(),
+            "spent": spent.mean(),
+            "spent_naive": naive.mean(),
+            "mean_error": over.std() / draws**0.5,
+            "spent_error": spent.std() / draws**0.5,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
