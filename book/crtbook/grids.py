@@ -19,7 +19,7 @@ from crtbook.carriers import CARRIERS, CarrierStudy
 from crtbook.game import GameStudy
 from crtbook.leakage import METHODS, TEXTS, LeakageStudy
 from crtbook.screening import ScreeningStudy
-from crtbook.secrets import ExtractionStudy, MaskedStudy, first_available
+from crtbook.secrets import ExtractionStudy, MaskedStudy, UnigramStudy, first_available
 from crtbook.tables import STUDIES
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy
@@ -290,6 +290,13 @@ def beside_grid(settings: Settings) -> list[MaskedStudy]:
         for change in ({"simulated": 10}, {"predicate": "word"})
         for run in _masked(one, scale=scale, **change)
     ]
+
+
+def unigram_grid(settings: Settings) -> list[UnigramStudy]:
+    """Word counts of the text of Figure 1, all seeds."""
+    base = masked_base(settings)
+    text = {"dialogues": base.dialogues, "vocab_size": base.vocab_size, "corpus": base.corpus}
+    return [UnigramStudy(seed=seed, **text) for seed in range(settings.seeds)]
 
 
 def _masked(settings: Settings, **changes: Any) -> list[MaskedStudy]:

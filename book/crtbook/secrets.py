@@ -258,6 +258,27 @@ class MaskedStudy(TextStudy):
         return rows(facts)
 
 
+@value
+class UnigramStudy(TextStudy):
+    """How often each token stands in the training texts of :class:`MaskedStudy`, and nothing of
+    its place: a model whose loss is not below this one's has learned nothing that is compared."""
+
+    kind: ClassVar[str] = "unigram"
+
+    dialogues: Count = 300
+    vocab_size: Count = 400
+
+    def run(self, desk: Desk) -> list[Row]:
+        """The loss on the test texts, in nats a token, with one added to every count."""
+        text = texts(self.corpus, self.dialogues, self.seed)
+        bpe = _vocabulary(text.public, self.vocab_size)
+        read, test = (
+            [i for ids in bpe.encode(part) for i in ids[1:-1]] for part in (text.train, text.test)
+        )
+        counts = np.bincount(read, minlength=bpe.vocab_size) + 1
+        return rows({"test": -np.log(counts / counts.sum())[test].mean()})
+
+
 @functools.lru_cache(maxsize=64)
 def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, incidence.Incidence]:
     """How to train, and who holds what."""

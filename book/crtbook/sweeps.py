@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -27,42 +26,30 @@ SHOWN = (
 """Metrics that the command line shows of a sweep."""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Which sections of a profile a sweep reads, and the studies that it makes of them."""
-
-    sections: tuple[str, ...]
-    grid: Callable[..., list[Any]]
-    shows: str
-
-
 def _secrets(protection: Any, extraction: Any) -> list[Study]:
     masked = [*grids.masked_grid(protection), *grids.beside_grid(protection)]
-    return [*masked, *grids.extraction_grid(extraction)]
+    return [*masked, *grids.unigram_grid(protection), *grids.extraction_grid(extraction)]
 
 
-SWEEPS: dict[str, Sweep] = {
-    "crt": Sweep(("crt",), grids.crt_grid, "Figures 2 to 5 of CRT"),
-    "tuning": Sweep(("tuning",), grids.tuning_grid, "the search for their hyperparameters"),
-    "authors": Sweep(
-        ("utility",), grids.authors_grid, "Figure 2 with the paper's own learning rates"
-    ),
-    "start": Sweep(("utility",), grids.public_start_grid, "GPT-2 from a public start"),
-    "carriers": Sweep(
-        ("crt",), grids.carriers_grid, "what a pre-trained model knows before it is fine-tuned"
-    ),
-    "axis": Sweep(("axis",), grids.axis_grid, "what is proved, audited, attacked, and its cost"),
-    "leakage": Sweep(
-        ("leakage_report", "leakage_training"),
-        grids.leakage_chapters,
-        "Tables 2 to 5 and Figure 5 of the report",
-    ),
-    "secrets": Sweep(
-        ("secret_protection", "extraction"), _secrets, "Figure 1 of Hush! and its extraction"
-    ),
-    "games": Sweep(("secret_protection",), grids.games_grid, "reconstruction games"),
-    "screening": Sweep(("screening",), grids.screening_grid, "rates of pairs of policies"),
+SWEEPS: dict[str, tuple[tuple[str, ...], Callable[..., list[Any]]]] = {
+    # Figures 2 to 5 of CRT, and the search for their hyperparameters
+    "crt": (("crt",), grids.crt_grid),
+    "tuning": (("tuning",), grids.tuning_grid),
+    # Figure 2 with the paper's own learning rates, and GPT-2 from a public start
+    "authors": (("utility",), grids.authors_grid),
+    "start": (("utility",), grids.public_start_grid),
+    # what a pre-trained model knows before it is fine-tuned
+    "carriers": (("crt",), grids.carriers_grid),
+    # what is proved, audited, attacked, and its cost
+    "axis": (("axis",), grids.axis_grid),
+    # Tables 2 to 5 and Figure 5 of the report
+    "leakage": (("leakage_report", "leakage_training"), grids.leakage_chapters),
+    # Figure 1 of Hush! and its extraction
+    "secrets": (("secret_protection", "extraction"), _secrets),
+    "games": (("secret_protection",), grids.games_grid),
+    "screening": (("screening",), grids.screening_grid),
 }
+"""Which sections of a profile a sweep reads, and the studies that it makes of them."""
 
 
 def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
@@ -72,7 +59,8 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     Raises :class:`ParameterError` for a name that no section has, or a value that it refuses.
     """
     check_choice("name", name, tuple(SWEEPS))
-    sections = [settings.load(section, profile) for section in SWEEPS[name].sections]
+    names, grid = SWEEPS[name]
+    sections = [settings.load(section, profile) for section in names]
     given: list[dict[str, str]] = [{} for _ in sections]  # at once: one setting may follow another
     for dotted, text in changes.items():
         path = dotted.split(".")
@@ -83,7 +71,7 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
         for k in owners or [0]:
             given[k][dotted] = text
     sections = [settings.assign(*pair) for pair in zip(sections, given, strict=True)]
-    return grids.unique(SWEEPS[name].grid(*sections))
+    return grids.unique(grid(*sections))
 
 
 def forecast(

@@ -173,8 +173,12 @@ def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
                 rule="a level is compared in one vocabulary",
                 comparable=False,
             )
-    x = x.dropna()
-    return statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit) if len(x) else None
+    x, runs = x.dropna(), select(cell, terms()["arms"][claim.left]).seed.nunique()
+    if x.empty:
+        return None
+    told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit)
+    few = f"{len(x)} of {runs} runs give a number"
+    return replace(told, share=len(x) / runs, why=few if len(x) < runs else "")
 
 
 def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:

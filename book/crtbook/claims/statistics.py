@@ -57,8 +57,9 @@ give away, and their chance band is that much wider."""
 class Evidence:
     """What numbers say of a claim. ``exact``: a calculation or a count, which needs no family;
     ``part``: some points bear the claim out and others do not; ``effect``: how far the line is
-    that would decide, in standard deviations of one seed; ``needed``: so many seeds would be
-    likely to decide (:func:`seeds_needed`), 0 where that is not known."""
+    that would decide, in standard deviations of one seed; ``share``: of the runs, those that give
+    a number at all; ``needed``: so many seeds would be likely to decide (:func:`seeds_needed`),
+    0 where that is not known."""
 
     ours: str = ""
     rule: str = ""
@@ -70,6 +71,7 @@ class Evidence:
     p_false: float = 1.0
     seeds: int = 0
     effect: float = math.nan
+    share: float = 1.0
     needed: float = 0
     exact: bool = False
     part: bool = False
@@ -105,7 +107,7 @@ def in_family(rows: Sequence[Evidence], *, seeds: int = SEEDS) -> list[Evidence]
     asked = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
     true, false = (holm([getattr(rows[k], p) for k in asked]) for p in ("p_true", "p_false"))
     for k, t, f in zip(asked, true, false, strict=True):
-        needed = seeds_needed(rows[k].effect, of=len(asked))
+        needed = np.ceil(seeds_needed(rows[k].effect, of=len(asked)) / rows[k].share)
         out[k] = replace(rows[k], p_true=t, p_false=f, needed=needed)
     return out
 

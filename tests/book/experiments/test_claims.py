@@ -3,6 +3,7 @@ is not."""
 
 import inspect
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -148,6 +149,15 @@ def test_what_lies_on_its_line_is_not_decidable_and_what_lies_beside_it_waits_fo
     assert told([statistics.mean(1 + values[:2], side="above", line=1)]) == [statistics.OPEN]
     near = statistics.mean(1.1 + 0.1 * values, side="close", line=1.1)
     assert told([near]) == [statistics.UNDECIDABLE]
+
+
+def test_seeds_that_give_no_number_are_counted_among_those_that_a_row_needs():
+    """Where one run of ten has anything to measure, ten times as many must be run."""
+    row = statistics.mean([0.6, 1.1, 1.6, 2.1, 2.6], side="above", line=1)
+    (whole,), (part,) = (statistics.in_family([replace(row, share=s)]) for s in (1.0, 0.1))
+    assert part.needed == 10 * whole.needed > statistics.MOST > whole.needed > 0
+    assert statistics.verdict(whole) == statistics.OPEN
+    assert statistics.verdict(part) == statistics.UNDECIDABLE
 
 
 def test_so_many_seeds_as_a_row_needs_decide_it_four_times_in_five():

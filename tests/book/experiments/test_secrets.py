@@ -229,3 +229,13 @@ def test_a_start_that_is_no_bert_is_refused(bert):
     (bert / "config.json").write_text(json.dumps(config | {"architectures": ["BertLMHeadModel"]}))
     with pytest.raises(ValueError, match="is a BertLMHeadModel; a BertForMaskedLM is needed"):
         pretrained.load(bert, masked=True)
+
+
+def test_word_counts_know_what_is_frequent_and_nothing_of_its_place():
+    """In nats a token: below the logarithm of the vocabulary, and the same again."""
+    study = secrets.UnigramStudy(seed=0, dialogues=40, vocab_size=300)
+    ((name, *_, loss),) = study.run(Desk())
+    assert name == "test" and 3 < loss < np.log(300)
+    assert study.run(Desk()) == [(name, 0, 0, loss)]
+    grid = grids.unigram_grid(settings.load("secret_protection", "quick"))
+    assert {run.seed for run in grid} == set(range(len(grid))) != set()
