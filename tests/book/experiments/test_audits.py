@@ -8,8 +8,11 @@ from scipy import stats
 
 from crtbook import audits, tables
 from crtlib.intervals import clopper_pearson
+from tests.faults import __main__ as planting
+from tests.faults.table import FAULTS
 
 NAMES = [each.name for each in audits.AUDITS]
+NOISE = [f for f in FAULTS if f.name.startswith(("10 % less noise", "no noise where"))]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -21,6 +24,28 @@ def test_the_proof_holds_and_less_noise_is_refuted(name):
     refuted = rows.right >= rows.refuted_from
     assert not refuted.loc[1.0] and refuted.loc[0.5] and refuted.loc[0.0]
     assert rows.power.loc[0.5] > 0.999
+
+
+@pytest.mark.parametrize("fault", [None, *NOISE], ids=lambda f: f.name if f else "honest")
+def test_each_noise_fault_of_the_planted_list_is_refuted(fault, monkeypatch):
+    """Of one tensor by the game that watches it; of numbers without a gradient by canaries that no
+    batch holds."""
+    last = fault.name.split()[-1] if fault else "0"
+    name, games = (f"tensor_{last}", 10_000) if last.isdigit() else ("dpsgd", 20_000)
+    assert len(NOISE) == 7
+    if fault:
+        code = planting.altered(fault).__code__
+        monkeypatch.setattr(planting.function(fault.target), "__code__", code)
+    row = audits.table([name], games=games, epsilons=(8.0,), noises=(1.0,)).iloc[0]
+    assert (row.right >= row.refuted_from) == (fault is not None)
+
+
+@pytest.mark.parametrize("name", [each.name for each in audits.GROUPS])
+def test_three_points_are_one_canary(name):
+    """Of a group each is drawn by itself; those of a user are drawn and clipped together."""
+    rows = audits.table([name], games=300, epsilons=(8.0,), noises=(1.0, 0.5)).set_index("noise")
+    assert 0.5 * rows.proved.loc[1.0] < rows.audited.loc[1.0] < rows.proved.loc[1.0]
+    assert rows.right.loc[1.0] < rows.refuted_from.loc[1.0] <= rows.right.loc[0.5]
 
 
 def test_a_fault_of_known_size_is_found_as_often_as_was_said():
