@@ -359,7 +359,7 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
             "rarity": [-float(bits[list(w)].mean()) for w in first],
         }
     )
-    first_of = order.sort_values(list(order), kind="stable").index
+    first_of = order.sort_values([*order.columns], kind="stable").index
     return table.loc[first_of].reset_index(drop=True)
 
 

@@ -45,7 +45,8 @@ def make(
     charge for the others; it holds for itself. Raises ``ValueError`` where the labels may not judge
     the policy, and for ``wanted`` without a tagger.
     """
-    check("wanted", wanted, wanted is None or 0 < wanted < 1, "in (0, 1)")
+    if wanted is not None:
+        check("wanted", wanted, 0 < wanted < 1, "in (0, 1)")
     recipe: dict[str, Any] = {"command": "card", "inputs": {"corpus": corpus, "labels": labels}}
     recipe["key"] = screened.KEY  # what is shown holds no hash of a text or a list
     recipe["options"] = {"policy": plain(policy), "sha256": digest(policy), "wanted": wanted}
