@@ -49,6 +49,7 @@ QUICK = {  # what "make book" runs whole
     "language_models": {"dialogues": "30", "epochs": "4"},
     "customersim": {"dialogues": "300"},
     "amplification": {"gammas": "[0.0, 0.1, 0.5]", "epsilons": "[1.0, 4.0]"},
+    "labels": {"labels": "[50]", "draws": "500", "epsilon": "1.0"},
 }
 
 
@@ -265,6 +266,7 @@ TAKES = {  # by chapter: one dotted name that it has, None where it has none
     "extraction": "training.epochs",
     "lab_attack": None,
     "lab_defence": None,
+    "labels": None,
     "language_models": None,
     "leakage_report": "shapes.table.hidden",
     "leakage_training": "data.customersim.dialogues",

@@ -4,6 +4,7 @@ accountants is used here."""
 import itertools
 import math
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -106,6 +107,8 @@ DERIVED = {
     ),
     "ex-engine-shape": lambda: root(lambda t: t * t * (256 + 1024) - t * 256 * 1024, 1, 1e4),
     "ex-leakage-verbatim": printed,
+    "ex-lw-clean": lambda: first(range(1000), lambda n: Fraction(1, n + 1) <= Fraction(1, 100)),
+    "ex-lw-best": lambda: 100 * (0.5 + 0.5 * sum((2 + 1) / (199 + 1) for _ in range(4))),
     "ex-rb-nat": lambda: root(lambda r: kl(r, 0.01) - 1, 0.01, 1 - 1e-9),
     "ex-rb-void": lambda: kl(1 - 1e-12, 0.1),
     "ex-sp-games": lambda: first(range(10, 500, 5), lambda n: tail(n, 3 * n // 5, 0.5) < 0.025),
