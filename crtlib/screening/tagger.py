@@ -43,6 +43,7 @@ from crtlib.draws import drawing
 from crtlib.screening import encoder
 from crtlib.screening.detectors import THRESHOLD, detector, plain_under
 from crtlib.screening.encoder import Encoder
+from crtlib.screening.policies import steady
 from crtlib.screening.policy import (
     Floats,
     Policy,
@@ -333,8 +334,8 @@ def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
 
 def redacting(tagger: Tagger) -> Policy:
     """``pi``: words whose score for the kinds together is at least the tagger's threshold (A.4:
-    0.3)."""
-    return _policy("tagger", "tagger", tagger, plain_under(tagger.threshold))
+    0.3), whatever else is masked (:func:`crtlib.screening.policies.steady`)."""
+    return steady(_policy("tagger", "tagger", tagger, plain_under(tagger.threshold)))
 
 
 def conservative(tagger: Tagger) -> Policy:

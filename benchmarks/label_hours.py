@@ -1,0 +1,252 @@
+"""What two days' reading buys: how many secrets the policies of the first day miss, and what their
+labels certify, against the truth of a corpus whose every secret is known.
+
+    python benchmarks/label_hours.py schema_guided:dev --json FILE
+    python benchmarks/label_hours.py simulated
+
+Half of the people judge, two turns each; of the turns of the others some are read to teach: a third
+at random, then in two rounds those that the tagger scores highest. The reader overlooks a tenth of
+the secrets. The threshold is the lowest at which no more of the unread turns are flagged than hold
+a secret and may be flagged in error: it needs no label. Truth is counted on 1,000
+turns with a secret, and on as many others, of the people who judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from faker.providers.address.en_US import Provider as Place
+from faker.providers.person.en_US import Provider as Person
+
+from crtlib.screening import rates, tagger
+from crtlib.screening.by_name import policy_by_name
+from crtlib.screening.policies import union
+from crtlib.screening.policy import Policy
+from crtlib.text import corpora, units
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+
+SLIPS = 0.1
+"""Of the secrets a reader passes over."""
+WRONG = 0.07
+"""Of all turns may be flagged beyond those with a secret."""
+THRESHOLDS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
+
+
+# --------------------------------------------------------------------------- simulated text
+BANK = (
+    "I would like to send {amount} to {name} from my savings account.",
+    "Please transfer {amount} to the account of {name}.",
+    "My name is {name} and my number is {phone}, call me any time.",
+    "The card should go to {address}.",
+    "Could you tell me the balance of my account?|What are the fees of a transfer to another bank?",
+    "The Checking account was opened in March.|Is the branch open on Saturday?",
+    "Thank you, that is all I need.|Yes, that is right.|No, please leave it as it is.",
+    "I did not get the code, please send it again.|How long does it take until it arrives?",
+)
+CLINIC = (
+    "Good morning, this is {name}. I need an appointment with {doctor}.",
+    "You can reach me under {phone} after four.",
+    "We have moved; the new address is {address}.",
+    "{doctor} has seen my daughter {name} last week, the bill was {amount}.",
+    "Do I have to bring the results of the last test?|Is parking free at the clinic?",
+    "My back has been hurting since Monday.|The pills that I was given make me tired.",
+    "Tuesday at ten would suit us best.|We take most plans, please bring your card.",
+    "See you then.|Many thanks for the quick answer.|Could we make it a week later?",
+)
+COURIER = (
+    "hi its {lower}, parcel never came to {address}",
+    "ok call {phone} when u r outside",
+    "i paid {amount} extra for this!!",
+    "give it to my neighbour {lower} pls",
+    "where is my stuff|been waiting all day|the app says delivered but nothing here",
+    "sorry to hear that, let me check|the driver is two stops away|can you wait until noon",
+    "lol ok|thx|no worries|great, have a good one",
+    "the box was wet and one corner is torn|do you guys come on sundays",
+)
+
+
+def simulated(dialogues: int, seed: int) -> Corpus:
+    """Conversations of three kinds; of each the first four lines hold secrets."""
+    rng = random.Random(seed)
+    firsts, lasts, streets, ends = (
+        sorted(x)
+        for x in (Person.first_names, Person.last_names, Place.city_suffixes, Place.street_suffixes)
+    )
+
+    def value(slot: str) -> str:
+        first, last = rng.choice(firsts), rng.choice(lasts)
+        name = rng.choice((first, f"{first} {last}", f"{first} {last}"))
+        n = rng.randrange
+        street = f"{n(1, 9999)} {rng.choice(lasts)}{rng.choice((' ', rng.choice(streets) + ' '))}"
+        return {
+            "name": name,
+            "doctor": f"Dr. {last}",
+            "lower": name.lower(),
+            "phone": rng.choice(("{}-{}-{}", "({}) {}-{}", "{} {} {}", "{}{}{}")).format(
+                n(200, 999), n(200, 999), n(1000, 9999)
+            ),
+            "amount": rng.choice(("${:,}", "{} dollars", "${}.50", "{:,} bucks")).format(
+                n(5, 4000)
+            ),
+            "address": street + rng.choice(ends) + rng.choice(("", f", Apt. {n(99)}")),
+        }[slot]
+
+    def said(line: str) -> Turn:
+        text, secrets = "", []
+        for piece in rng.choice(line.split("|")).replace("}", "{").split("{"):
+            if piece in ("name", "doctor", "lower", "phone", "amount", "address"):
+                piece, kind = value(piece), {"doctor": "name", "lower": "name"}.get(piece, piece)
+                secrets.append(Secret(kind, len(text), len(text) + len(piece)))
+            text += piece
+        return Turn(rng.choice(("USR", "SYS")), text, tuple(secrets))
+
+    made = []
+    for k in range(dialogues):
+        kind = rng.choice((BANK, CLINIC, COURIER))
+        lines = [rng.choice(kind[:4] if rng.random() < 0.08 else kind[4:]) for _ in range(18)]
+        made.append(Dialogue(f"s{k}", f"s{k}", tuple(map(said, lines))))
+    return Corpus("simulated", tuple(made))
+
+
+# --------------------------------------------------------------------------- reading and teaching
+def read(points: Sequence[Point], rng: random.Random) -> list[Point]:
+    """The points as a reader labels them."""
+    return [
+        replace(p, secrets=tuple(s for s in p.secrets if rng.random() >= SLIPS)) for p in points
+    ]
+
+
+def taught(
+    pool: list[Point], turns: int, rounds: int, seed: int, say: Callable[..., None], **options: Any
+) -> tagger.Remembered:
+    """A tagger after so many turns in so many rounds."""
+    rng = random.Random(seed)
+    known, rest, made = list[Point](), pool, None
+    for k in range(rounds):
+        some = turns // rounds + (k < turns % rounds)
+        if made:
+            doubt = dict(zip((p.id for p in rest), made.doubt(rest), strict=True))
+            rest = sorted(rest, key=lambda p: -doubt[p.id])
+        known, rest = known + read(rest[:some], rng), rest[some:]
+        made = tagger.Remembered(**vars(tagger.fit(known, seed=seed, **options)))
+        held = sum(bool(p.secrets) for p in known)
+        say(f"round {k + 1}: {len(known)} turns, {held} with a secret")
+    return made
+
+
+def first_day(folder: Path) -> tuple[Policy, Policy]:
+    """The expressions that a new project begins with, and the names of the United States."""
+    home = resources.files("crtlib.commands") / "project" / "policies" / "ours.toml"
+    (folder / "ours.toml").write_text(home.read_text(encoding="utf-8"), encoding="utf-8")
+    names = sorted({*Person.first_names, *Person.last_names})
+    (folder / "names.txt").write_text("\n".join(n for n in names if len(n) > 2), encoding="utf-8")
+    shapes, listed = f"regex:{folder}/ours.toml", f"list:{folder}/names.txt"
+    return policy_by_name(shapes), policy_by_name(listed)
+
+
+def judged(points: Sequence[Point], pi: Policy) -> rates.Rates:
+    return rates.rates(points, pi, policy_by_name("cautious"), cluster="dialogue")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", help="NAME:SPLIT, or simulated")
+    parser.add_argument("--every", type=int, default=1, help="take one conversation in so many")
+    parser.add_argument("--teach", type=int, default=1300)
+    parser.add_argument("--judge", type=int, default=2000)
+    parser.add_argument("--pool", type=int, default=3000)
+    parser.add_argument("--truth", type=int, default=1000, help="turns of each sort for the truth")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--backbone", default="minilm")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", type=Path, help="keep the tagger here, or take it from here")
+    parser.add_argument("--curve", action="store_true", help="truth at every threshold")
+    parser.add_argument("--json", type=Path)
+    o = parser.parse_args()
+    rng, start = random.Random(o.seed), time.process_time()
+
+    def say(*what: Any) -> None:
+        print(f"{time.process_time() - start:7.0f} CPU s ", *what, flush=True)
+
+    name, _, split = o.corpus.partition(":")
+    corpus = (
+        simulated(2000, o.seed) if name == "simulated" else corpora.load(name, split or "train")
+    )
+    corpus = replace(corpus, dialogues=corpus.dialogues[:: o.every])
+    by: dict[str, list[Point]] = {}
+    for p in units.points(corpus, "turn"):
+        by.setdefault(p.user, []).append(p)
+    people = rng.sample(sorted(by), len(by))
+    judges, others = people[: o.judge // 2], people[o.judge // 2 :]
+    drawn = read([p for u in judges for p in rng.sample(by[u], min(2, len(by[u])))], rng)
+    every = [p for u in judges for p in by[u]]
+    clean = [p for p in every if not p.secrets]
+    clean = rng.sample(clean, min(len(clean), o.truth))
+    truth = [p for p in every if p.secrets]
+    truth = rng.sample(truth, min(len(truth), o.truth))
+    rate = sum(bool(p.secrets) for p in drawn) / len(drawn)  # as the readers saw it
+    drawn = [p for p in drawn if p.secrets]  # no other judges
+    pool = [p for u in others for p in by[u]]
+    pool = rng.sample(pool, len(pool))
+    pool, unread = pool[: o.pool], pool[o.pool : o.pool + o.truth]
+    say(f"{len(people)} people, {len(drawn)} turns to judge, truth on {len(truth)} with a secret")
+    options = {"epochs": o.epochs, "backbone": o.backbone}
+    if o.save and o.save.exists():
+        made = tagger.Remembered(**vars(tagger.load(o.save)))
+    else:
+        made = taught(pool, o.teach, o.rounds, o.seed, say, **options)
+        if o.save:
+            tagger.save(made, o.save)
+    with tempfile.TemporaryDirectory() as folder:
+        shapes, listed = first_day(Path(folder))
+
+        def joined(threshold: float) -> Policy:
+            return union(tagger.redacting(replace(made, threshold=threshold)), shapes)
+
+        flagged = {t: sum(map(bool, joined(t)(unread))) / len(unread) for t in THRESHOLDS}
+        threshold = min(t for t in THRESHOLDS if t == THRESHOLDS[0] or flagged[t] <= rate + WRONG)
+        say(f"threshold {threshold}; unread turns flagged {flagged}")
+        backbone = tagger.redacting(replace(made, threshold=threshold))
+        policies = {"expressions": shapes, "expressions, names": union(shapes, listed)}
+        policies |= {"backbone": backbone, "backbone, expressions": union(backbone, shapes)}
+        policies |= {"all": union(backbone, shapes, listed)}
+        if o.curve:
+            policies |= {f"backbone, expressions {t}": joined(t) for t in THRESHOLDS[1:-1]}
+        table = {}
+        for which, pi in policies.items():
+            seen, real = judged(drawn, pi), judged(truth, pi)
+            miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)
+            table[which] = {
+                "true miss": miss[0] / miss[1],
+                "true trace": trace[0] / trace[1],
+                "judged": f"{seen.trace.count} of {seen.trace.of}",
+                "bound": seen.trace.upper,
+                "clean flagged": sum(map(bool, pi(clean))) / len(clean),
+                "public": (real.public.all or (0, 1))[0] / miss[1],
+                "miss by kind": {
+                    kind: (n := some["miss"].all or (0, 1))[0] / n[1]
+                    for kind, some in real.by_kind.items()
+                },
+            }
+            kinds = "  ".join(f"{k} {100 * v:.1f}" for k, v in table[which]["miss by kind"].items())
+            row = [f"{100 * table[which][k]:6.2f}" for k in ("true miss", "true trace", "bound")]
+            wrong = f"{100 * table[which]['clean flagged']:6.2f}"
+            say(f"{which:<28}", *row, table[which]["judged"], wrong, " ", kinds)
+    facts = {"corpus": o.corpus, "threshold": threshold, "policies": table}
+    facts |= {"seconds": time.process_time() - start, "options": vars(o), "flagged": flagged}
+    if o.json:
+        o.json.write_text(json.dumps(facts, indent=1, default=str) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
