@@ -114,6 +114,6 @@ def test_the_page_shows_the_recorded_table():
     honest = recorded[recorded.noise == 1]
     assert (honest.right < honest.refuted_from).all() and (honest.audited < honest.proved).all()
     page = (Path(__file__).resolve().parents[3] / "book" / "guarantees.md").read_text("utf-8")
-    part = page.split("**Audits of the proofs.**")[1].split("**Planted faults.**")[0]
+    part = page.split("**Audits of the proofs.**")[1].split("**Noise faults.**")[0]
     lines = [line for line in part.splitlines() if line[:1] == "|"][2:]
     assert lines == audits.rows(recorded)

@@ -1,0 +1,13 @@
+"""What real trainings show of their canaries: honest ones, and some with less noise.
+
+    python benchmarks/black_box.py
+
+Records :func:`crtbook.black_box.table`, which the page "How to read a guarantee" shows.
+"""
+
+from pathlib import Path
+
+from crtbook import black_box, tables
+
+if __name__ == "__main__":
+    tables.record(black_box.table(), Path(str(tables.FOLDER)) / "black_box.parquet")

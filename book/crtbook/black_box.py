@@ -1,0 +1,135 @@
+"""Black-box audits of real trainings: what each method shows of its canaries, and what was proved.
+
+>>> row = run("dpsgd", epsilon=3.0, canaries=200, epochs=1, seed=0)
+>>> row["audited"] <= row["proved"], row["refuted_from"] <= row["guessed"]
+(True, True)
+
+Each row is one training by the library's own ``train``, on simulated dialogues and canaries that
+the redaction policy passes over, and its own ``audit``, which reads nothing but the model. The
+attacker guesses on half of the canaries: a number that is fixed before anything is trained.
+
+``noise`` times the noise that is declared is added: 1 as declared, 0 none. S-DP and JFT print an
+epsilon for a policy that misses nothing; what is tested of them is this ``claim``.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+
+from crtbook import tables
+from crtlib.attacks import run_audit
+from crtlib.experiments import own
+from crtlib.text import customersim, jsonl
+from crtlib.training import noise as noises
+from crtlib.training import phases
+from crtlib.training.methods import by_name
+
+DIALOGUES = 12
+CANARIES = 600
+CLAIMS = ("selective", "jft")
+"""Methods whose epsilon is for a policy that misses nothing."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trainings that belong together: of each method at each epsilon, with each share of the
+    noise, once a seed."""
+
+    methods: Sequence[str]
+    epsilons: Sequence[float]
+    noises: Sequence[float] = (1.0, 0.5, 0.0)
+    seeds: int = 3
+    epochs: int = 30
+
+
+PARTS = {
+    "claims": Part(CLAIMS, (3.0,), noises=(1.0,)),
+    "faults": Part(("dpsgd", "crt"), (3.0,)),
+    "honest": Part(("dpsgd", "crt"), (3.0,), noises=(1.0,), seeds=20, epochs=5),
+    "tight": Part(("dpsgd",), (1.0,), noises=(1.0, 0.5)),
+}
+"""A training without any noise is the same at every epsilon, so one serves "tight" as well."""
+
+
+def run(
+    method: str,
+    *,
+    epsilon: float,
+    noise: float = 1.0,
+    canaries: int = CANARIES,
+    epochs: int = 30,
+    seed: int,
+) -> dict[str, Any]:
+    """Train and audit once. The epsilon ``audited`` at the least, of which ``proved`` is the most;
+    how many guesses were ``right``, and from how many on the proof is ``refuted_from``; ``power``:
+    how often half of the noise would be refuted at the most, whoever attacks."""
+    how: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
+    if "epsilon" in by_name(method).reads:
+        how |= {"epsilon": epsilon}
+    less = functools.partial(_less, noise)
+    with tempfile.TemporaryDirectory() as home, mock.patch.object(phases, "add_noise", less):
+        corpus, out = Path(home, "talk.jsonl"), Path(home, "run")
+        jsonl.write_jsonl(customersim.simulate(DIALOGUES, seed, "paper"), corpus)
+        own.train(
+            corpus, method=method, canaries=canaries, copies=1, epochs=epochs, batch_size=32,
+            private_learning_rate=2e-2, seed=seed, out=out, odometer=Path(home, "odometer"), **how,
+        )  # fmt: skip
+        found = run_audit.audit(
+            out, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
+            claim=epsilon if method in CLAIMS else None,
+        )  # fmt: skip
+    return {
+        "method": method, "label": by_name(method).label, "epsilon": epsilon, "noise": noise,
+        "epochs": epochs, "proved": found.proved, "audited": found.epsilon_lower,
+        "right": found.right, "guessed": found.guessed, "refuted_from": found.refuted_from,
+        "power": found.power, "refuted": found.refuted, "canaries": canaries,
+        "confidence": found.confidence, "seed": seed,
+    }  # fmt: skip
+
+
+def _less(share: float, parameters: Any, *, std: float, generator: noises.Random) -> None:
+    noises.add_noise(parameters, std=share * std, generator=generator)
+
+
+def table() -> pd.DataFrame:
+    """Every training of :data:`PARTS`, a row each, with where it comes from."""
+    out = []
+    for name, part in PARTS.items():
+        every = itertools.product(part.methods, part.epsilons, part.noises, range(part.seeds))
+        for method, epsilon, noise, seed in every:
+            wall, cpu = time.perf_counter(), time.process_time()
+            row = run(method, epsilon=epsilon, noise=noise, epochs=part.epochs, seed=seed)
+            origin = tables.provenance(
+                profile="black_box", device="cpu", seconds=time.perf_counter() - wall,
+                cpu_seconds=time.process_time() - cpu,
+            )  # fmt: skip
+            out.append({"part": name, **row, **origin})
+    return pd.DataFrame(out)
+
+
+def rows(recorded: pd.DataFrame) -> list[str]:
+    """The rows of a page: what the trainings of a cell show, and how many were refuted."""
+    out = []
+    for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):
+        first = cell.iloc[0]
+        right = " to ".join(str(x) for x in sorted({cell.right.min(), cell.right.max()}))
+        shown = [
+            f"{math.floor(100 * x) / 100:.2f}" for x in (cell.audited.min(), cell.audited.max())
+        ]
+        noise = {1.0: "all", 0.5: "half", 0.0: "none"}[first.noise]
+        words = [first.label, f"{first.epsilon:g}", noise, f"{first.epochs}", right,
+                 f"{first.refuted_from:.0f}", " to ".join(dict.fromkeys(shown)),
+                 f"{cell.refuted.sum()} of {len(cell)}"]  # fmt: skip
+        out.append(f"| {' | '.join(words)} |")
+    return out
