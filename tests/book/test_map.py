@@ -43,7 +43,7 @@ def test_every_name_is_resolved():
     [
         ({}, "works"),
         ({"lacks": "half of it"}, "partly"),
-        ({"claim": "crt-f2-epsilon"}, "partly"),  # no recorded run decides it
+        ({"claim": "rep-el-small"}, "partly"),  # no recorded run decides it
         ({"claim": "crt-f3-rise"}, "works"),
         ({"shows": "rep-2"}, "toy"),  # 200 dialogues of 4.4 million
         ({"shows": "crt-3"}, "works"),  # 10,000 of 10,000
