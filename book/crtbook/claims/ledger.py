@@ -30,7 +30,7 @@ FOLDER = resources.files("crtbook.claims")
 RECORDED = "ledger.parquet"
 """What :func:`computed` made of the tables that ship; ``book/badges.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
-           "model", "edition", "source", "rule", "why", "run", "chapter", "id"]  # fmt: skip
+           "model", "edition", "source", "rule", "why", "run", "made", "chapter", "id"]  # fmt: skip
 
 
 def judged(claims: Iterable[Claim], given: measures.Sources) -> pd.DataFrame:
@@ -80,6 +80,7 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
         "why": "; ".join(why),
         "run": _priced(run) if told == OPEN else "",
         "chapter": claim.chapter,
+        "made": at.get("made", ""),
         "corpus": at.get("corpus", ""),
         "model": at.get("model", ""),
         "edition": at.get("edition", ""),

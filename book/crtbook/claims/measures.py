@@ -30,9 +30,8 @@ def sources() -> Sources:
     """The recorded tables, a name an edition; what was not recorded is left out."""
     found = {}
     for name, parts in terms()["recorded"].items():
-        read = [_prepared(p, t) for p in parts if (t := tables.edition(p)) is not None]
-        if read:
-            found[name] = pd.concat(read, ignore_index=True)
+        if read := {p: _prepared(p, t) for p in parts if (t := tables.edition(p)) is not None}:
+            found[name] = pd.concat([t.assign(table=p) for p, t in read.items()], ignore_index=True)
     return found
 
 
@@ -44,7 +43,7 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         runs = table.drop_duplicates("run")
         seconds = runs.assign(metric="seconds_an_epoch", value=runs.seconds / runs.epochs)
         return pd.concat([table, seconds], ignore_index=True)
-    if name == "public_start_laptop":
+    if name.startswith("public_start"):
         return table[table.init != "random"].assign(model="gpt2_public")
     if name in ("secrets_laptop", "probes_laptop"):
         full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
@@ -173,7 +172,8 @@ def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
                 rule="a level is compared in one vocabulary",
                 comparable=False,
             )
-    x, runs = x.dropna(), select(cell, terms()["arms"][claim.left]).seed.nunique()
+    arms = [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right or claim.left)]
+    x, runs = x.dropna(), len(set(arms[0].seed) & set(arms[1].seed))
     if x.empty:
         return None
     told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit)
@@ -246,6 +246,7 @@ def _where(claim: Claim, cell: pd.DataFrame, name: str, metric: str) -> dict[str
         "source": name,
         "metric": metric,
         "edition": size(runs),
+        "made": "\n".join(terms()["made"][t] for t in runs.get("table", pd.Series()).unique()),
         "corpus": ", ".join(sorted(set(runs.corpus))),
         "model": ", ".join(sorted(set(runs.model.dropna()))),
     }

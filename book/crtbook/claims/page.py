@@ -38,7 +38,7 @@ def _row(row: dict[Hashable, Any]) -> str:
     on = ", ".join(part for part in (said["corpus"], said["model"], said["edition"]) if part)
     lines = [
         f"“{said['words']}”{printed}",
-        f"<small>{PAPERS[str(row['paper'])]}, {said['where']} · "
+        f"<small>{said['id']} · {PAPERS[str(row['paper'])]}, {said['where']} · "
         f'<a href="{said["chapter"]}.html">{said["chapter"].replace("_", " ")}</a></small>',
         f"<b>{said['ours']}</b>" + (f" <small>{on}</small>" if on else ""),
     ]
@@ -48,6 +48,12 @@ def _row(row: dict[Hashable, Any]) -> str:
         lines.append(f"<small>would decide: {said['run']}</small>")
     tint = TINT.get(str(row["verdict"]), "#8a94a030")
     return f'<tr><td style="background:{tint}">{said["verdict"]}</td><td>{"".join(lines)}</td></tr>'
+
+
+def whole(table: pd.DataFrame) -> str:
+    """All that is known of each row, a line a fact, for a terminal."""
+    facts = table.drop(columns=["value", "low", "high"]).to_dict("records")
+    return "\n\n".join("\n".join(f"{n:8} {v}" for n, v in row.items() if v) for row in facts)
 
 
 def text(table: pd.DataFrame) -> str:

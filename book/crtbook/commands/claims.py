@@ -12,6 +12,9 @@ from crtlib.options import Answer, opt
 
 def claims(
     paper: Annotated[str | None, opt("Only this one: crt, crt_acl, report, hush or ours.")] = None,
+    row: Annotated[
+        str | None, opt("All of one claim's rows, by their id: what made them, the rule.")
+    ] = None,
     errata: Annotated[bool, opt("Where the papers contradict themselves, instead.")] = False,
 ) -> Answer:
     """Every claim of the three papers, our number beside it with its interval, and the verdict.
@@ -27,6 +30,11 @@ def claims(
     table: pd.DataFrame = ledger.errata() if errata else ledger.ledger()
     if paper is not None:
         table = table.loc[table.paper == (PAPERS[paper] if errata else paper)]
+    if row is not None:
+        table = table[(table.id == row) | (table.id.str.rpartition(".")[0] == row)]
+        if table.empty:
+            raise ValueError(f"row={row!r}: must be an id of a row or claim of the ledger")
+        return Answer({"rows": json.loads(table.to_json(orient="records"))}, [page.whole(table)])
     if errata:
         lines = [f"{r.where}: {r.printed}\n  {r.calculation}: {r.so}\n" for r in table.itertuples()]
     else:

@@ -2,14 +2,16 @@
 
 import importlib.util
 import json
+import shlex
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from crtbook import tables
+from crtbook import sweeps, tables
 from crtbook.claims import ledger, measures, page, statistics
-from crtbook.claims.claim import PAPERS, entries, read
+from crtbook.claims.claim import PAPERS, entries, read, terms
+from crtbook.commands.claims import claims
 
 ROOT = Path(__file__).resolve().parents[3]
 CLAIMS = {claim.id: claim for claim in read()}
@@ -47,6 +49,19 @@ def test_every_row_has_a_rule_and_what_is_open_the_run_that_would_decide(table):
 def test_what_is_not_decidable_here_says_what_it_would_take(table):
     rows = table[table.verdict == statistics.UNDECIDABLE]
     assert len(rows) and rows.why.str.contains("needs |more than 100 seeds").all()
+
+
+def test_a_measured_row_names_what_makes_its_runs_again(table):
+    """A command for each recorded table that it reads, and each is one that the sweep takes."""
+    made = terms()["made"]
+    assert set(made) == {name for parts in terms()["recorded"].values() for name in parts}
+    for command in made.values():
+        words = shlex.split(command)
+        changes = dict(word.split("=", 1) for word in words if "=" in word)
+        assert words[:2] == ["crtbook", "sweep"] and words[3] == "--profile"
+        assert sweeps.studies(words[2], words[4], changes), command
+    measured = table[(table.ours != "") & (table.edition != "exact")]
+    assert measured.made.str.startswith("crtbook sweep").all()
 
 
 def test_no_verdict_rests_on_one_seed_or_on_a_pool_of_corpora(table):
@@ -153,6 +168,17 @@ def test_a_figure_is_at_the_papers_size_only_with_its_dialogues_width_epochs_and
     figure |= {"tables": ["crt_smollm2"], "metric": "test_ppl", "dialogues": 16}
     seeds = ledger.status(figure | {"epochs": {"sgd": 1, "crt": 1}}, "customersim")
     assert "0 of 2 points have 3 seeds" in seeds
+
+
+def test_a_row_is_told_whole_by_its_id():
+    """Sentence, number, rule, source and command; a name that is none is refused in one line."""
+    claims(row="crt-f2-epsilon.1")
+    told = page.whole(ledger.ledger().query("id == 'crt-f2-epsilon.1'"))
+    for part in ("much lower ε", "times, over words", "must lie above 1", "laptop: test_ppl_words",
+                 "--set epsilon=0.7", "utility"):  # fmt: skip
+        assert part in told, part
+    with pytest.raises(ValueError, match=r"^row='crt-f9': must be"):
+        claims(row="crt-f9")
 
 
 def test_the_page_escapes_and_the_terminal_has_a_line_a_row(table):
