@@ -779,7 +779,7 @@ UNITS = rows(
 ) + rows(
     "screening.rates",
     "release/test_false_certificates.py",
-    ("the kind of a label leaves in clear", "Counter.rates", "row.kind in self.kinds", "True",
+    ("the kind of a label leaves in clear", "Counter.by", "row.kind in self.kinds", "True",
      "test_the_kind_of_a_label_leaves_only_by_a_known_name"),
 ) + rows(
     "checks",

@@ -38,6 +38,7 @@ OWN = {
     "experiments.own": "write",  # stages the folder; its files are the gate's
     "experiments.plans": "make _write",
     "models.smollm2": "folder _convert",
+    "reports.card": "make",
     "reports.leakage": "write make",
     "reports.screening": "make",
     "screening.encoder": "Encoder.save _shipped",
