@@ -111,7 +111,7 @@ class RunAudit:
         """What was proved and shown, and what the audit could have seen."""
         often = f"refuted at most {math.ceil(100 * self.power)} % of the time"
         verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
-        verdict += f"{self.refuted_from} would refute"
+        verdict += f"{self.refuted_from or 'no number'} would refute"
         if not self.claimed:
             verdict += f"; half of the noise would be {often}"
         if not self.claimed and self.power <= 2 * (1 - self.confidence):  # as honest noise, nearly
