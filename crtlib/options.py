@@ -52,8 +52,7 @@ def opt(text: str, changes: str = "result", *, group: str = "", flag: str = "",
         flag: How it is said where not by its name.
         argument: Its word in the help where it is said by its place.
         metavar: Its value in the help, by default type and range.
-        needs: The option without which it is not read: ``canaries``, ``lora``, or with the value
-            that it needs, ``init=random`` or ``init!=random``.
+        needs: The option without which it is not read: ``lora``, or of a value, ``init=random``.
         limits: ``ge``, ``gt``, ``le``, ``lt`` and what else ``pydantic.Field`` takes.
     """
     assert changes in CHANGES

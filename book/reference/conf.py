@@ -21,7 +21,10 @@ html_theme = "sphinx_book_theme"
 html_title = "crtlib, module by module"
 extensions = ["autoapi.extension"]
 root_doc = "autoapi/index"
-suppress_warnings = ["autoapi.python_import_resolution"]  # of a name that several are assigned
+suppress_warnings = [
+    "autoapi.python_import_resolution",  # of a name that several are assigned
+    "ref.python",  # an annotation names a type by its last name, which two modules may share
+]
 autoapi_dirs = [str(package) for package in PACKAGES]
 autoapi_keep_files = False
 autoapi_member_order = "bysource"
