@@ -70,8 +70,7 @@ def judged(certificate: Mapping[str, Any], limits: Sequence[str]) -> list[dict[s
 
     Args:
         certificate: Its parts, as JSON gives them.
-        limits: Such as "public <= 1%" or "guess <= 55"; a name is one of :data:`NAMES`, a share may
-            be given in per cent, guesses are times in 100.
+        limits: Such as "public <= 1%" or "guess <= 55", of :data:`NAMES`; guesses: times in 100.
 
     Raises:
         ValueError: For a limit that is none of these.
