@@ -43,7 +43,7 @@ Init = Annotated[
     opt("Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal model "
         "of transformers by hub id or folder.", group=MODEL),
 ]  # fmt: skip
-Width = Annotated[int, opt("Hidden units.", group=MODEL, needs="init=random", ge=1)]
+Width = Annotated[int, opt("Hidden units.", group=MODEL, needs="init=random", ge=1, le=2**14)]
 Kind = Annotated[
     Literal["lstm", "gru", "gpt2"], opt("Kind of model.", group=MODEL, needs="init=random")
 ]
@@ -56,7 +56,7 @@ Epochs = Annotated[int | None, opt("Passes over the points. [by model size]", gr
 BatchSize = Annotated[
     int | None,
     opt("Points of a batch (private: expected). [by model size, at most a tenth of the points]",
-        group=TRAINING, ge=1),
+        group=TRAINING, ge=1, le=10**9),
 ]  # fmt: skip
 LearningRate = Annotated[
     float | None,
