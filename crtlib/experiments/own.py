@@ -273,21 +273,20 @@ def train(
     with files.locked(aside, taken) if aside else contextlib.nullcontext():
         try:
             meter = job.meter()
-        except ValueError:
+            meter.mark = aside and aside / "unfinished.run"
+            outputs.check_same(inputs, before)  # now, while nothing is spent
+            trained = job.finish(fit(on_start=meter.start), meter, secrets.token_bytes(32))
+            outputs.check_same(inputs, before)
+            if aside is None or recipe.out is None:
+                meter.finish(None)
+            else:
+                write(trained, recipe, before, meter)
+                meter.done()
+            return trained
+        finally:
             if aside:
-                with contextlib.suppress(OSError):  # it holds what an earlier call began
+                with contextlib.suppress(OSError):  # it holds what goes on later, or results
                     aside.rmdir()
-            raise
-        meter.mark = aside and aside / "unfinished.run"
-        outputs.check_same(inputs, before)  # now, while nothing is spent
-        trained = job.finish(fit(on_start=meter.start), meter, secrets.token_bytes(32))
-        outputs.check_same(inputs, before)
-        if aside is None or recipe.out is None:
-            meter.finish(None)
-        else:
-            write(trained, recipe, before, meter)
-            meter.done()
-        return trained
 
 
 def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Job:
