@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from crtlib import __main__ as cli
-from crtlib.screening import by_name, encoder, policies, recall, tagger
-from crtlib.screening.detectors import detector
+from crtlib.screening import by_name, encoder, policies, rates, recall, tagger
+from crtlib.screening.detectors import detector, plain_under
 from crtlib.screening.policy import runs, trimmed, words
 from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.records import MASK, Point, Secret
@@ -51,17 +51,37 @@ def test_the_conservative_policy_flags_every_character_that_pi_flags(learned):
     assert sum(map(bool, everything)) >= sum(map(bool, pi_c))
 
 
+def asked_once(made):
+    """The tagger's pi without what it asks with spans masked."""
+    plain = plain_under(made.threshold)
+    return replace(detector("tagger", made.kinds, made.probabilities, plain), own_words=False)
+
+
 def test_thresholds_are_those_of_the_scores(learned):
     for threshold in (0.1, 0.3, 0.9):
-        labels = tagger.redacting(replace(learned, threshold=threshold))(TEST)
-        scores = learned.probabilities(TEST)
-        for p, spans, found in zip(TEST, labels, scores, strict=True):
+        each = replace(learned, threshold=threshold)
+        once = asked_once(each)(TEST)
+        steady = tagger.redacting(each)(TEST)
+        scores = each.probabilities(TEST)
+        for p, spans, kept, found in zip(TEST, once, steady, scores, strict=True):
             assert np.allclose(found.sum(1), 1, atol=1e-5)
             flagged = trimmed(p.text, found[:, 0] <= 1 - threshold + 1e-9)
-            for (a, b), kept in zip(words(p.text), flagged, strict=True):  # or beside a mask
-                if any(s.start <= a and b <= s.end for s in spans) and not kept:
-                    assert len(spans) > 1
-            assert bool(spans) <= bool(flagged.any())
+            for (a, b), word in zip(words(p.text), flagged, strict=True):
+                assert any(s.start <= a and b <= s.end for s in spans) == word
+                if any(s.start <= a and b <= s.end for s in kept) and not word:  # beside a mask
+                    assert len(kept) > 1
+            assert bool(kept) <= bool(flagged.any())
+
+
+def test_a_span_that_stays_beside_masks_stays_beside_values(learned):
+    """The value of one span decides nothing about the others: fewer neighbours leave a trace of a
+    secret that was not missed."""
+    each = replace(learned, threshold=0.1)
+    left = {}
+    for name, pi in (("once", asked_once(each)), ("steady", tagger.redacting(each))):
+        judged = rates.judge(TEST, pi, pi)
+        left[name] = sum(bool(j.trace and not j.miss) for j in judged)
+    assert left["steady"] < left["once"]
 
 
 def test_labels_depend_on_the_point_and_not_on_its_company(learned):
