@@ -29,7 +29,7 @@ from faker.providers.person.en_US import Provider as Person
 
 from crtlib.screening import rates, tagger
 from crtlib.screening.by_name import policy_by_name
-from crtlib.screening.policies import union
+from crtlib.screening.policies import union, whole_turns
 from crtlib.screening.policy import Policy
 from crtlib.text import corpora, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
@@ -220,6 +220,10 @@ def main() -> None:
         policies = {"expressions": shapes, "expressions, names": union(shapes, listed)}
         policies |= {"backbone": backbone, "backbone, expressions": union(backbone, shapes)}
         policies |= {"all": union(backbone, shapes, listed)}
+        policies |= {
+            f"{which}, whole turns": whole_turns(policies[which])
+            for which in ("backbone, expressions", "all")
+        }
         if o.curve:
             policies |= {f"backbone, expressions {t}": joined(t) for t in THRESHOLDS[1:-1]}
         table = {}

@@ -30,7 +30,7 @@ GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
 
 _HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
-    **dict.fromkeys(("oracle", "none", "everything"), ("policies", "")),
+    **dict.fromkeys(("oracle", "none", "everything", "whole_turns"), ("policies", "")),
     "regex": ("lists", ":CORPUS or :FILE.toml"),
     "list": ("lists", ":FILE"),
     "cautious": ("lists", "[:WORDS]"),
@@ -59,9 +59,13 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     corpus' secrets, ``regex`` alone for those of ``corpus`` where the caller names one. Names that
     end in ``_conservative`` also flag plain text with a score under 0.9 (A.4). A ``+`` inside a
     path is written ``%2B``, a ``%`` ``%25``; a path may be a URL (:func:`crtlib.roots.here`).
+    The part ``whole_turns`` is what is done with what the others flag
+    (:func:`crtlib.screening.policies.whole_turns`).
     """
-    parts = [_part(part, name, corpus) for part in name.split("+")]
-    return parts[0] if len(parts) == 1 else policies.union(*parts)
+    parts = [part for part in name.split("+") if part != "whole_turns"] or [name]
+    made = [_part(part, name, corpus) for part in parts]
+    joined = made[0] if len(made) == 1 else policies.union(*made)
+    return policies.whole_turns(joined) if "whole_turns" in name.split("+") else joined
 
 
 def _part(part: str, name: str, corpus: str | None) -> Policy:

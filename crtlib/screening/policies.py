@@ -22,9 +22,9 @@ from functools import lru_cache, partial
 from typing import Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.screening.policy import Flag, Labels, Policy, checked, register
-from crtlib.screening.redact import around, clear, merged, redact
-from crtlib.text.records import Point, Secret
+from crtlib.screening.policy import Flag, Labels, Policy, checked, register, spoken
+from crtlib.screening.redact import around, clear, merged, overlaps, redact
+from crtlib.text.records import MASK, Point, Secret
 
 # Each piece starts with a sign or a capital: an optional start would take exponential time. What
 # can go on over many words has a most, or a text of nothing but such words takes quadratic time.
@@ -285,3 +285,35 @@ def steady(policy: Flag) -> Policy:
     """
     pi = checked(policy)
     return replace(pi, flag=partial(_steady, pi), own_words=False, batched=True)
+
+
+# --------------------------------------------------------------------------- whole turns
+def _whole_turns(pi: Policy, points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    for p, spans in zip(points, pi(points), strict=True):
+        masks = [Secret("", *m.span()) for m in re.finditer(re.escape(MASK), p.text)]
+        turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
+        hit = {turn for turn, _ in overlaps(turns, merged([spans, masks]))}
+        yield merged([spans, [turn for turn in turns if turn in hit]])
+
+
+def whole_turns(policy: Flag) -> Policy:
+    """Flags the whole of each turn of which ``policy`` flags anything, or that holds a ``<MASK>``.
+
+    A turn with a secret and the same with a mask in its place then both become one mask, whatever
+    ``policy`` says of the words around: a secret leaves a trace only where nothing in its turn is
+    flagged. The price is the rest of these turns, which nothing is learned from.
+
+    >>> from crtlib.text.records import Point
+    >>> [redact(p, whole_turns(regex("customersim"))([p])[0]).text
+    ...  for p in (Point("0", "u", "I am Ada Lovelace."), Point("1", "u", "I am <MASK>."))]
+    ['<MASK>', '<MASK>']
+    """
+    pi = checked(policy)
+    return replace(
+        pi,
+        name=f"{pi.name}+whole_turns",
+        label=f"{pi.label}, whole turns",
+        flag=partial(_whole_turns, pi),
+        own_words=False,
+        batched=True,
+    )

@@ -800,6 +800,12 @@ STEADY = rows(
     ("a span is asked about beside the values of others", "_steady",
      "tuple(o for o in spans if o is not s)", "()",
      "test_a_span_that_stays_beside_masks_stays_beside_values"),
+) + rows(
+    "screening.policies",
+    "screening/test_policies.py",
+    ("a turn with a mask in it is not flagged whole", "_whole_turns",
+     "merged([spans, masks])", "spans",
+     "test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_flagged"),
 )
 
 REPRODUCED = rows(

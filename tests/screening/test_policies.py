@@ -1,6 +1,7 @@
 """Policies: full recall and public turns left alone, and a dial that the theory can use."""
 
 import os
+import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import by_name, policies, recall
+from crtlib.screening import by_name, policies, rates, recall
 from crtlib.screening.policy import checked
 from crtlib.screening.redact import redact
 from crtlib.text import customersim, units
@@ -307,3 +308,39 @@ def test_annotate_gives_the_gold_spans_back():
         assert original.annotate(bare, policies.regex()) == corpus
     whole = original.annotate(CORPORA["paper"], policies.everything)
     assert all(t.values() == (t.text,) for t in whole.turns())
+
+
+def test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_flagged():
+    """Also where the policy flags a neighbour beside the value and not beside its mask."""
+
+    def beside(points):  # the name, and the word after it unless a mask stands before that word
+        found = [re.search(r"Ada( \w+)?|Bob", p.text) for p in points]
+        return [[Secret("name", *m.span())] if m else [] for m in found]
+
+    pi = policies.Policy("beside", beside)
+    texts = {"USR: I am Ada so far.": 0, "USR: I am Bob again.": 0, "USR: I am Kurt here.": 1}
+    points = [
+        Point(
+            str(k), "", t, (Secret("name", 10, t.index(" ", 10)),), spoken=((5, len(t)),), thread=t
+        )
+        for k, t in enumerate(texts)
+    ]
+    assert rates.rates(points, pi, policies.none, cluster="dialogue").trace.all == (2, 3)
+    whole = policies.whole_turns(pi)
+    assert rates.rates(points, whole, policies.none, cluster="dialogue").trace.all == (1, 3)
+    assert [redact(p, s).text for p, s in zip(points, whole(points), strict=True)] == [
+        "USR: <MASK>", "USR: <MASK>", "USR: I am Kurt here."
+    ]  # fmt: skip
+    two = Point("d", "", "USR: Ada? SYS: yes", spoken=((5, 9), (15, 18)))
+    assert redact(two, whole([two])[0]).text == "USR: <MASK> SYS: yes"
+
+
+@pytest.mark.parametrize("name", ["regex:customersim+whole_turns", "whole_turns+cautious+none"])
+def test_whole_turns_are_a_part_of_a_policys_name(name):
+    others = "+".join(part for part in name.split("+") if part != "whole_turns")
+    found = by_name.policy_by_name(name)(SECRET_POINTS[:200])
+    first = by_name.policy_by_name(others)(SECRET_POINTS[:200])
+    assert [bool(spans) for spans in found] == [bool(spans) for spans in first]
+    assert by_name.digest(name) != by_name.digest(others)
+    with pytest.raises(ValueError, match="must be one of"):
+        by_name.policy_by_name("whole_turns")
