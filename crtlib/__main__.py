@@ -10,7 +10,6 @@ app = cli.Program(
     commands.COMMANDS,
     version=__version__,
     about="Train language models on text that holds secrets, and measure that they did not leak.",
-    reach=commands.REACH,
 )
 
 

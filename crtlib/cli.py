@@ -35,7 +35,6 @@ from typing import Annotated, Any
 
 import click
 
-from crtlib import roots
 from crtlib.checks import AccessError, DamagedError, MachineError
 from crtlib.options import Answer, Option, Part, Refused, make, model_of, opt, options_of
 
@@ -85,7 +84,7 @@ def failure(error: BaseException) -> Failure | None:
     if isinstance(error, OSError) and error.errno:
         hint = "free some, then run the same command again" if error.errno in FULL else ""
         code = MACHINE if error.errno in BROKEN else MISTAKE
-        where = roots.told(str(error.filename or ""))
+        where = str(error.filename or "")
         return Failure(code, where, os.strerror(error.errno).lower(), hint)
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
         hint = "what was finished is kept: run the same command again"
@@ -107,7 +106,7 @@ def failure(error: BaseException) -> Failure | None:
     if isinstance(error, (ValueError, OSError, MachineError)):
         machine = isinstance(error, (DamagedError, MachineError))
         machine = machine and not isinstance(error, AccessError)
-        where, colon, rest = " ".join(roots.told(str(error)).split()).partition(": ")
+        where, colon, rest = " ".join(str(error).split()).partition(": ")
         what, _, hint = (rest if colon else where).partition("; ")
         what = what or type(error).__name__
         return Failure(MACHINE if machine else MISTAKE, where if colon else "", what, hint)
@@ -192,8 +191,7 @@ class Command(click.Command):
     def read(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         """The values that were typed for these options."""
         known = {o.name: o for o in self.known(None) if o.name in names}
-        reach = self.full in self.program.reach
-        return {k: _value(known[k], v, reach) for k, v in given.items() if k in known}
+        return {k: _value(known[k], v) for k, v in given.items() if k in known}
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the function is called with, of what was given as text; raises :class:`Refused`
@@ -220,7 +218,7 @@ class Command(click.Command):
         return [*places, *(f"{o.flag} {o.phrase}" for o in some if not o.by_place), "[OPTIONS]"]
 
 
-def _value(option: Option, given: Any, reaches: bool) -> Any:
+def _value(option: Option, given: Any) -> Any:
     """A value as it was typed: once where one is asked for, and no path that is none."""
     several = isinstance(given, tuple)
     if several and len(given) > 1 and not option.many:
@@ -229,7 +227,7 @@ def _value(option: Option, given: Any, reaches: bool) -> Any:
         if option.is_path and (not text or "\0" in text):
             raise Refused(option.name, "is empty, or no path")
         # As a path it would be a folder called s3:
-        if "://" in text and (option.is_path or (option.name in POLICIES and not reaches)):
+        if "://" in text and (option.is_path or option.name in POLICIES):
             raise Refused(option.name, "is a URL, must be a local file or folder", text)
     if option.many:
         return list(given)
@@ -259,15 +257,14 @@ class _Group(click.Group):
 
 class Program(_Group):
     """A command line: ``commands`` are modules of ``package``, each with a function of its name or
-    a dict of several, imported when it is asked for. ``reach`` are those whose policies
-    may be URLs; a path is none, so what else may be is text."""
+    a dict of several, imported when it is asked for."""
 
     def __init__(self, name: str, package: str, commands: Sequence[str], *, version: str,
-                 about: str, reach: Sequence[str] = ()) -> None:  # fmt: skip
+                 about: str) -> None:  # fmt: skip
         option = click.version_option(version, prog_name=name, message="%(prog)s %(version)s")
         super().__init__(name, help=about, no_args_is_help=True, context_settings=WIDTH)
         option(self)
-        self.package, self.names, self.reach = package, tuple(commands), reach
+        self.package, self.names = package, tuple(commands)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.names)

@@ -123,9 +123,9 @@ def disk_faults(path: Named) -> Iterator[None]:
         raise
 
 
-def write_text(path: Named, text: str) -> None:
-    """Write ``text`` (UTF-8) to ``path`` atomically."""
-    with replacing(path) as part:
+def write_text(path: Named, text: str, mode: int | None = None) -> None:
+    """Write ``text`` (UTF-8) to ``path`` atomically, with a ``mode`` as :func:`replacing`."""
+    with replacing(path, mode) as part:
         part.write_text(text, encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from crtbook.game import GameStudy
 from crtcourse import attack, grading
 from crtlib import __main__ as cli
 from crtlib.attacks import run_audit
+from crtlib.cli import POLICIES
 from tests import modes
 
 COMMANDS = cli.app.every() | companion.app.every()
@@ -111,10 +112,25 @@ def test_a_mistake_is_one_line_before_anything_is_written(run, tmp_path):
         (["simulate", "--dialogue", 3], "--dialogue: no such option; did you mean --dialogues?"),
         (["tagger", "c", "--epochs", 0, "--out", tmp_path / "a"],
          "--epochs 0: must be greater than or equal to 1"),
-        (["train", "s3://a/b", "--out", tmp_path / "a"],
-         "CORPUS s3://a/b: is a URL, must be a local file or folder"),
     ):  # fmt: skip
         assert run(*words) == (2, "", f"crtlib: error: {says}\n")
         code, out, _ = run(*words, "--json")
         assert code == 2 and json.loads(out)["ok"] is False
     assert list(tmp_path.iterdir()) == []
+
+
+URL = "s3://nobody/x"
+
+
+@pytest.mark.parametrize("name", sorted(cli.app.every()))
+def test_no_argument_of_any_command_is_a_url(run, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    command = cli.app.every()[name]
+    for option in command.known(None):
+        if not (option.is_path or option.name in POLICIES):
+            continue
+        given = {o.flag: "x" for o in command.known(None) if o.by_place} | {option.flag: URL}
+        words = [w for k, v in given.items() for w in ([k, v] if k.startswith("--") else [v])]
+        says = f"crtlib: error: {option.flag} {URL}: is a URL, must be a local file or folder\n"
+        assert run(*name.split(), *words) == (2, "", says)
+    assert not list(tmp_path.iterdir())

@@ -38,11 +38,9 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from crtbook import tables
+from crtbook import executors, roots, tables
 from crtbook.store import Store
-from crtlib import roots
 from crtlib.checks import MachineError
-from crtlib.experiments import executors
 from crtlib.experiments.study import Desk, Study
 from crtlib.training.devices import device_by_name
 
@@ -134,7 +132,7 @@ def sweep(
 
     Each finished run is written atomically by its worker, so a kill loses at most the runs in
     flight, and those go on from their checkpoints. ``executor`` is a name of
-    :mod:`crtlib.experiments.executors`, by default ``workers`` processes, or any
+    :mod:`crtbook.executors`, by default ``workers`` processes, or any
     ``concurrent.futures.Executor``; its workers see the folder of the store under the same name,
     or reach its URL. Several sweeps may fill one store: each run is done by one of them, where the
     store is a folder.

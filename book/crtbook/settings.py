@@ -29,7 +29,8 @@ from typing import Any
 
 import yaml
 
-from crtlib import options, roots
+from crtbook import roots
+from crtlib import options
 from crtlib.checks import ParameterError
 from crtlib.screening import by_name
 from crtlib.text import corpora

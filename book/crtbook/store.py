@@ -26,7 +26,8 @@ from typing import Any
 
 import pandas as pd
 
-from crtlib import files, outputs, roots
+from crtbook import roots
+from crtlib import files, outputs
 from crtlib.experiments.study import STORE_VERSION, Row
 from crtlib.files import Named
 
@@ -42,7 +43,7 @@ WHOLE = "files.json"
 
 
 class Store:
-    """A folder of finished runs, or a URL (:func:`crtlib.roots.root`). Raises
+    """A folder of finished runs, or a URL (:func:`crtbook.roots.root`). Raises
     ``ValueError`` for a store of another version."""
 
     def __init__(self, folder: Named) -> None:

@@ -6,6 +6,10 @@ A command returns an :class:`crtlib.options.Answer`; :mod:`crtlib.cli` prints it
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing import get_context
 from typing import Annotated
 
 from crtlib.options import opt
@@ -13,16 +17,16 @@ from crtlib.options import opt
 Force = Annotated[bool, opt("Replace results that exist.", "place")]
 """The option of every command that writes."""
 
-Workers = Annotated[int, opt("Processes, or threads.", "speed", ge=1, le=1024)]
-On = Annotated[
-    str,
-    opt("Where they run: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.", "speed",
-        flag="--executor"),
-]  # fmt: skip
-"""Where a command that reads batch by batch runs them."""
+Workers = Annotated[int, opt("Processes.", "speed", ge=1, le=1024)]
+"""In which a command reads batch by batch."""
 
-REACH = ("screen",)
-"""The commands that take URLs (:mod:`crtlib.roots`)."""
+
+def pool(workers: int) -> AbstractContextManager[Executor | None]:
+    """So many processes, closed at the end; None where one is enough, which is this one."""
+    # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
+    fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
+    return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()
+
 
 COMMANDS = (
     "new",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from crtlib.commands import On, Workers
+from crtlib.commands import Workers, pool
 from crtlib.options import Answer, opt
 
 
@@ -33,7 +33,6 @@ def report(
     ] = None,
     prefix_scan: Annotated[bool, opt("Read each text after every known beginning.")] = False,
     workers: Workers = 1,
-    executor: On = "processes:",
     force: Annotated[
         bool,
         opt("Replace results that exist, or write one of several reports of a model.", "place"),
@@ -44,10 +43,9 @@ def report(
 
     import torch
 
-    from crtlib.experiments import executors
     from crtlib.reports import leakage
 
-    with executors.pool(executor, workers) as pool:
+    with pool(workers) as executor:
         page, summary = leakage.make(
             model,
             corpus,
@@ -64,7 +62,7 @@ def report(
             prefix_scan=prefix_scan,
             device="cuda" if torch.cuda.is_available() else "cpu",
             force=force,
-            executor=pool,
+            executor=executor,
         )
     if warning := summary.get("warning"):
         print(f"warning: {warning}", file=sys.stderr)

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice
-from crtlib.commands import REACH
 from crtlib.options import Answer, opt
 from crtlib.recipe import choose
 
@@ -76,7 +75,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _program() -> cli.Program:
-    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="", reach=REACH)
+    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="")
 
 
 def _check(step: str, settings: dict[str, dict[str, Any]]) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from crtlib.commands import On, Workers
+from crtlib.commands import Workers, pool
 from crtlib.options import Answer, opt
 
 
 def screen(
-    corpus: Annotated[str, opt("Corpus folder or JSONL, or a URL.", "place", argument="CORPUS")],
-    out: Annotated[str, opt("Folder of the screened corpus, or a URL.", "place", metavar="path")],
+    corpus: Annotated[Path, opt("Corpus folder or JSONL.", "place", argument="CORPUS")],
+    out: Annotated[Path, opt("Folder of the screened corpus.", "place")],
     policy: Annotated[
         str | None, opt("Redaction policy pi; several, joined by +. [the corpus' own, if any]")
     ] = None,
@@ -32,7 +32,6 @@ def screen(
     keep_ids: Annotated[bool, opt("Leave ids and users in clear in the public part.")] = False,
     reveal: Annotated[int, opt("Examples of each kind, in clear, into a private page.", ge=0)] = 0,
     workers: Workers = 1,
-    executor: On = "processes:",
     force: Annotated[bool, opt("Replace a folder that exists.", "place")] = False,
 ) -> Answer:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
@@ -46,21 +45,11 @@ def screen(
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
     """
-    from crtlib import roots
-    from crtlib.experiments import executors
     from crtlib.reports import screening
     from crtlib.screening.corpus import How, fitting
 
-    source, place = roots.root(corpus, "corpus"), roots.root(out, "out")
-    both = [f"{str(name).rstrip('/')}/" for name in (corpus, out)]
-    nested = both[0].startswith(both[1]) or both[1].startswith(both[0])
-    if nested and not roots.is_local(place):
-        raise ValueError(f"--out: {out} is, holds or lies in what --corpus names")
-    text = roots.here(source)
-    if note := roots.note(place):
-        print(note, file=sys.stderr)
     how = How(
-        policy or fitting(text),
+        policy or fitting(corpus),
         conservative,
         unit,
         gamma,
@@ -70,12 +59,18 @@ def screen(
         duplicates,  # type: ignore[arg-type]
         keep_ids,
     )
-    options: dict[str, Any] = {"labels": labels, "reveal": reveal, "force": force, "beside": place}
-    with executors.pool(executor, workers) as pool, roots.written(place) as folder:
+    with pool(workers) as executor:
         outcome = screening.make(
-            text, folder, how, executor=pool, progress=sys.stderr.isatty(), **options
+            corpus,
+            out,
+            how,
+            labels=labels,
+            reveal=reveal,
+            force=force,
+            executor=executor,
+            progress=sys.stderr.isatty(),
         )
-        summary = json.loads((folder / "summary.json").read_bytes())
+    summary = json.loads((out / "summary.json").read_bytes())
     lines = [f"{out}: up to date"]
     if outcome is not None:
         examples = f"   {out}/private/examples.html" if reveal else ""

@@ -21,7 +21,6 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from crtlib import outputs
@@ -47,16 +46,14 @@ def make(
     force: bool = False,
     executor: Executor | None = None,
     progress: bool = False,
-    beside: Path | None = None,
 ) -> Outcome | None:
     """Screen a corpus into the folder ``out``; None where it is there already, made of the same.
 
     The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
     is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
     ``reveal``: examples of each kind, in clear, in ``private/examples.html``. What the policies
-    flag is kept beside ``out``, or ``beside`` a URL that it goes to, until all is done
-    (:mod:`crtlib.text.shards`), so that a killed call goes on. Raises ``ValueError`` for what does
-    not fit; then nothing is written.
+    flag is kept beside ``out`` until all is done (:mod:`crtlib.text.shards`), so that a killed call
+    goes on. Raises ``ValueError`` for what does not fit; then nothing is written.
     """
     if screened.is_screened(corpus):
         raise ValueError(f"{corpus}: is screened already")
@@ -69,7 +66,7 @@ def make(
     flagged = {"corpus": outputs.content(corpus), **how.recorded()}
     with (
         outputs.staged(out, **recipe, public=PUBLIC, force=force) as part,
-        shards.beside(beside or out, flagged) as kept,
+        shards.beside(out, flagged) as kept,
     ):
         key = outputs.key_in(part / screened.KEY)
         outcome = screening.screen(

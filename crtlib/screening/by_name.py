@@ -19,7 +19,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from crtlib import roots
 from crtlib.checks import MachineError
 from crtlib.screening import policies
 from crtlib.screening.policy import MAKERS, Labels, Maker, Policy, checked
@@ -58,9 +57,8 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     ``ValueError`` says in one line what is allowed. ``regex:CORPUS`` looks for the shapes of that
     corpus' secrets, ``regex`` alone for those of ``corpus`` where the caller names one. Names that
     end in ``_conservative`` also flag plain text with a score under 0.9 (A.4). A ``+`` inside a
-    path is written ``%2B``, a ``%`` ``%25``; a path may be a URL (:func:`crtlib.roots.here`).
-    The part ``whole_turns`` is what is done with what the others flag
-    (:func:`crtlib.screening.policies.whole_turns`).
+    path is written ``%2B``, a ``%`` ``%25``. The part ``whole_turns`` is what is done with what the
+    others flag (:func:`crtlib.screening.policies.whole_turns`).
     """
     parts = [part for part in name.split("+") if part != "whole_turns"] or [name]
     made = [_part(part, name, corpus) for part in parts]
@@ -87,9 +85,8 @@ def _part(part: str, name: str, corpus: str | None) -> Policy:
 
 
 def _argument(text: str) -> str:
-    """What a part takes, as it was before it was written; of a URL the path of a copy."""
-    text = re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], text)
-    return str(roots.here(text, "policy")) if "://" in text else text
+    """What a part takes, as it was before it was written."""
+    return re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], text)
 
 
 def _maker(kind: str) -> Maker | None:

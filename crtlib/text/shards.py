@@ -32,6 +32,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crtlib import __version__, roots
+from crtlib import __version__, files
 from crtlib.checks import DamagedError
 from crtlib.files import Named
 
@@ -59,7 +60,7 @@ class Shards:
     def read(self, name: str) -> Any:
         """The result of a shard; None where it is not finished, damaged or of other work."""
         try:
-            recipe, sha, text = roots.read(self._path(name)).split("\n", 2)
+            recipe, sha, text = self._path(name).read_text(encoding="utf-8").split("\n", 2)
         except (OSError, ValueError):
             return None
         return json.loads(text) if (recipe, sha) == (self.recipe, _sha(text)) else None
@@ -67,40 +68,35 @@ class Shards:
     def write(self, name: str, result: Any) -> None:
         """Keep the result of a shard, any JSON value but null; what is none becomes its text."""
         text = json.dumps(result, default=str)
-        roots.write(self._path(name), f"{self.recipe}\n{_sha(text)}\n{text}", mode=0o600)
+        files.write_text(self._path(name), f"{self.recipe}\n{_sha(text)}\n{text}", mode=0o600)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{self.part}{name}.json"
 
 
 def folder(out: Named) -> Path:
-    """Where the shards of an output lie, which may be a URL."""
-    place = roots.root(out)
-    place = place.absolute() if roots.is_local(place) else place
+    """Where the shards of an output lie."""
+    place = Path(out).absolute()
     return place.with_name(f".{place.name}.shards")
 
 
 @contextlib.contextmanager
 def beside(out: Named, recipe: Mapping[str, Any]) -> Iterator[Shards]:
     """The shards of the work that ``recipe`` tells from all other (JSON values: options, hashes of
-    input and of policies), removed when it is done or refused; at a URL, when its
-    output has been sent (:func:`crtlib.roots.written`). One process at a time."""
+    input and of policies), removed when it is done or refused. One process at a time."""
     place = folder(out)
-    if roots.is_local(place):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield Shards(place, _sha(json.dumps([__version__, dict(recipe)], sort_keys=True)))
     except ValueError as error:
         if not isinstance(error, DamagedError):
-            roots.remove(place)
+            shutil.rmtree(place)
         raise
     except OSError:  # also one of a file that a user named
-        if roots.is_local(place):
-            with contextlib.suppress(OSError):
-                place.rmdir()  # if nothing is finished
+        with contextlib.suppress(OSError):
+            place.rmdir()  # if nothing is finished
         raise
-    if roots.is_local(place):
-        roots.remove(place)
+    shutil.rmtree(place)
 
 
 def _sha(text: str) -> str:

@@ -56,7 +56,6 @@ of screenings, labels, audits and reports."""
 TOOLS = {
     "files": "replacing write_text part",
     "outputs": "staged _swap _recover",
-    "roots": "write",
 }
 """What the others write by."""
 
@@ -67,7 +66,7 @@ NAMES = {"write_text", "write_bytes", "to_parquet", "to_csv", "save_file", "save
          "symlink_to", "hardlink_to", "write_parquet", "savez", "tofile", "truncate",
          "save_to_disk", "NamedTemporaryFile"}  # fmt: skip
 BY_OWNER = {("sqlite3", "connect"), ("os", "rename"), ("os", "replace"), ("torch", "save"),
-            ("roots", "write"), ("tokenizer", "save"), ("json", "dump"), ("pickle", "dump"),
+            ("tokenizer", "save"), ("json", "dump"), ("pickle", "dump"),
             ("np", "save"), ("np", "memmap"),
             ("shutil", "copy"), ("gate", "extend")}  # fmt: skip
 

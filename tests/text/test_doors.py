@@ -1,4 +1,4 @@
-"""What comes in through the commands: eight formats, broken files, and workers elsewhere."""
+"""What comes in through the commands: eight formats, broken files, and several workers."""
 
 import csv
 import gzip
@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib import roots
-from crtlib.experiments import executors
+from crtlib import commands
 from crtlib.release import gate
 from crtlib.text import corpora, folder, jsonl
 from crtlib.text.customersim import simulate
@@ -146,41 +145,19 @@ def test_two_processes_make_the_same(run, source, tmp_path):
     assert made(run, source, tmp_path / "pool", "--workers", 2) == alone
 
 
-def test_workers_that_share_nothing_but_a_bucket_make_the_same(
-    run, source, cluster, bucket, tmp_path
-):
-    import s3fs
-
-    client, _ = cluster
-    words = ("screen", f"{source}/c.jsonl", "--policy", f"list:{source}/names.txt+cautious")
-    assert run(*words, "--keep-ids", "--out", tmp_path / "alone")[0] == 0
-    s3fs.S3FileSystem().put(f"{source}/", f"{bucket}/", recursive=True)
-    address = client.scheduler.address.removeprefix("tcp:")
-    words = ("screen", f"{bucket}/c.jsonl", "--policy", f"list:{bucket}/names.txt+cautious")
-    words = (*words, "--executor", f"dask:{address}")
-    code, _, err = run(*words, "--keep-ids", "--out", f"{bucket}/out/s")
-    assert code == 0, err
-    out = roots.here(f"{bucket}/out/s")
-    assert (out / PUBLIC).read_bytes() == (tmp_path / "alone" / PUBLIC).read_bytes()
-    copies = {path.name for one in "ab" for path in (tmp_path / one).glob("crtlib-*/*/*")}
-    assert "names.txt" in copies  # what they read they have fetched themselves
-    left = s3fs.S3FileSystem().find(f"{bucket}/out")
-    assert not [name for name in left if ".shards" in name or ".sending" in name]
-
-
 def test_one_worker_is_this_process():
-    with executors.pool("processes:", 1) as none:
+    with commands.pool(1) as none:
         assert none is None
 
 
 THREADS = """
-from crtlib.experiments import executors
+from crtlib import commands
 def product(n):
     import torch
     return float((torch.ones(n, n) @ torch.ones(n, n)).mean()), torch.get_num_threads()
 if __name__ == "__main__":
     assert product(500) == (500, 2)
-    with executors.pool("processes:", 2) as pool:
+    with commands.pool(2) as pool:
         assert pool.submit(product, 500).result() == (500, 1)
 """
 

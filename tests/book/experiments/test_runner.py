@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from crtbook import runner
+from crtbook import executors, roots, runner
 from crtbook.store import Store
-from crtlib import roots
-from crtlib.experiments import crt, executors
+from crtlib.experiments import crt
 from crtlib.experiments.study import Study, Whole, value
 from crtlib.text import source
 from crtlib.training import state
@@ -224,7 +223,7 @@ class Elsewhere(Executor):
 
 def test_an_executor_of_somebody_elses_serves_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "elsewhere", Elsewhere, raising=False)
-    name = "entry:crtlib.experiments.executors:elsewhere"
+    name = "entry:crtbook.executors:elsewhere"
     table = runner.sweep([Slow(seed=3)], Store(tmp_path), executor=name, progress=False)
     assert table.value.tolist() == [3.0]
 

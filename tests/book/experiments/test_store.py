@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from crtbook import roots
 from crtbook.store import WHOLE, Store
-from crtlib import roots
 
 STUDY, ROWS = {"study": "toy", "seed": 0}, [("loss", 1, 0, 0.5)]
 

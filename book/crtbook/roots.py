@@ -2,8 +2,7 @@
 
 A URL becomes a ``UPath``, which behaves as a ``pathlib.Path`` does; ``file://`` is a folder. A
 small file is written in one piece, on a folder by a rename, elsewhere as object stores do.
-``crtlib screen`` and the store of ``crtbook sweep`` take URLs: what wants a local path reads a
-copy, and writes into a private folder of this machine, which is sent. Credentials are those of
+The store of ``crtbook sweep`` takes URLs; no command of ``crtlib`` does. Credentials are those of
 ``fsspec``: its configuration and its environment.
 
 >>> place = root("file://" + tempfile.mkdtemp())
@@ -22,7 +21,6 @@ import atexit
 import contextlib
 import functools
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -133,8 +131,7 @@ def read(path: Any) -> str:
 def write(path: Any, text: str, mode: int | None = None) -> None:
     """Write a file, whole or not at all; a local one with this ``mode``."""
     if is_local(path):
-        with files.replacing(path, mode) as part:
-            part.write_text(text, encoding="utf-8")
+        files.write_text(path, text, mode)
         return
     with reaching(path):
         path.fs.pipe_file(path.path, text.encode())
@@ -151,109 +148,12 @@ def remove(path: Any) -> None:
         path.unlink(missing_ok=True)
 
 
-# --------------------------------------------------------------------------- input and output
-_NAMES: dict[str, str] = {}
-"""Of each local path that stands for a URL, the URL."""
-
-
-def told(text: str) -> str:
-    """``text`` with URLs in place of the local paths that stand for them."""
-    for local in sorted(_NAMES, key=len, reverse=True):
-        text = text.replace(local, _NAMES[local])
-    return text
-
-
-def here(name: Named, what: str = "path") -> Path:
-    """A local path of a file or folder: its own, or that of a copy, which is there while this
-    process lives and is made anew where it has changed.
-
-    Raises ``ValueError`` where there is none, and :class:`MachineError` where a URL fails.
-    """
-    place = root(name, what)
-    if is_local(place):
-        return place
-    if not (listed := _listed(place)):
-        raise ValueError(f"{place}: no such file")
-    return _copied(place, tuple(listed.items()))
-
-
-@functools.cache
-def _copied(place: Path, listed: tuple[tuple[str, str], ...]) -> Path:
-    copy = Path(tempfile.mkdtemp(dir=copies())) / place.name
-    for name, _ in listed:
-        if not get(place / name if name else place, copy / name if name else copy):
-            raise MachineError(f"{place}: changed while it was read; run the same command again")
-    _NAMES[str(copy)] = str(place)
-    return copy
-
-
-def _listed(place: Any) -> dict[str, str]:
-    """The files of a folder that is not local by relative name, "" for a file, and the state of
-    each as the store tells it: whether it is another than before."""
-    files: dict[str, Any] = {}
-    with reaching(place), contextlib.suppress(FileNotFoundError):
-        files = place.fs.find(place.path, detail=True)
-    listed = {
-        name.removeprefix(place.path).lstrip("/"): str(facts) for name, facts in files.items()
-    }
-    if count := strange(listed):
-        raise ValueError(f"{place}: holds {count} files with names that lead elsewhere")
-    return listed
-
-
+# --------------------------------------------------------------------------- files of others
 def strange(names: Iterable[str]) -> int:
     """How many names of files in a folder do not lie in it."""
     return sum(name.startswith("/") or ".." in Path(name).parts for name in names)
 
 
-@contextlib.contextmanager
-def written(place: Path) -> Iterator[Path]:
-    """A local path for a folder that a command writes: its own, or, for a URL, one with what lies
-    there already, which is sent back at the end where it has changed, the marker last; then
-    the shards beside it go. Raises ``ValueError`` for a URL where other files lie."""
-    if is_local(place):
-        yield place
-        return
-    if not place.name:
-        raise ParameterError(f"{place}: must name a folder in it")
-    with staging() as home:
-        out, sending = home / place.name, place.with_name(f".{place.name}.sending")
-        _NAMES[str(out)] = str(place)
-        _mend(place, sending)
-        before = _listed(place)
-        if before and outputs.MARKER not in before:  # not fetched: it may be all that there is
-            raise ValueError(f"{place}: holds files that are not ours; choose another folder")
-        write(sending, "[]")  # who may not write is told before the work
-        for name in before:
-            get(place / name, out / name)
-        known = hashes(out)
-        try:
-            yield out
-            after = hashes(out)
-            # What comes and goes: what the marker does not list of it goes, if we are killed.
-            write(sending, json.dumps(sorted(known.keys() ^ after.keys())))
-            for name in sorted(after, key=lambda name: (name == outputs.MARKER, name)):
-                if after[name] != known.get(name):
-                    put(out / name, place / name)
-            remove(place.with_name(f".{place.name}.shards"))  # of crtlib.text.shards
-        finally:
-            _mend(place, sending)
-
-
-def _mend(place: Path, sending: Path) -> None:
-    """Remove what a delivery has left."""
-    with contextlib.suppress(FileNotFoundError):
-        moved = json.loads(read(sending))
-        listed = {outputs.MARKER}
-        with contextlib.suppress(FileNotFoundError):
-            listed |= {*json.loads(read(place / outputs.MARKER))["files"]}
-        for name in moved:
-            if name not in listed and not strange([name]):
-                remove(place / name)
-        remove(sending)
-
-
-# --------------------------------------------------------------------------- files of others
 @contextlib.contextmanager
 def staging() -> Iterator[Path]:
     """A private, empty folder of this machine, removed at the end. Those that killed processes

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from crtlib import __version__ as ours
@@ -54,20 +52,6 @@ def by_name(name: str, workers: int) -> Iterator[Executor | None]:
             f"executor={name!r}: must be processes:, threads:, dask://HOST:PORT or "
             "entry:MODULE:NAME"
         )
-
-
-@contextlib.contextmanager
-def pool(name: str, workers: int) -> Iterator[Executor | None]:
-    """As :func:`by_name`, for a command that maps over batches: processes are a pool of this
-    machine, one worker is this process (None)."""
-    if name == "processes:" and workers > 1:
-        # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
-        fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
-        with ProcessPoolExecutor(workers, fresh, os.putenv, alone) as executor:
-            yield executor
-    else:
-        with by_name(name, workers) as some:
-            yield some
 
 
 def _entry(path: str, name: str) -> Executor:
