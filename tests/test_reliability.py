@@ -28,7 +28,7 @@ from crtlib.models import folder as model_folder
 from crtlib.options import Answer
 from crtlib.screening import tagger
 from crtlib.text import customersim, jsonl
-from crtlib.training import state
+from crtlib.training import loop
 from tests import modes
 from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
@@ -40,7 +40,7 @@ def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     jsonl.write_jsonl(customersim.simulate(12, 0, "paper"), home / "c.jsonl")
     fitted = crt.fit(CRT.ready())
-    state.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
+    loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
     return home
 
 

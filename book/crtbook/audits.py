@@ -49,7 +49,7 @@ from crtlib.text.records import MASK, Point, Secret
 from crtlib.training import schedules
 from crtlib.training.loop import train
 from crtlib.training.noise import Random
-from crtlib.training.selective import SelectivePhase
+from crtlib.training.phases import SelectivePhase
 
 DELTA = 1e-3
 CLIP = 1e-3  # small, so that the model hardly moves and a canary's gradient keeps its direction

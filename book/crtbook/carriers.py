@@ -13,8 +13,7 @@ import pandas as pd
 
 from crtlib.attacks import exposure
 from crtlib.experiments.study import Count, Desk, Row, Study, Word, value
-from crtlib.models import pretrained, smollm2
-from crtlib.models.build import fingerprint
+from crtlib.models import pretrained
 from crtlib.text import canaries
 from crtlib.text.tokenizer import adapt
 
@@ -51,11 +50,11 @@ class CarrierStudy(Study):
 
     def reads(self) -> Iterable[str]:
         """The model's fingerprint."""
-        yield fingerprint(self.init)
+        yield pretrained.fingerprint(self.init)
 
     def lacks(self) -> str | None:
         """The packages of the model."""
-        return smollm2.lacking() if self.init == smollm2.NAME else None
+        return pretrained.lacking() if self.init == pretrained.SMOLLM2 else None
 
     def cost(self) -> float:
         """CPU seconds, measured."""

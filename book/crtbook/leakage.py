@@ -50,7 +50,7 @@ from crtlib.screening.redact import redact
 from crtlib.text import canaries, corpora, customersim, units
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import methods, schedules, state
+from crtlib.training import loop, methods, schedules
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method
 from crtlib.training.phases import Phase
@@ -141,7 +141,7 @@ class LeakageStudy(Study):
         """Train, make the report on the raw training text at each snapshot, keep the model."""
         d, run = fit(self, desk)
         if desk.model:
-            state.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+            loop.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
         found = []
         for entry in run.history:
             for name, number in entry.items():

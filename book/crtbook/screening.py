@@ -15,7 +15,7 @@ import pandas as pd
 
 from crtlib.experiments import data
 from crtlib.experiments.study import Count, Desk, Row, Study, Whole, Word, rows, value
-from crtlib.models.build import fingerprint
+from crtlib.models.pretrained import fingerprint
 from crtlib.screening import by_name, policies, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import NAMES, rates

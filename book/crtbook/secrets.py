@@ -41,7 +41,7 @@ from crtlib.experiments.study import (
     value,
 )
 from crtlib.models import pretrained
-from crtlib.models.build import build, fingerprint
+from crtlib.models.build import build
 from crtlib.models.interface import context
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
@@ -194,7 +194,7 @@ class MaskedStudy(TextStudy):
         """The fingerprints of its corpus and of its start."""
         yield from super().reads()
         if self.init != "random":
-            yield fingerprint(self.init)
+            yield pretrained.fingerprint(self.init)
 
     def cost(self) -> float:
         """CPU seconds."""

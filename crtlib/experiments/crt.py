@@ -45,15 +45,15 @@ from crtlib.experiments.study import (
     value,
 )
 from crtlib.files import Named
-from crtlib.models import interface, pretrained, scoring, smollm2
-from crtlib.models.build import build, fingerprint
+from crtlib.models import interface, pretrained, scoring
+from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
-from crtlib.training import methods, schedules, state
+from crtlib.training import loop, methods, schedules
 from crtlib.training.bookkeeping import refuse_unfit
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
@@ -236,16 +236,16 @@ class CrtStudy(Study):
         if data.is_corpus(self.init):
             yield corpora.fingerprint(self.init)
         elif self.init != "random":
-            yield fingerprint(self.init)
+            yield pretrained.fingerprint(self.init)
         if Path(self.template).is_file():
             yield Path(self.template).read_text(encoding="utf-8")
         for name in (self.policy, self.conservative):
             if ":" in name:
-                yield fingerprint(name.partition(":")[2])
+                yield pretrained.fingerprint(name.partition(":")[2])
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough; the packages of a model."""
-        if self.init == smollm2.NAME and (need := smollm2.lacking()):
+        if self.init == pretrained.SMOLLM2 and (need := pretrained.lacking()):
             return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
         start = data.lacking(self.init) if data.is_corpus(self.init) else None
@@ -280,7 +280,7 @@ class CrtStudy(Study):
         if fitted is None:
             fitted = fit(self, checkpoint=desk.checkpoint, device=desk.device)
             if desk.model:
-                state.save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
+                loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
         return measure(self, fitted)
 
 
@@ -424,7 +424,7 @@ def fit(
 
 def restore(study: CrtStudy, folder: Named) -> Fitted | None:
     """The finished training of ``study`` that is kept in ``folder``, or None."""
-    found = state.restore(Path(folder))
+    found = loop.restore(Path(folder))
     if found is None:
         return None
     d = data.data(study)

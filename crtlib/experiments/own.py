@@ -47,7 +47,7 @@ from crtlib.screening.policy import spoken
 from crtlib.screening.rates import Counter
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.tokenizer import adapt, train_bpe
-from crtlib.training import loop, methods, parallel, schedules, state
+from crtlib.training import loop, methods, parallel, schedules
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
 from crtlib.training.methods import LP_WEIGHTED as PLANNED
@@ -660,7 +660,7 @@ def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: re
         saved = dict(trained.saved)
         if not (saved["spec"] and saved["spec"].recurrent):
             saved["spec"] = None  # transformers reads it
-        state.save(trained.run, folder=made, record=aside / "run.json", **saved)
+        loop.save(trained.run, folder=made, record=aside / "run.json", **saved)
         model = str(meter.finish(made / "model.safetensors").model)
         promise = gate.Value.text(trained.promise + "\n")
         texts = {"guarantee.txt": promise, **trained.texts}

@@ -35,8 +35,8 @@ from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
-from crtlib.models.build import fingerprint
 from crtlib.models.folder import tensors
+from crtlib.models.pretrained import fingerprint
 from crtlib.release import gate, seal
 from crtlib.screening import by_name
 from crtlib.screening.policy import Policy
@@ -47,8 +47,7 @@ from crtlib.text.records import Corpus
 from crtlib.training import methods
 from crtlib.training.loop import Run
 from crtlib.training.methods import Terms
-from crtlib.training.phases import Event, PrivatePhase, PublicPhase
-from crtlib.training.selective import SelectivePhase
+from crtlib.training.phases import Event, PrivatePhase, PublicPhase, SelectivePhase
 
 SCHEMA = "crtlib/run/2"
 NAME = "record.json"

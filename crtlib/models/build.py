@@ -7,13 +7,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 from torch import nn
 
 from crtlib.draws import drawing
-from crtlib.models import smollm2
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.spec import ModelSpec
 
@@ -63,15 +59,3 @@ def _transformer(spec: ModelSpec) -> nn.Module:
         **common,
     )
     return transformers.Gemma2ForCausalLM(config)
-
-
-def fingerprint(name_or_folder: str | Path) -> str:
-    """What tells one starting point from another: the files of a folder, or the hub's name."""
-    if str(name_or_folder) == smollm2.NAME:
-        return hashlib.sha256(f"{smollm2.PACKAGE} {smollm2.VERSION}".encode()).hexdigest()
-    folder, digest = Path(name_or_folder), hashlib.sha256(str(name_or_folder).encode())
-    if folder.is_dir():
-        digest = hashlib.sha256()
-        for path in sorted(p for p in folder.iterdir() if p.suffix in (".json", ".safetensors")):
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()

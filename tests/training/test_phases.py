@@ -14,8 +14,7 @@ from crtlib.accounting import secrets
 from crtlib.models.build import build
 from crtlib.training import phases, schedules
 from crtlib.training.loop import train
-from crtlib.training.phases import private_step
-from crtlib.training.selective import SelectivePhase
+from crtlib.training.phases import SelectivePhase, private_step
 from tests.training.test_loop import PARTS, SPEC, flat
 
 HELD = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])

@@ -14,7 +14,7 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.selective import guarantee
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, loop, phases, schedules, selective
+from crtlib.training import clipping, loop, phases, schedules
 from crtlib.training.loop import train
 from crtlib.training.noise import normals
 from crtlib.training.phases import PublicPhase
@@ -49,7 +49,7 @@ def phase(**changes):
         "public_learning_rate": 0.5,
         "private_learning_rate": 0.25,
     }
-    return selective.SelectivePhase(**fields | changes)
+    return phases.SelectivePhase(**fields | changes)
 
 
 def flat(model):
@@ -76,14 +76,14 @@ def trained(*phases, parts=PARTS, flags=FLAGS, **options):
     ],
 )
 def test_segments_are_those_of_the_reference(labels, text, pairs):
-    cuts = selective.segments([label == "1" for label in labels])
+    cuts = phases.segments([label == "1" for label in labels])
     have = [(text[i:j], text[i + 1 : j + 1] if j > i else "") for i, j in cuts]
     assert have == pairs
 
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_every_private_token_is_read_and_predicted_in_private_segments_alone(private):
-    cuts = selective.segments(private)
+    cuts = phases.segments(private)
     at = 0
     for t, (i, j) in enumerate(cuts):
         assert i == at and (j > i or t == 0)
@@ -103,7 +103,7 @@ def definition(model, constants, rows):
     for t in range(9):
         sums, count = [torch.zeros_like(p) for p in parameters], 0
         for r, (ids, marks) in enumerate(rows):
-            cuts = selective.segments(marks)
+            cuts = phases.segments(marks)
             if t >= len(cuts) or cuts[t][0] == cuts[t][1]:
                 continue
             i, j = cuts[t]
@@ -246,14 +246,14 @@ def test_a_released_state_is_clipped():
 
 def test_each_state_that_leaves_a_private_segment_is_released(monkeypatch):
     """Output and cell of each row of each private segment, and of no other."""
-    rows, honest = [], selective.SelectivePhase.released
+    rows, honest = [], phases.SelectivePhase.released
     monkeypatch.setattr(
-        selective.SelectivePhase,
+        phases.SelectivePhase,
         "released",
         lambda self, x, noise: rows.append(len(x)) or honest(self, x, noise),
     )
     trained(phase(noise_multiplier=1.0))
-    assert sum(rows) == 2 * sum(len(selective.segments(f)) // 2 for f in FLAGS["private"])
+    assert sum(rows) == 2 * sum(len(phases.segments(f)) // 2 for f in FLAGS["private"])
 
 
 def unnoised_update(patch):
@@ -261,12 +261,12 @@ def unnoised_update(patch):
 
 
 def unnoised_state(patch):
-    patch.setattr(selective, "normals", lambda like, generator: torch.zeros_like(like))
+    patch.setattr(phases, "normals", lambda like, generator: torch.zeros_like(like))
 
 
 def half_the_noise(patch):
     honest = normals
-    patch.setattr(selective, "normals", lambda like, generator: honest(like, generator) / 2)
+    patch.setattr(phases, "normals", lambda like, generator: honest(like, generator) / 2)
 
 
 @pytest.mark.parametrize("fault", [unnoised_update, unnoised_state, half_the_noise])
@@ -302,8 +302,8 @@ def test_the_event_counts_what_a_point_takes_part_in(monkeypatch):
     assert (part == 1).all()
     assert event == SampledGaussian(1.0, 1.0, 6)
     assert phase(hidden_clip=None).event().steps == 2
-    most = max(len(selective.segments(f)) // 2 for f in FLAGS["private"])
-    assert most == selective.most_private(FLAGS["private"]) == constants.private_segments
+    most = max(len(phases.segments(f)) // 2 for f in FLAGS["private"])
+    assert most == phases.most_private(FLAGS["private"]) == constants.private_segments
     _, run = trained(constants, phase(epoch=2, noise_multiplier=1.0))
     assert schedules.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
     assert sum(e.steps for e in run.events) == 12
@@ -362,8 +362,8 @@ def test_resume_is_bit_identical(tmp_path):
     ("changes", "message"),
     [
         ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0: must be finite and at least 0"),
-        ({"clip_norm": 0.0}, "clip_norm=0.0: must be finite and positive"),
-        ({"hidden_clip": 0.0}, "hidden_clip=0.0: must be positive or None"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0: must be at least 1e-20, and finite"),
+        ({"hidden_clip": 0.0}, "hidden_clip=0.0: must be positive"),
         ({"batch_size": 0}, "batch_size=0: must be finite and positive"),
     ],
 )

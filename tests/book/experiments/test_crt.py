@@ -25,7 +25,7 @@ from crtlib.models import folder
 from crtlib.screening import policies
 from crtlib.text import customersim, jsonl, templates, units
 from crtlib.text.records import Corpus, Dialogue, Turn
-from crtlib.training import state
+from crtlib.training import loop
 
 TINY = crt.CrtStudy(
     method="sgd",
@@ -257,7 +257,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
 
 def test_a_saved_model_scores_as_before(tmp_path):
     fitted = crt.fit(TINY)
-    state.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
+    loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
     model, tokenizer = folder.load(tmp_path)
     texts = fitted.data.test
     assert crt.utility(model, tokenizer, texts) == crt.utility(
@@ -349,7 +349,7 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
     assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
-    state.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
+    loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
     again = crt.restore(e, tmp_path / "kept")
     assert crt.measure(e, again) == crt.measure(e, fitted)
     with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):

@@ -17,7 +17,7 @@ from crtbook.store import Store
 from crtlib.experiments import crt
 from crtlib.experiments.study import Study, Whole, value
 from crtlib.text import source
-from crtlib.training import state
+from crtlib.training import loop
 
 BEGUN = []
 
@@ -271,7 +271,7 @@ def _watched():
 
         from crtbook import store
 
-        honest = state.Checkpoint.restore
+        honest = loop.Checkpoint.restore
 
         def restore(self, *args):
             done = honest(self, *args)
@@ -280,7 +280,7 @@ def _watched():
             return done
 
         store.SENT = 0.05
-        state.Checkpoint.restore = restore
+        loop.Checkpoint.restore = restore
 
     def hold():
         """After an epoch this worker stays where it is."""
