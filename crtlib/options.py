@@ -12,6 +12,23 @@ Traceback (most recent call last):
 crtlib.options.Refused: rows=0: must be greater than or equal to 1
 >>> [(o.flag, o.phrase, o.changes) for o in options_of(model_of(demo))]
 [('--rows', 'int from 1', 'result')]
+
+Frozen values whose fields have types and ranges; a bad one is refused in one line.
+
+>>> @value
+... class Shape:
+...     hidden: Count = 64
+...     gamma: Share = 0.1
+>>> Shape(gamma=1).gamma
+1.0
+>>> Shape(hidden=-1)
+Traceback (most recent call last):
+...
+crtlib.checks.ParameterError: hidden=-1: must be greater than or equal to 1
+>>> Shape(hiden=3)
+Traceback (most recent call last):
+...
+crtlib.checks.ParameterError: hiden: unknown; allowed are hidden, gamma
 """
 
 from __future__ import annotations
@@ -22,10 +39,20 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
+import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from crtlib.checks import ParameterError
@@ -35,6 +62,7 @@ CHANGES = ("result", "speed", "place", "talk")
 replaced; what is said."""
 
 M = TypeVar("M", bound="Part")
+T = TypeVar("T")
 
 
 class Part(BaseModel):
@@ -206,3 +234,37 @@ def refused(
         return Refused(name, unknown)
     what = first["msg"].replace("Input should be", "must be")
     return Refused(name, what.partition(", unable")[0], show(first["input"]))
+
+
+# --------------------------------------------------------------------- values
+Share = Annotated[float, Field(ge=0, le=1)]
+Open = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Word = Annotated[str, Field(min_length=1)]
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+def value(cls: type[T]) -> type[T]:
+    """A frozen, keyword-only dataclass that checks its fields' types and ranges when it is made.
+
+    ``dataclasses.replace``, ``asdict`` and ``fields`` work as on any other. Integers become floats
+    where a float is asked for, so that 3 and 3.0 are one value; nothing else is converted. Raises
+    :class:`ParameterError`, one line, for a bad or unknown field.
+    """
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    honest = made.__init__
+
+    @functools.wraps(honest)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        try:
+            honest(self, *args, **given)
+        except ValidationError as error:
+            unknown = f"unknown; allowed are {', '.join(f.name for f in fields(self))}"
+            raise ParameterError(str(refused(error, repr, unknown))) from None
+
+    made.__init__ = checked
+    return cast(type[T], made)

@@ -10,11 +10,11 @@ import pytest
 from crtbook import runner
 from crtbook.figures import crt as figures
 from crtbook.figures import theme
+from crtbook.runs import CrtStudy
 from crtbook.store import Store
 from crtlib import recipe
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
-from crtlib.experiments.crt import CrtStudy
 from crtlib.reports import leakage as leakage_report
 from crtlib.screening import by_name as policies
 from crtlib.screening import policy as policy_values

@@ -95,7 +95,6 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     assert sorted(p.name for p in (tmp_path / "model.work").iterdir()) == [
         "record.json",
         "results.json",
-        "run.json",
     ]
     assert "transformers` cannot load" in (tmp_path / "model" / "README.md").read_text()
     code, out, err = run("train", dialogues, "--unit", "turn", "--out", tmp_path / "model")

@@ -12,10 +12,11 @@ import crtlib
 from crtbook import tables
 from crtbook.game import GameStudy
 from crtbook.leakage import LeakageStudy
+from crtbook.runs import CrtStudy
 from crtbook.screening import ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy
-from crtlib.experiments.crt import CrtStudy
-from crtlib.experiments.study import Study, Whole, value
+from crtbook.study import Study
+from crtlib.options import Whole, value
 
 ROOT = Path(__file__).resolve().parent.parent
 

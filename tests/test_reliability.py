@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from crtbook import __main__ as companion
+from crtbook import runs
 from crtbook.runner import sweep
 from crtbook.store import Store
 from crtlib import __main__ as cli
@@ -28,7 +29,6 @@ from crtlib.models import folder as model_folder
 from crtlib.options import Answer
 from crtlib.screening import tagger
 from crtlib.text import customersim, jsonl
-from crtlib.training import loop
 from tests import modes
 from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
@@ -40,7 +40,7 @@ def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     jsonl.write_jsonl(customersim.simulate(12, 0, "paper"), home / "c.jsonl")
     fitted = crt.fit(CRT.ready())
-    loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
+    runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
     return home
 
 

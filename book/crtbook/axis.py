@@ -1,6 +1,6 @@
 """One axis for all methods: what is proved, what an audit shows, what attacks get, what it costs.
 
->>> from crtlib.experiments.study import Desk
+>>> from crtbook.study import Desk
 >>> study = AxisStudy(method="dpsgd", model="lstm", gamma=0.5, seed=0, dialogues=30, heldout=10,
 ...                   epochs=1, canaries=2, embedding=8, hidden=8, noise_multiplier=2.0)
 >>> rows = {metric: value for metric, _, _, value in study.run(Desk())}
@@ -27,15 +27,17 @@ from torch import nn
 
 from crtbook import audits, utility
 from crtbook.leakage import secret_plan
+from crtbook.runs import CrtStudy
+from crtbook.study import Desk, Row, rows
 from crtbook.tables import STUDIES
 from crtlib.accounting import mixtures, secrets
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import exposure, membership, run_audit, scores
 from crtlib.attacks.attack import Subject
 from crtlib.experiments import crt, data
-from crtlib.experiments.crt import CrtStudy, Fitted
-from crtlib.experiments.study import Desk, Open, Positive, Row, rows, value
+from crtlib.experiments.crt import Fitted
 from crtlib.models.build import build
+from crtlib.options import Open, Positive, value
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import train
 from crtlib.training.methods import Constants

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from crtbook.study import Desk, Row, Study
 from crtlib.attacks import exposure
-from crtlib.experiments.study import Count, Desk, Row, Study, Word, value
 from crtlib.models import pretrained
+from crtlib.options import Count, Word, value
 from crtlib.text import canaries
 from crtlib.text.tokenizer import adapt
 

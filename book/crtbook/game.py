@@ -17,22 +17,13 @@ import pandas as pd
 from scipy import sparse
 from torch import nn
 
+from crtbook.study import Desk, Row, Study, rows
 from crtlib.accounting.secrets import Plan, plan
-from crtlib.experiments.study import (
-    Count,
-    Desk,
-    NotNegative,
-    Open,
-    Positive,
-    Row,
-    Study,
-    rows,
-    value,
-)
 from crtlib.intervals import clopper_pearson
 from crtlib.models.build import build
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
+from crtlib.options import Count, NotNegative, Open, Positive, value
 from crtlib.training import schedules
 from crtlib.training.loop import train
 

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from crtbook import search
+from crtbook import runs, search
 from crtbook.axis import ARMS, AxisStudy
 from crtbook.carriers import CARRIERS, CarrierStudy
 from crtbook.game import GameStudy
 from crtbook.leakage import METHODS, TEXTS, LeakageStudy
+from crtbook.runs import CrtStudy
 from crtbook.screening import ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy, UnigramStudy, first_available
+from crtbook.study import Study
 from crtbook.tables import STUDIES
 from crtlib.experiments import data
-from crtlib.experiments.crt import CrtStudy
-from crtlib.experiments.study import Study
 from crtlib.text import corpora
 from crtlib.training import methods
 
@@ -44,7 +44,7 @@ def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
     for corpus in settings.corpora:
         part = settings.data[corpus]
         size = part.dialogues + 2 * part.heldout
-        if need := data.lacking(corpus, size, part.labelled):
+        if need := runs.lacking(corpus, size, part.labelled):
             lacks[corpus] = need
     return settings.but(corpora=[c for c in settings.corpora if c not in lacks]), lacks
 

@@ -22,35 +22,24 @@ import pandas as pd
 from pydantic import Field
 from torch import nn
 
-from crtbook import mitigations
+from crtbook import mitigations, runs
 from crtbook.mitigations import report_recall
+from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
 from crtlib.accounting import incidence, ledger, secrets
 from crtlib.attacks import leakage
 from crtlib.experiments import crt
 from crtlib.experiments import data as data_studies
-from crtlib.experiments.study import (
-    Count,
-    Desk,
-    NotNegative,
-    Open,
-    Positive,
-    Row,
-    Share,
-    Study,
-    Whole,
-    Word,
-    value,
-)
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
+from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.screening import policies
 from crtlib.screening.prepare import Dedup, Prepared, prepare
 from crtlib.screening.redact import redact
 from crtlib.text import canaries, corpora, customersim, units
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import loop, methods, schedules
+from crtlib.training import methods, schedules
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method
 from crtlib.training.phases import Phase
@@ -124,7 +113,7 @@ class LeakageStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        return data_studies.lacking(self.corpus, self.dialogues + 2 * self.heldout)
+        return runs.lacking(self.corpus, self.dialogues + 2 * self.heldout)
 
     def cost(self) -> float:
         """CPU seconds: training, and a report at each snapshot."""
@@ -141,7 +130,7 @@ class LeakageStudy(Study):
         """Train, make the report on the raw training text at each snapshot, keep the model."""
         d, run = fit(self, desk)
         if desk.model:
-            loop.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+            runs.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
         found = []
         for entry in run.history:
             for name, number in entry.items():

@@ -1,7 +1,7 @@
 """The runner: run the studies that a store does not hold yet, return the long table of all.
 
 A study is a frozen value that names itself and knows how to run itself
-(:class:`crtlib.experiments.study.Study`); the runner knows nothing else of it. The runs of all
+(:class:`crtbook.study.Study`); the runner knows nothing else of it. The runs of all
 three papers, the searches, the games and the screening measurements are kinds of study, so all of
 them have processes, any executor, a device, resume, progress and provenance.
 
@@ -40,8 +40,8 @@ from tqdm.auto import tqdm
 
 from crtbook import executors, roots, tables
 from crtbook.store import Store
+from crtbook.study import Desk, Study
 from crtlib.checks import MachineError
-from crtlib.experiments.study import Desk, Study
 from crtlib.training.devices import device_by_name
 
 ATTEMPTS = 2

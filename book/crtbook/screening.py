@@ -13,9 +13,11 @@ from typing import ClassVar, Literal
 
 import pandas as pd
 
+from crtbook import runs
+from crtbook.study import Desk, Row, Study, rows
 from crtlib.experiments import data
-from crtlib.experiments.study import Count, Desk, Row, Study, Whole, Word, rows, value
 from crtlib.models.pretrained import fingerprint
+from crtlib.options import Count, Whole, Word, value
 from crtlib.screening import by_name, policies, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import NAMES, rates
@@ -48,7 +50,7 @@ class ScreeningStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        return data.lacking(self.corpus, 1 + 2 * self.heldout, self.labelled)
+        return runs.lacking(self.corpus, 1 + 2 * self.heldout, self.labelled)
 
     def cost(self) -> float:
         """CPU seconds: teaching takes most of it."""

@@ -21,30 +21,18 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from crtbook import extraction, masked_lm
+from crtbook import extraction, masked_lm, runs
 from crtbook.masked_lm import masked as masked_tokenizer
+from crtbook.study import Desk, Row, Study, rows
 from crtlib.accounting import incidence, mixtures, secrets
 from crtlib.checks import check
 from crtlib.experiments import data
-from crtlib.experiments.study import (
-    Count,
-    Desk,
-    NotNegative,
-    Open,
-    Positive,
-    Row,
-    Share,
-    Study,
-    Whole,
-    Word,
-    rows,
-    value,
-)
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.interface import context
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
+from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.text import corpora, units
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import Bpe, train_bpe
@@ -142,7 +130,7 @@ class TextStudy(Study):
     def lacks(self) -> str | None:
         """The corpus that is not here."""
         here = corpora.available(self.corpus, split(self.corpus))
-        return None if here else data.lacking(self.corpus)
+        return None if here else runs.lacking(self.corpus)
 
 
 # --- Section 5.1: a masked language model on text with word-secrets -------------------------------

@@ -27,8 +27,8 @@ from typing import Any
 import pandas as pd
 
 from crtbook import roots
+from crtbook.study import STORE_VERSION, Row
 from crtlib import files, outputs
-from crtlib.experiments.study import STORE_VERSION, Row
 from crtlib.files import Named
 
 MEASUREMENTS = 3

@@ -16,8 +16,8 @@ import pandas as pd
 
 from crtbook import grids, settings
 from crtbook.store import Store
+from crtbook.study import Study
 from crtlib.checks import ParameterError, check_choice
-from crtlib.experiments.study import Study
 
 SHOWN = (
     "test_ppl_words", "exposure", "exposure_sampled", "unique", "longest", "valid", "test",

@@ -22,8 +22,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from crtbook.study import provenance
 from crtlib import files
-from crtlib.experiments.study import provenance
 from crtlib.files import Named
 
 __all__ = ["caption", "digest", "edition", "names", "provenance", "record", "recorded"]

@@ -1,7 +1,7 @@
 """Utility against confidentiality, epoch by epoch: what Figure 2 of CRT plots.
 
 >>> rows = [("valid_ppl_words", e, 0, 9.0 / e) for e in (1, 2)] + [("steps", 2, 0, 20.0)]
->>> from crtlib.experiments.crt import CrtStudy
+>>> from crtbook.runs import CrtStudy
 >>> e = CrtStudy(method="dpsgd", model="lstm", gamma=0.0, seed=0, epochs=2, noise_multiplier=1.5)
 >>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(**vars(e))
 >>> curve(table.assign(run="a"))[["epoch", "epsilon", "ppl_mean"]].round(2).values.tolist()

@@ -2,11 +2,10 @@
 
 >>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10,
 ...                  epochs=1, canaries=0, embedding=8, hidden=8)
->>> sorted(m for m, epoch, item, value in study.run(Desk()) if m.startswith("test_"))
+>>> sorted(m for m, epoch, item, value in measure(study, fit(study)) if m.startswith("test_"))
 ['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
->>> noisy = replace(study, method="crt", noise_multiplier=2.0)
->>> noisy.key == replace(noisy, seed=1).key, replace(study, noise_multiplier=2.0).key == study.key
-(False, True)
+>>> replace(study, noise_multiplier=2.0).ready() == study.ready()  # it adds no noise
+True
 >>> fitting([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
 ([[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]], [0, 0, 0, 1])
 >>> fitting([[1, 2, 3, 4]], [0], 2, "cut")
@@ -19,8 +18,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from torch import nn
@@ -31,29 +29,16 @@ from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
 from crtlib.experiments import data
 from crtlib.experiments.data import Data
-from crtlib.experiments.study import (
-    Count,
-    Desk,
-    NotNegative,
-    Open,
-    Positive,
-    Row,
-    Share,
-    Study,
-    Whole,
-    Word,
-    value,
-)
-from crtlib.files import Named
 from crtlib.models import interface, pretrained, scoring
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
+from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.screening import by_name
 from crtlib.screening.rates import NAMES, Rate
 from crtlib.text import corpora, screened, templates, units
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
-from crtlib.training import loop, methods, schedules
+from crtlib.training import methods, schedules
 from crtlib.training.bookkeeping import refuse_unfit
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
@@ -66,12 +51,14 @@ PUBLIC_DIALOGUES = 1000
 """At most so many dialogues of a public corpus initialise a model."""
 
 Tokens = list[list[int]]
+Row = tuple[str, int, int, float]
+"""``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
 
 UTILITY = ("ppl", "ppl_words", "acc", "acc_words")
 
 
 @value
-class CrtStudy(Study):
+class CrtStudy:
     """One training run and its measurements.
 
     ``gamma`` is the miss rate given to the redaction policy ``policy``; ``conservative`` decides
@@ -91,20 +78,7 @@ class CrtStudy(Study):
     canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
     """
 
-    kind: ClassVar[str] = "crt"
-    LATER: ClassVar[frozenset[str]] = frozenset(
-        (
-            "optimizer",
-            "long",
-            "lora",
-            "lora_alpha",
-            "lora_targets",
-            "precision",
-            "template",
-            "audited",
-        )
-    )
-
+    seed: Whole
     method: Word
     model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
     gamma: Share
@@ -205,7 +179,7 @@ class CrtStudy(Study):
         """What screening said of its corpus, where that was screened before."""
         return screened.summary(self.corpus) if screened.is_screened(self.corpus) else None
 
-    def ready(self) -> CrtStudy:
+    def ready(self) -> Self:
         """The same run with the fields that it does not read set to fixed values, and
         ``noise_multiplier`` calibrated.
 
@@ -227,61 +201,10 @@ class CrtStudy(Study):
             study = replace(study, noise_multiplier=_noise(study))
         return study
 
-    def reads(self) -> Iterable[str]:
-        """Fingerprints of the corpora, the starting point and the policies' folders, and the names
-        of attacks that are not this library's: what was stored without them lacks their rows."""
-        ours = {attack.name for attack in attacks.OURS}
-        yield from (f"attack {name}" for name in attacks.known() if name not in ours)
-        yield corpora.fingerprint(self.corpus)
-        if data.is_corpus(self.init):
-            yield corpora.fingerprint(self.init)
-        elif self.init != "random":
-            yield pretrained.fingerprint(self.init)
-        if Path(self.template).is_file():
-            yield Path(self.template).read_text(encoding="utf-8")
-        for name in (self.policy, self.conservative):
-            if ":" in name:
-                yield pretrained.fingerprint(name.partition(":")[2])
-
-    def lacks(self) -> str | None:
-        """The corpus that is not here, or not large enough; the packages of a model."""
-        if self.init == pretrained.SMOLLM2 and (need := pretrained.lacking()):
-            return f"{self.init}: {need}"
-        size = self.dialogues + 2 * self.heldout
-        start = data.lacking(self.init) if data.is_corpus(self.init) else None
-        return data.lacking(self.corpus, size, self.labelled) or start
-
-    def cost(self) -> float:
-        """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
-        seconds, one of 64 in three; a small GPT-2 takes three times as long. Adapters of a model of
-        135 M parameters read five dialogues in six seconds, and attacks on it take half a minute.
-        """
-        if self.model == "pretrained":
-            return 30 + 1.2 * self.epochs * (self.dialogues + self.canaries * self.copies / 9)
-        width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
-        passes = self.epochs * (1 + 0.5 * self.how.private) + 4
-        return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
-
-    def memory(self) -> float:
-        """GiB: the points and their scores, and the model with Adam's moments, twice. One of 135 M
-        parameters with adapters was measured at 3.5."""
-        if self.model == "pretrained":
-            return 3.5
-        return 0.6 + self.dialogues / 8e3 + 4e-9 * 16 * self.layers * self.hidden**2 * 8
-
     def shape(self) -> ModelSpec:
         """The model's shape, without its vocabulary."""
         names = ("embedding", "hidden", "layers", "heads", "context", "vocab_size")
         return ModelSpec(kind=self.model, **{n: getattr(self, n) for n in names})
-
-    def run(self, desk: Desk) -> list[Row]:
-        """Train, unless the desk keeps the model already; measure."""
-        fitted = restore(self, desk.model) if desk.model else None
-        if fitted is None:
-            fitted = fit(self, checkpoint=desk.checkpoint, device=desk.device)
-            if desk.model:
-                loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
-        return measure(self, fitted)
 
 
 def _noise(study: CrtStudy) -> float:
@@ -420,18 +343,6 @@ def fit(
         **training,
     )
     return Fitted(run, d, phases, spec, start)
-
-
-def restore(study: CrtStudy, folder: Named) -> Fitted | None:
-    """The finished training of ``study`` that is kept in ``folder``, or None."""
-    found = loop.restore(Path(folder))
-    if found is None:
-        return None
-    d = data.data(study)
-    if found.tokenizer.fingerprint != d.tokenizer.fingerprint:
-        raise ValueError(f"{folder}: its tokenizer is not the one of this study's data")
-    phases = schedule(study, has_public=bool(d.prepared.public))
-    return Fitted(found.run, d, phases, found.spec)
 
 
 def utility(

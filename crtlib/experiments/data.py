@@ -96,29 +96,6 @@ def is_corpus(name: str) -> bool:
     return name in corpora.known()
 
 
-def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
-    """What is missing here to read so many dialogues of this corpus, and so many more that teach a
-    policy; None: nothing."""
-    if not corpora.available(corpus):
-        return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
-    if not corpora.available(corpus, "train"):
-        return f"{corpus}: its training split is not here"
-    if corpora.source(corpus).draw or not dialogues:
-        return None
-    reserve = dialogues if is_corpus(corpus) else 0  # the search has a block to itself
-    needed = dialogues + reserve + labelled
-    size = _size(corpus, needed)
-    if size < needed:
-        return f"{corpus}: has {size} dialogues here, {needed} are needed"
-    return None
-
-
-@functools.lru_cache(maxsize=64)
-def _size(corpus: str, needed: int) -> int:
-    """How many dialogues it has, counted up to ``needed``: reading all takes seconds."""
-    return len(corpora.load(corpus, limit=needed))
-
-
 @functools.lru_cache(maxsize=1)
 def _loaded(corpus: str) -> Corpus:
     return corpora.load(corpus)
@@ -136,7 +113,7 @@ def _shuffled(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
 
 def forget() -> None:
     """Read corpora anew from now on: a file may hold other text than when it was read."""
-    for cached in (splits, _size, _loaded, _tagger):
+    for cached in (splits, _loaded, _tagger):
         cached.cache_clear()
 
 

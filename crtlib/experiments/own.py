@@ -32,10 +32,10 @@ from crtlib.accounting import ledger
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.experiments import crt, data, record
-from crtlib.experiments.crt import CrtStudy, Fitted
+from crtlib.experiments.crt import CrtStudy, Fitted, Row
 from crtlib.experiments.data import Data
-from crtlib.experiments.study import Row, provenance
 from crtlib.files import Named
+from crtlib.models import folder as model_folder
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
@@ -340,7 +340,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             "promise": promise,
             "kind": record.KINDS.get(guarantee.kind) if holds and guarantee else None,
         }
-        origin = provenance(profile="custom", device=device, seconds=fitted.run.seconds)
+        origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
         results = json.dumps({"guarantee": promise, "rows": rows, **origin}, indent=1) + "\n"
         return Trained(
             run=fitted.run, promise=promise, holds=holds, facts=facts, settings=settings,
@@ -660,7 +660,7 @@ def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: re
         saved = dict(trained.saved)
         if not (saved["spec"] and saved["spec"].recurrent):
             saved["spec"] = None  # transformers reads it
-        loop.save(trained.run, folder=made, record=aside / "run.json", **saved)
+        model_folder.save(trained.run.model, folder=made, **saved)
         model = str(meter.finish(made / "model.safetensors").model)
         promise = gate.Value.text(trained.promise + "\n")
         texts = {"guarantee.txt": promise, **trained.texts}

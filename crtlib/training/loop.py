@@ -27,17 +27,6 @@ What a run is between two phases, in memory and as a checkpoint.
 >>> len({g.initial_seed() for g in state.generators.values()})  # streams of their own
 3
 
-A finished training, kept in a folder: the model, and what was done to private points.
-
->>> import tempfile
->>> from crtlib.text.tokenizer import train_bpe
->>> bpe = train_bpe(["hello"], vocab_size=270)
->>> spec = ModelSpec("lstm", bpe.vocab_size, embedding=4, hidden=4)
->>> folder = tempfile.mkdtemp()
->>> save(Run(build(spec, 0), [SampledGaussian(0.1, 1.0, 20)]), bpe, spec, folder)
->>> restore(folder).run.events
-[SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)]
-
 How many tokens a model reads at once, so that a pass fits into memory.
 
 >>> from crtlib.models.build import build
@@ -49,7 +38,6 @@ How many tokens a model reads at once, so that a pass fits into memory.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import pickle
@@ -66,15 +54,12 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from crtlib import files, outputs
+from crtlib import files
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.checks import check
 from crtlib.files import Named
-from crtlib.models import folder as model_folder
 from crtlib.models import interface
 from crtlib.models.interface import device_of
-from crtlib.models.spec import ModelSpec
-from crtlib.text.tokenizer import Bpe
 from crtlib.training.bookkeeping import ghost_until, trainable
 from crtlib.training.devices import fast, near
 from crtlib.training.noise import SECURE, Random
@@ -123,7 +108,7 @@ class Run:
     processes: int = 1
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint and ``run.json`` say of it, as JSON values."""
+        """What a checkpoint says of it, as JSON values."""
         return {
             "events": [{"type": type(event).__name__, **asdict(event)} for event in self.events],
             "history": self.history,
@@ -265,55 +250,6 @@ class Checkpoint:
                 f"{name}: belongs to another run (phases, data, seed or device differ)"
             )
         return saved
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What :func:`restore` finds: the run, its tokenizer and its model's shape."""
-
-    run: Run
-    tokenizer: Bpe
-    spec: ModelSpec | None
-
-
-def save(
-    run: Run,
-    tokenizer: Bpe,
-    spec: ModelSpec | None,
-    folder: Named,
-    *,
-    record: Named | None = None,
-    **options: Any,
-) -> None:
-    """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
-    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. ``record``
-    names another file for it. Without a ``spec`` the folder is one of ``transformers``; ``options``
-    as of :func:`crtlib.models.folder.save`."""
-    folder = Path(folder)
-    record = Path(record or folder / "run.json")
-    record.unlink(missing_ok=True)  # of an earlier model: not whole any more
-    names = model_folder.save(run.model, tokenizer, spec, folder, **options)
-    summary = {
-        **run.facts(),
-        "sha256": {name: outputs.sha256(folder / name) for name in names},
-    }
-    with files.replacing(record, mode=0o600) as part:
-        part.write_text(json.dumps(summary) + "\n", encoding="utf-8")
-
-
-def restore(folder: Named, record: Named | None = None) -> Kept | None:
-    """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
-    folder = Path(folder)
-    try:
-        summary = json.loads(Path(record or folder / "run.json").read_text(encoding="utf-8"))
-        if any(outputs.sha256(folder / name) != sha for name, sha in summary["sha256"].items()):
-            return None
-        model, tokenizer, spec = model_folder.ours(folder)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    events = [EVENTS[event.pop("type")](**event) for event in summary["events"]]
-    run = Run(model, events, summary["history"], summary["seconds"], Counter(summary["updates"]))
-    return Kept(run, tokenizer, spec)
 
 
 # --------------------------------------------------------------------------- training

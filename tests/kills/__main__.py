@@ -27,10 +27,9 @@ from pathlib import Path
 
 import psutil
 
-from crtbook import leakage, runner, secrets
+from crtbook import leakage, runner, runs, secrets
 from crtbook.store import Store
 from crtlib import __main__ as cli
-from crtlib.experiments import crt
 from crtlib.text import customersim, jsonl
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
@@ -42,7 +41,7 @@ IGNORED = {".lock", "failures"}
 ENDED = 15.0
 """Seconds after which a child of a killed process counts as an orphan."""
 
-CRT = crt.CrtStudy(
+CRT = runs.CrtStudy(
     method="sgd", model="lstm", gamma=0.5, seed=0, dialogues=20, heldout=10, epochs=2,
     embedding=16, hidden=16, canaries=2, copies=2,
 )  # fmt: skip

@@ -4,8 +4,8 @@ from importlib import util
 
 import pytest
 
+from crtbook.runs import CrtStudy
 from crtlib.experiments import crt
-from crtlib.experiments.crt import CrtStudy
 from crtlib.models import pretrained, scoring
 from crtlib.training.bookkeeping import trainable
 

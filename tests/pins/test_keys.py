@@ -15,8 +15,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from crtbook import settings, sweeps, tables
+from crtbook.study import Study
 from crtlib.attacks import by_name as attacks
-from crtlib.experiments.study import Study
 from crtlib.text import corpora
 from tests import pins
 

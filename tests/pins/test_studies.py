@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from crtlib.experiments.study import Desk
+from crtbook.study import Desk
 from crtlib.text import corpora
 from tests import pins
 from tests.models.test_pretrained import tiny

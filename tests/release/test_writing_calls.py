@@ -17,7 +17,6 @@ GATE = {
 MADE = {
     "models.folder": "save _tokenizer",  # in a private folder, of which the gate adopts each file
     "text.tokenizer": "Bpe.save",
-    "training.loop": "save",
 }
 """The files of a model before they are released."""
 ASIDE = {

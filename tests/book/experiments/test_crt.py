@@ -16,7 +16,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from crtbook import grids, runner, search, sweeps, tables
+from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import store as store_module
 from crtbook.store import Store
@@ -25,9 +25,8 @@ from crtlib.models import folder
 from crtlib.screening import policies
 from crtlib.text import customersim, jsonl, templates, units
 from crtlib.text.records import Corpus, Dialogue, Turn
-from crtlib.training import loop
 
-TINY = crt.CrtStudy(
+TINY = runs.CrtStudy(
     method="sgd",
     model="lstm",
     gamma=0.5,
@@ -257,7 +256,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
 
 def test_a_saved_model_scores_as_before(tmp_path):
     fitted = crt.fit(TINY)
-    loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
+    runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
     model, tokenizer = folder.load(tmp_path)
     texts = fitted.data.test
     assert crt.utility(model, tokenizer, texts) == crt.utility(
@@ -349,8 +348,8 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
     assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
-    loop.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
-    again = crt.restore(e, tmp_path / "kept")
+    runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
+    again = runs.restore(e, tmp_path / "kept")
     assert crt.measure(e, again) == crt.measure(e, fitted)
     with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):
         crt.fit(replace(e, model="lstm"))
@@ -400,7 +399,7 @@ def test_the_arm_of_the_authors_differs_in_its_key_and_what_is_stored_stays_foun
     few = settings_studies.load("utility", "quick", seeds=1, models=["lstm"])
     arm = {study.method: study for study in grids.authors_grid(few)}
     assert (arm["sgd"].learning_rate, arm["sgd"].optimizer, arm["crt"].epochs) == (20.0, "sgd", 100)
-    base = crt.CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0)
+    base = runs.CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0)
     assert replace(base, optimizer="adam").key == base.key != replace(base, optimizer="sgd").key
 
 

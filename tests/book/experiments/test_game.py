@@ -5,7 +5,7 @@ import pytest
 
 from crtbook import game, runner
 from crtbook.store import Store
-from crtlib.experiments.study import Desk
+from crtbook.study import Desk
 from crtlib.training import phases
 
 GAMES = 60

@@ -19,9 +19,9 @@ from crtbook.leakage import (
     without_owners,
 )
 from crtbook.store import Store
+from crtbook.study import Desk
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments.study import Desk
 from crtlib.text import canaries
 
 TINY = LeakageStudy(

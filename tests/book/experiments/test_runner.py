@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from crtbook import executors, roots, runner
+from crtbook import executors, roots, runner, runs
 from crtbook.store import Store
+from crtbook.study import Study
 from crtlib.experiments import crt
-from crtlib.experiments.study import Study, Whole, value
+from crtlib.options import Whole, value
 from crtlib.text import source
 from crtlib.training import loop
 
@@ -256,7 +257,7 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
         pass
 
 
-CRT = crt.CrtStudy(
+CRT = runs.CrtStudy(
     method="crt", model="lstm", gamma=0.5, seed=0, dialogues=20, heldout=10, epochs=2,
     embedding=16, hidden=16, canaries=2, copies=2,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from crtbook import grids, masked_lm, runner, secrets, settings
 from crtbook.individual import adjacent
 from crtbook.store import Store
-from crtlib.experiments.study import Desk
+from crtbook.study import Desk
 from crtlib.models import pretrained
 
 RUN = secrets.MaskedStudy(

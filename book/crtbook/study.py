@@ -2,7 +2,7 @@
 
 >>> @value
 ... class Coin(Study):
-...     tosses: Count = 10
+...     tosses: Whole = 10
 ...     def run(self, desk):
 ...         return [("heads", 0, 0, float(self.tosses // 2))]
 >>> Coin(seed=0).key == Coin(seed=0, tosses=10).key, Coin(seed=0).key == Coin(seed=1).key
@@ -10,32 +10,14 @@
 >>> @value
 ... class Later(Coin):  # a field that came after runs were stored
 ...     kind, LATER = Coin.kind, frozenset({"bias"})
-...     bias: Share = 0.5
->>> Later(seed=0).key == Coin(seed=0).key, Later(seed=0, bias=0.6).key == Coin(seed=0).key
+...     bias: Whole = 5
+>>> Later(seed=0).key == Coin(seed=0).key, Later(seed=0, bias=6).key == Coin(seed=0).key
 (True, False)
-
-Frozen values whose fields have types and ranges; a bad one is refused in one line.
-
->>> @value
-... class Shape:
-...     hidden: Count = 64
-...     gamma: Share = 0.1
->>> Shape(gamma=1).gamma
-1.0
->>> Shape(hidden=-1)
-Traceback (most recent call last):
-...
-crtlib.checks.ParameterError: hidden=-1: must be greater than or equal to 1
->>> Shape(hiden=3)
-Traceback (most recent call last):
-...
-crtlib.checks.ParameterError: hiden: unknown; allowed are hidden, gamma
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 import hashlib
 import json
 import os
@@ -44,50 +26,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, dataclass_transform
-
-import pydantic
-import pydantic.dataclasses
-from pydantic import ConfigDict, Field, ValidationError
+from typing import Any, ClassVar, Self
 
 from crtlib import __version__
-from crtlib.checks import ParameterError
-from crtlib.options import refused
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Open = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Word = Annotated[str, Field(min_length=1)]
-
-T = TypeVar("T")
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
-def value(cls: type[T]) -> type[T]:
-    """A frozen, keyword-only dataclass that checks its fields' types and ranges when it is made.
-
-    ``dataclasses.replace``, ``asdict`` and ``fields`` work as on any other. Integers become floats
-    where a float is asked for, so that 3 and 3.0 are one value; nothing else is converted. Raises
-    :class:`ParameterError`, one line, for a bad or unknown field.
-    """
-    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
-    honest = made.__init__
-
-    @functools.wraps(honest)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
-        try:
-            honest(self, *args, **given)
-        except ValidationError as error:
-            unknown = f"unknown; allowed are {', '.join(f.name for f in fields(self))}"
-            raise ParameterError(str(refused(error, repr, unknown))) from None
-
-    made.__init__ = checked
-    return cast(type[T], made)
-
+from crtlib.options import Whole, value
 
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""

@@ -1,0 +1,187 @@
+"""A training of CRT, or of what it is compared with, as a study of a sweep.
+
+>>> from dataclasses import replace
+>>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10)
+>>> noisy = replace(study, method="crt", noise_multiplier=2.0)
+>>> noisy.key == replace(noisy, seed=1).key, replace(study, noise_multiplier=2.0).key == study.key
+(False, True)
+
+A finished training, kept in a folder: the model, and what was done to private points.
+
+>>> import tempfile
+>>> from crtlib.accounting.events import SampledGaussian
+>>> from crtlib.models.build import build
+>>> from crtlib.text.tokenizer import train_bpe
+>>> bpe = train_bpe(["hello"], vocab_size=270)
+>>> spec = ModelSpec("lstm", bpe.vocab_size, embedding=4, hidden=4)
+>>> folder = tempfile.mkdtemp()
+>>> save(Run(build(spec, 0), [SampledGaussian(0.1, 1.0, 20)]), bpe, spec, folder)
+>>> kept(folder)[0].events
+[SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)]
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from crtbook.study import Desk, Row, Study
+from crtlib import files, outputs
+from crtlib.attacks import by_name as attacks
+from crtlib.experiments import crt, data
+from crtlib.experiments.crt import Fitted
+from crtlib.files import Named
+from crtlib.models import folder as model_folder
+from crtlib.models import pretrained
+from crtlib.models.spec import ModelSpec
+from crtlib.options import value
+from crtlib.text import corpora
+from crtlib.text.tokenizer import Bpe
+from crtlib.training.loop import EVENTS, Run
+
+
+@value
+class CrtStudy(crt.CrtStudy, Study):
+    """One :class:`crtlib.experiments.crt.CrtStudy` that a sweep can run."""
+
+    kind: ClassVar[str] = "crt"
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        (
+            "optimizer",
+            "long",
+            "lora",
+            "lora_alpha",
+            "lora_targets",
+            "precision",
+            "template",
+            "audited",
+        )
+    )
+
+    def reads(self) -> Iterable[str]:
+        """Fingerprints of the corpora, the starting point and the policies' folders, and the names
+        of attacks that are not this library's: what was stored without them lacks their rows."""
+        ours = {attack.name for attack in attacks.OURS}
+        yield from (f"attack {name}" for name in attacks.known() if name not in ours)
+        yield corpora.fingerprint(self.corpus)
+        if data.is_corpus(self.init):
+            yield corpora.fingerprint(self.init)
+        elif self.init != "random":
+            yield pretrained.fingerprint(self.init)
+        if Path(self.template).is_file():
+            yield Path(self.template).read_text(encoding="utf-8")
+        for name in (self.policy, self.conservative):
+            if ":" in name:
+                yield pretrained.fingerprint(name.partition(":")[2])
+
+    def lacks(self) -> str | None:
+        """The corpus that is not here, or not large enough; the packages of a model."""
+        if self.init == pretrained.SMOLLM2 and (need := pretrained.lacking()):
+            return f"{self.init}: {need}"
+        size = self.dialogues + 2 * self.heldout
+        start = lacking(self.init) if data.is_corpus(self.init) else None
+        return lacking(self.corpus, size, self.labelled) or start
+
+    def cost(self) -> float:
+        """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
+        seconds, one of 64 in three; a small GPT-2 takes three times as long. Adapters of a model of
+        135 M parameters read five dialogues in six seconds, and attacks on it take half a minute.
+        """
+        if self.model == "pretrained":
+            return 30 + 1.2 * self.epochs * (self.dialogues + self.canaries * self.copies / 9)
+        width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
+        passes = self.epochs * (1 + 0.5 * self.how.private) + 4
+        return self.dialogues * passes * width * (3 if self.model == "gpt2" else 1)
+
+    def memory(self) -> float:
+        """GiB: the points and their scores, and the model with Adam's moments, twice. One of 135 M
+        parameters with adapters was measured at 3.5."""
+        if self.model == "pretrained":
+            return 3.5
+        return 0.6 + self.dialogues / 8e3 + 4e-9 * 16 * self.layers * self.hidden**2 * 8
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Train, unless the desk keeps the model already; measure."""
+        fitted = restore(self, desk.model) if desk.model else None
+        if fitted is None:
+            fitted = crt.fit(self, checkpoint=desk.checkpoint, device=desk.device)
+            if desk.model:
+                save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
+        return crt.measure(self, fitted)
+
+
+def restore(study: CrtStudy, folder: Named) -> Fitted | None:
+    """The finished training of ``study`` that is kept in ``folder``, or None."""
+    found = kept(folder)
+    if found is None:
+        return None
+    run, tokenizer, spec = found
+    d = data.data(study)
+    if tokenizer.fingerprint != d.tokenizer.fingerprint:
+        raise ValueError(f"{folder}: its tokenizer is not the one of this study's data")
+    phases = crt.schedule(study, has_public=bool(d.prepared.public))
+    return Fitted(run, d, phases, spec)
+
+
+def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
+    """What is missing here to read so many dialogues of this corpus, and so many more that teach a
+    policy; None: nothing."""
+    if not corpora.available(corpus):
+        return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
+    if not corpora.available(corpus, "train"):
+        return f"{corpus}: its training split is not here"
+    if corpora.source(corpus).draw or not dialogues:
+        return None
+    reserve = dialogues if data.is_corpus(corpus) else 0  # the search has a block to itself
+    needed = dialogues + reserve + labelled
+    size = _size(corpus, needed)
+    if size < needed:
+        return f"{corpus}: has {size} dialogues here, {needed} are needed"
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _size(corpus: str, needed: int) -> int:
+    """How many dialogues it has, counted up to ``needed``: reading all takes seconds."""
+    return len(corpora.load(corpus, limit=needed))
+
+
+# --------------------------------------------------------------------------- models that are kept
+def save(
+    run: Run,
+    tokenizer: Bpe,
+    spec: ModelSpec | None,
+    folder: Named,
+) -> None:
+    """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
+    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. Without a
+    ``spec`` the folder is one of ``transformers``."""
+    folder = Path(folder)
+    record = folder / "run.json"
+    record.unlink(missing_ok=True)  # of an earlier model: not whole any more
+    names = model_folder.save(run.model, tokenizer, spec, folder)
+    summary = {
+        **run.facts(),
+        "sha256": {name: outputs.sha256(folder / name) for name in names},
+    }
+    files.write_text(record, json.dumps(summary) + "\n", mode=0o600)
+
+
+def kept(folder: Named) -> tuple[Run, Bpe, ModelSpec | None] | None:
+    """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
+    folder = Path(folder)
+    try:
+        summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        if any(outputs.sha256(folder / name) != sha for name, sha in summary["sha256"].items()):
+            return None
+        model, tokenizer, spec = model_folder.ours(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    events = [EVENTS[event.pop("type")](**event) for event in summary["events"]]
+    run = Run(model, events, summary["history"], summary["seconds"], Counter(summary["updates"]))
+    return run, tokenizer, spec
