@@ -11,6 +11,7 @@ from typing import Any
 
 from crtbook import settings
 from crtlib import recipe
+from crtlib.options import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
@@ -36,11 +37,23 @@ def renew(path: Path) -> bool:
 
 def options() -> str:
     """The page of the options of a training."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for method in recipe.RECIPES:
+        for o in options_of(recipe.recipe_of(method)):
+            default = "" if o.default is None or o.name == "method" else str(o.default)
+            key = (f"`{o.flag}`", o.phrase, default, o.text)
+            rows.setdefault(key, []).append(method)
+    lines = ["| option | value | default | | methods |", "|---|---|---|---|---|"]
+    for (flag, value, default, text), names in rows.items():
+        whose = "all" if len(names) == len(recipe.RECIPES) else ", ".join(f"`{n}`" for n in names)
+        cells = (flag, value, default, text, whose)
+        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return (
         "# Options of a training\n\n"
         "`crtlib train`, `crtlib.train`, the table `[train]` of `crtlib.toml` and a notebook take "
         "the same options; a method takes those that it reads, and refuses the others.\n\n"
-        + recipe.table()
+        + "\n".join(lines)
+        + "\n"
     )
 
 

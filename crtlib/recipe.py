@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from crtlib import options as declared
-from crtlib.options import Option, Part, Refused, opt, options_of
+from crtlib.options import Part, Refused, opt
 
 TEXT, POLICIES, GUARANTEE = "Text", "Policies", "Guarantee"
 MODEL, TRAINING = "Model", "Optimisation"
@@ -376,24 +376,3 @@ def make(given: Mapping[str, Any]) -> Recipe:
     recipe = declared.make(kind, values, whose, every)
     assert isinstance(recipe, Recipe)
     return recipe
-
-
-def options(method: str) -> list[Option]:
-    """All options of a method."""
-    return options_of(recipe_of(method))
-
-
-def table() -> str:
-    """All options as the book shows them."""
-    rows: dict[tuple[str, str, str, str], list[str]] = {}
-    for method in RECIPES:
-        for o in options(method):
-            default = "" if o.default is None or o.name == "method" else str(o.default)
-            key = (f"`{o.flag}`", o.phrase, default, o.text)
-            rows.setdefault(key, []).append(method)
-    lines = ["| option | value | default | | methods |", "|---|---|---|---|---|"]
-    for (flag, value, default, text), names in rows.items():
-        whose = "all" if len(names) == len(RECIPES) else ", ".join(f"`{n}`" for n in names)
-        cells = (flag, value, default, text, whose)
-        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
-    return "\n".join(lines) + "\n"

@@ -142,8 +142,7 @@ def _step(
         yield f"{step}: up to date"
         return UP_TO_DATE
     facts["ok"] &= yield from _call(line)
-    with files.replacing(STAMPS, mode=0o600) as part:
-        part.write_text(json.dumps(stamps | {step: stamp}) + "\n", encoding="utf-8")
+    files.write_text(STAMPS, json.dumps(stamps | {step: stamp}) + "\n", mode=0o600)
     return DONE
 
 

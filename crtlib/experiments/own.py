@@ -668,14 +668,10 @@ def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: re
         content = record.record(trained.record, trained.run, recipe.init, meter, trained.key, model)
         record.save(content, aside, meter)
         # Before the model takes its place: a run that is killed after that is not done again.
-        _keep(trained.private, aside)
+        for name, kept in trained.private.items():
+            with files.replacing(aside / name, mode=0o600) as file:
+                if isinstance(kept, str):
+                    file.write_text(kept, encoding="utf-8")
+                else:
+                    kept.to_parquet(file, index=False)
     (aside / "unfinished.pt").unlink(missing_ok=True)
-
-
-def _keep(private: Mapping[str, str | pd.DataFrame], aside: Path) -> None:
-    for name, content in private.items():
-        with files.replacing(aside / name, mode=0o600) as part:
-            if isinstance(content, str):
-                part.write_text(content, encoding="utf-8")
-            else:
-                content.to_parquet(part, index=False)

@@ -387,8 +387,7 @@ def release(
 def save(content: Mapping[str, Any], folder: str | os.PathLike[str], meter: Meter) -> None:
     """Write ``record.json`` (0600), signed by the key beside the odometer."""
     text = json.dumps(seal.signed(content, meter.key), indent=1, allow_nan=False)
-    with files.replacing(Path(folder) / NAME, mode=0o600) as part:
-        part.write_text(text + "\n", encoding="utf-8")
+    files.write_text(Path(folder) / NAME, text + "\n", mode=0o600)
 
 
 def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:

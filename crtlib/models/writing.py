@@ -16,10 +16,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 
 import torch
-from torch import Tensor, nn
 
 from crtlib.checks import check
 from crtlib.files import Named
@@ -60,49 +58,23 @@ def generate(
         raise ValueError("prompt: is empty, and the model has no token that begins a text")
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    rows = continued(
-        model.eval(), start, ends, max_tokens, temperature, top_p, n, generator=generator
-    )
-    return [str(tokenizer.decode(row)) for row in rows]
-
-
-def continued(
-    model: nn.Module,
-    start: list[int],
-    ends: Collection[int],
-    max_tokens: int,
-    temperature: float,
-    top_p: float,
-    n: int,
-    *,
-    generator: torch.Generator,
-) -> list[list[int]]:
-    """The tokens of ``n`` continuations, without the token that ended them."""
-    state, logprobs = scoring.start(model, start)
+    state, logprobs = scoring.start(model.eval(), start)
     rows = torch.zeros(n, dtype=torch.long)
     state, logprobs = state.select(rows), logprobs[rows]
     texts: list[list[int]] = [[] for _ in range(n)]
-    limit = scoring.context(model)
-    over = [False] * n
+    limit, over = scoring.context(model), [False] * n
     for _ in range(max_tokens):
-        tokens = _drawn(logprobs, temperature, top_p, generator)
-        for k, token in enumerate(tokens.tolist()):
+        if temperature == 0:
+            drawn = logprobs.argmax(1)
+        else:
+            chances, order = torch.softmax(logprobs / temperature, 1).sort(1, descending=True)
+            chances = chances.masked_fill(chances.cumsum(1) - chances >= top_p, 0)
+            drawn = order.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
+        for k, token in enumerate(drawn.tolist()):
             over[k] |= token in ends
             if not over[k]:
                 texts[k].append(token)
         if all(over) or (limit is not None and state.length >= limit):
             break
-        state, logprobs = scoring.step(model, state, tokens)
-    return texts
-
-
-def _drawn(
-    logprobs: Tensor, temperature: float, top_p: float, generator: torch.Generator
-) -> Tensor:
-    """One token of each row (B, V)."""
-    if temperature == 0:
-        return logprobs.argmax(1)
-    chances, order = torch.softmax(logprobs / temperature, 1).sort(1, descending=True)
-    before = chances.cumsum(1) - chances
-    chances = chances.masked_fill(before >= top_p, 0)
-    return order.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
+        state, logprobs = scoring.step(model, state, drawn)
+    return [str(tokenizer.decode(row)) for row in texts]

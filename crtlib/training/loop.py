@@ -80,10 +80,6 @@ from crtlib.training.phases import (
 
 Rows = TypeVar("Rows", Points, Flags)
 Stream = Order | Literal["noise"]
-CONTENT = (
-    "identity", "done", "model", "optimizers", "generators", "events", "history", "updates",
-    "seconds", "non_finite",
-)  # fmt: skip
 STREAMS: tuple[Stream, ...] = ("public order", "poisson", "noise")
 EVENTS = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
 OPTIMIZERS = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
@@ -139,12 +135,6 @@ class State:
         run = Run(model, processes=crew().size)
         return cls(run, optimizers, streams(seed, device_of(model), secure=secure))
 
-    def set_rates(self, rates: Mapping[Kind, float]) -> None:
-        """The learning rate of each kind of update."""
-        for kind, rate in rates.items():
-            for group in self.optimizers[kind].param_groups:
-                group["lr"] = rate
-
 
 def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[Stream, Random]:
     """Independent generators from one seed (also from other uses of the same seed): of the order
@@ -152,16 +142,12 @@ def streams(seed: int, device: torch.device, *, secure: bool = False) -> dict[St
     system. Batches are drawn on the CPU, so they are the same wherever the model is."""
     made: dict[Stream, Random] = {}
     for k, name in enumerate(STREAMS):
-        where = device if name == "noise" else torch.device("cpu")
         if secure and name != "public order":
             made[name] = SECURE
-        else:
-            made[name] = torch.Generator(where).manual_seed(_seed(seed, k))
+            continue
+        own = int(np.random.SeedSequence([seed, 7, k]).generate_state(1, np.uint64)[0] >> 1)
+        made[name] = torch.Generator(device if name == "noise" else "cpu").manual_seed(own)
     return made
-
-
-def _seed(seed: int, stream: int) -> int:
-    return int(np.random.SeedSequence([seed, 7, stream]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def identity(
@@ -199,8 +185,12 @@ class Checkpoint:
         """Replace the file, atomically: ``done`` phases are over. One process does it for all."""
         if not self.path or not crew().leads:
             return
+        with files.replacing(Path(self.path), mode=0o600) as part:
+            torch.save(self._content(state, done), part)
+
+    def _content(self, state: State, done: int) -> dict[str, Any]:
         run = state.run
-        content = {
+        return {
             "identity": self.identity,
             "done": done,
             "model": run.model.state_dict(),
@@ -212,8 +202,6 @@ class Checkpoint:
             "non_finite": run.non_finite,
             **run.facts(),
         }
-        with files.replacing(Path(self.path), mode=0o600) as part:
-            torch.save(content, part)
 
     def restore(self, state: State) -> int:
         """Load the file into ``state``, if there is one; the number of phases that are over.
@@ -222,7 +210,7 @@ class Checkpoint:
         """
         if not self.path or not Path(self.path).exists():
             return 0
-        saved = self._read(self.path)
+        saved = self._read(self.path, self._content(state, 0))
         run = state.run
         run.model.load_state_dict(saved["model"])
         for optimizer, content in zip(state.optimizers.values(), saved["optimizers"], strict=True):
@@ -235,13 +223,13 @@ class Checkpoint:
         run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
         return int(saved["done"])
 
-    def _read(self, path: Named) -> dict[str, Any]:
+    def _read(self, path: Named, like: Mapping[str, Any]) -> dict[str, Any]:
         name = f"checkpoint={os.fspath(path)!r}"
         try:
             saved = torch.load(path, weights_only=True, map_location="cpu")
         except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):
             raise ValueError(f"{name}: is damaged; remove it to start anew") from None
-        if not isinstance(saved, dict) or saved.keys() != set(CONTENT):
+        if not isinstance(saved, dict) or saved.keys() != like.keys():
             raise ValueError(
                 f"{name}: is no checkpoint of this version of crtlib; name another file"
             )
@@ -415,7 +403,9 @@ def _run_phase(
     run, device = state.run, device_of(state.run.model)
     # Flags lie on the host and are cut as their tokens are.
     cut = partial(collate, at_once=at_once, whole=phase.draws or phase.reads_flags)
-    state.set_rates(phase.rates())
+    for kind, rate in phase.rates().items():
+        for group in state.optimizers[kind].param_groups:
+            group["lr"] = rate
     lengths = torch.tensor([len(s) for s in (points if units is None else units)])
     non_finite: Tensor | int = 0
     for indices in crew().same(phase.batches(lengths, state.generators[phase.order])):

@@ -236,10 +236,10 @@ PHASES = rows(
 LOOP = rows(
     "training.loop",
     "training/test_loop.py",
-    ("all streams have one seed", "_seed", "[seed, 7, stream]", "[seed, 7, 0]",
+    ("all streams have one seed", "streams", "[seed, 7, k]", "[seed, 7, 0]",
      "test_streams_are_pairwise_different"),
-    ("noise repeats the initialisation", "_seed",
-     "return int(", "return seed if stream == 2 else int(", "test_streams_are_pairwise_different"),
+    ("noise repeats the initialisation", "streams",
+     "own = int(", "own = seed if k == 2 else int(", "test_streams_are_pairwise_different"),
     ("secure batches from the seed", "streams", 'name != "public order"', 'name == "noise"',
      "test_secure_randomness_repeats_neither_batches_nor_noise"),
     ("secure noise from the seed", "streams", 'name != "public order"', 'name == "poisson"',

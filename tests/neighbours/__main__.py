@@ -36,7 +36,7 @@ from crtlib import outputs
 from crtlib import recipe as recipes
 from crtlib.accounting import odometer
 from crtlib.experiments import crt, own, plans, record
-from crtlib.options import Refused
+from crtlib.options import Refused, options_of
 from crtlib.release import certify, gate
 from crtlib.reports import model_card, screening
 from crtlib.screening.corpus import How
@@ -96,7 +96,7 @@ def settings(coin, home):
     """A method and values of all its options."""
     method = coin.choice([*recipes.RECIPES])
     given = {}
-    for option in recipes.options(method):
+    for option in options_of(recipes.recipe_of(method)):
         if option.name in CHOICES:
             value = coin.choice(CHOICES[option.name])
             given[option.name] = value.format(home=home) if isinstance(value, str) else value

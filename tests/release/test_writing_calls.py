@@ -22,7 +22,6 @@ MADE = {
 ASIDE = {
     "accounting.odometer": "_connection _transaction reserve Registry._key",
     "commands.run": "_step",
-    "experiments.own": "_keep",  # OUT.work
     "experiments.record": "Meter.start save",
     "release.seal": "key_in",
     "text.label_import": "judging",
