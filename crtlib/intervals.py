@@ -49,7 +49,7 @@ def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
     average over the draw it is at least that of the others, of whom nobody was read.
 
     Each of the ``judged`` policies or draws among which was chosen is charged. It ends at 1, which
-    promises nothing (:mod:`crtlib.accounting.exchangeable` says what others do).
+    promises nothing (:mod:`crtbook.exchangeable` says what others do).
 
     >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, judged=2)
     (0.0099, 0.08)

@@ -141,12 +141,11 @@ NIGHTLY = {
     "tests/accounting/test_ledger.py::test_calibrated_noise[setting1": "2 s",
     "tests/accounting/test_ledger.py::test_a_tighter_accountant_is_never_above": "2 s",
     "tests/accounting/test_ledger.py::test_a_sigma_rounded_up_keeps_the_promise[pld-0.05": "2 s",
-    "tests/accounting/test_mixtures.py::"
+    "tests/book/test_tight.py::"
     "test_dp_accountings_mixture_without_dots_is_below_the_truth": "of another library",
-    "tests/accounting/test_mixtures.py::"
-    "test_a_tilted_sum_is_not_one_in_dp_accounting": "of another library",
+    "tests/book/test_tight.py::test_a_tilted_sum_is_not_one_in_dp_accounting": "of another library",
     "tests/accounting/test_odometer.py::test_four_processes": "starts processes",
-    "tests/accounting/test_secrets.py::test_every_secret_keeps_its_promise[sqrt-tight-8": "2 s",
+    "tests/accounting/test_secrets.py::test_every_secret_keeps_its_promise[sqrt-True-8": "2 s",
     "tests/accounting/test_statements.py::test_the_worked_example_by_other_routes": "3 s",
     "tests/accounting/test_tradeoff.py::test_no_curve_is_above_a_test_that_exists[1-add": "1 s",
     "tests/accounting/test_tradeoff.py::test_no_curve_is_above_a_test_that_exists[3-rep": "1 s",

@@ -37,6 +37,7 @@ from scipy import optimize, sparse
 from torch import Tensor, nn
 
 from crtbook.auditing import Law, log_ratio
+from crtbook.tight import compose
 from crtlib.accounting import confidentiality, ledger, mixtures, secrets
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson
@@ -416,7 +417,7 @@ def _of_a_group(
     law: tuple[float, ...], sigma: float, steps: int, ways: tuple[mixtures.Direction, ...]
 ) -> Proof:
     """Of a secret whose examples are drawn by this law, against their absence or another secret."""
-    both = [mixtures.compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
+    both = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
     return max(b.epsilon(DELTA)[1] for b in both), max(b.delta(0.0)[1] for b in both)
 
 

@@ -30,6 +30,7 @@ from crtbook.leakage import secret_plan
 from crtbook.runs import CrtStudy
 from crtbook.study import Desk, Row, rows
 from crtbook.tables import STUDIES
+from crtbook.tight import compose
 from crtlib.accounting import mixtures, secrets
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import exposure, membership, run_audit, scores
@@ -150,7 +151,7 @@ def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
     law = mixtures.poisson_binomial(np.max(padded, axis=0).tolist())
 
     def most(*directions: Any) -> tuple[float, float]:
-        ways = [mixtures.compose(law, plan.noise_multiplier, plan.steps, direction=w)
+        ways = [compose(law, plan.noise_multiplier, plan.steps, direction=w)
                 for w in directions]  # fmt: skip
         return max(way.epsilon(delta)[1] for way in ways), delta
 

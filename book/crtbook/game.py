@@ -18,6 +18,7 @@ from scipy import sparse
 from torch import nn
 
 from crtbook.study import Desk, Row, Study, rows
+from crtbook.tight import guarantees, noise_multiplier
 from crtlib.accounting.secrets import Plan, plan
 from crtlib.intervals import clopper_pearson
 from crtlib.models.build import build
@@ -102,15 +103,13 @@ class GameStudy(Study):
 def _promise(game: GameStudy) -> Plan:
     """Every example is as likely as another; the noise is the least by the tight bound."""
     holders = (np.arange(game.copies + game.others) < game.copies)[None].astype(float)
-    return plan(
-        sparse.csr_array(holders),
-        1 / game.candidates,
-        game.posterior,
-        steps=game.steps,
-        batch_size=game.batch_size,
-        scale=math.inf,
-        accounting="tight",
+    held = sparse.csr_array(holders)
+    promise = 1 / game.candidates, game.posterior
+    made = plan(held, *promise, steps=game.steps, batch_size=game.batch_size, scale=math.inf)
+    sigma = noise_multiplier(
+        held, made.probabilities, *promise, steps=game.steps, accounting="tight"
     )
+    return replace(made, noise_multiplier=sigma)
 
 
 @functools.lru_cache(maxsize=64)
@@ -118,7 +117,7 @@ def _accounted(game: GameStudy, noise_multiplier: float, steps: int) -> float:
     if noise_multiplier == 0:
         return 1.0
     spent = replace(_promise(game), noise_multiplier=noise_multiplier, steps=steps)
-    return float(spent.guarantees([0], tight=True)[0].posterior)
+    return float(guarantees(spent, [0])[0].posterior)
 
 
 def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:

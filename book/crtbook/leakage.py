@@ -22,11 +22,11 @@ import pandas as pd
 from pydantic import Field
 from torch import nn
 
-from crtbook import mitigations, runs
+from crtbook import incidence, mitigations, runs
 from crtbook.mitigations import report_recall
 from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
-from crtlib.accounting import incidence, ledger, secrets
+from crtlib.accounting import ledger, secrets
 from crtlib.attacks import leakage
 from crtlib.experiments import crt
 from crtlib.experiments import data as data_studies

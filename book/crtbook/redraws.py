@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import betaincinv
 
-from crtlib.accounting import exchangeable
+from crtbook import exchangeable
 from crtlib.accounting.losses import Array
 
 CHUNK = 500

@@ -21,10 +21,11 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from crtbook import extraction, masked_lm, runs
+from crtbook import extraction, incidence, masked_lm, runs
 from crtbook.masked_lm import masked as masked_tokenizer
 from crtbook.study import Desk, Row, Study, rows
-from crtlib.accounting import incidence, mixtures, secrets
+from crtbook.tight import tight_posterior
+from crtlib.accounting import mixtures, secrets
 from crtlib.checks import check
 from crtlib.experiments import data
 from crtlib.models import pretrained
@@ -105,7 +106,7 @@ def secret_words(
     pairs = [(str(i), w, promise[w]) for i, words in enumerate(each) for w in sorted(words)
              if w in promise]  # fmt: skip
     table = pd.DataFrame(pairs, columns=["example", "secret", "r"])
-    return incidence.from_table(table, prior=prior, posterior=None)
+    return incidence.of_pairs(table, prior=prior)
 
 
 def without(line: str, words: Collection[str]) -> str:
@@ -384,7 +385,7 @@ class ExtractionStudy(TextStudy):
             return 1.0
         steps = sum(event.steps for event in (p.event() for p in self.phases()) if event)
         law = mixtures.poisson_binomial([self.sampling_probability])
-        return float(secrets.tight_posterior(law, self.noise_multiplier, steps, prior)[1])
+        return float(tight_posterior(law, self.noise_multiplier, steps, prior)[1])
 
     def run(self, desk: Desk) -> list[Row]:
         """Validation loss of the model of all texts, and how many probes are of which kind."""

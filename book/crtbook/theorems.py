@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crtbook.tight import Composed, compose
 from crtlib.accounting import mixtures, renyi
 from crtlib.accounting.accountants import RELATIONS
 from crtlib.accounting.confidentiality import bayes_amplify
@@ -97,7 +98,7 @@ def group_delta(
     ``group`` counts the distinct points whose secret the policy misses. A step draws
     Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), or for
     "replace" against N(-count, sigma^2), which is composed for all steps
-    (:mod:`crtlib.accounting.mixtures`): far less than :func:`group_naive`. Both are tight: the
+    (:mod:`crtbook.tight`): far less than :func:`group_naive`. Both are tight: the
     lower bound is that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta`
     with its ``group``.
     """
@@ -138,14 +139,14 @@ def _group_bracket(
 
 
 @lru_cache(maxsize=2)  # each holds some ten million numbers
-def _group(event: SampledGaussian, group: int, relation: str) -> tuple[mixtures.Composed, ...]:
+def _group(event: SampledGaussian, group: int, relation: str) -> tuple[Composed, ...]:
     """The group against its absence and back, or against its worst replacement."""
     law = mixtures.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
     directions: tuple[mixtures.Direction, ...] = ("replace",)
     if relation == "add_or_remove":
         directions = "forward", "backward"
-    return tuple(mixtures.compose(law, sigma, steps, direction=d) for d in directions)
+    return tuple(compose(law, sigma, steps, direction=d) for d in directions)
 
 
 def crt_confidentiality(
@@ -202,7 +203,7 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
     >>> law = mixtures.poisson_binomial([0.2] * 5)
     >>> kl = 20 * float(mixtures.kl(mixtures.counts([0.2] * 5, [0, 5]), 4.0)[0])
     >>> from crtlib.accounting.posteriors import posterior
-    >>> from crtlib.accounting.secrets import tight_posterior
+    >>> from crtbook.tight import tight_posterior
     >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
     >>> bounds = [float(posterior(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01), best]
     >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one

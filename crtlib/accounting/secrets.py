@@ -9,8 +9,6 @@ is the least that keeps every promise:
 >>> made = plan(held, 0.01, posterior, steps=100, batch_size=1, scale=1.0, targets="linear")
 >>> made.weights.round(6).tolist(), round(made.noise_multiplier, 6), made.binding.tolist()
 ([0.25, 0.6, 0.15, 1.0], 3.811242, [1])
->>> print(made.guarantees([1])[0])  # doctest: +ELLIPSIS
-secret 1: guessed with probability at most 0.394 (promised: 0.394), prior 0.01; ...
 """
 
 from __future__ import annotations
@@ -46,9 +44,8 @@ to "the guess is right" does not raise it, and under Q, which knows nothing of t
 guess succeeds with the prior at most. So only N(count, sigma^2) against N(0, sigma^2) is needed:
 one clipping norm apart, and in this direction. "replace" is Lemma 3.2 as the paper states it, for
 pairs of candidates: opposite gradients are the worst of them (the theorem on replacement in the
-book's chapter on amplification), two clipping norms apart. By "kl" it needs about twice the noise
-of the reference; "tight" saves about half of it. "add_or_remove" asks for both directions of the
-reference."""
+book's chapter on amplification), two clipping norms apart; it needs about twice the noise of the
+reference. "add_or_remove" asks for both directions of the reference."""
 
 TARGETS = {"linear": 1.0, "sqrt": 0.5}
 Index = NDArray[np.int64]
@@ -105,98 +102,26 @@ def noise_multiplier(
     *,
     steps: int,
     neighbouring_relation: str = "reference",
-    accounting: str = "kl",
-    tight: int = 64,
 ) -> float:
-    """The least noise (on the safe side) with which every secret keeps its promise.
-
-    "kl": steps times the KL divergence of one round is at most ``divergence(prior, posterior)``
-    for every secret, to 1e-11. "tight": the ``tight`` secrets that bind by KL are accounted by the
-    upper end of their blow-up function instead (to 1e-4), the others still by KL, so the result
-    is never above that of "kl", and as much below it as there are few secrets that bind.
-    """
+    """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise: steps
+    times the KL divergence of one round is at most ``divergence(prior, posterior)``."""
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATIONS))
-    check_choice("accounting", accounting, ("kl", "tight"))
     check_whole("steps", steps, 1)
     p, r = promised(np.broadcast_to(prior, incidence.shape[:1]), posterior)
     allowed = divergence(p, r) / steps
     groups = _counts(incidence, probabilities)
-    sigma, ratios = _least(incidence, probabilities, groups, allowed, neighbouring_relation)
-    if accounting == "kl":
-        return sigma
-    worst = np.argsort(-ratios, kind="stable")[:tight]
-    rest = np.setdiff1d(np.arange(len(ratios)), worst)
-    others = incidence[rest]
-    counts = _counts(others, probabilities)
-    floor, _ = _least(others, probabilities, counts, allowed[rest], neighbouring_relation)
-    laws = [mixtures.poisson_binomial(_of(incidence, probabilities, j)) for j in worst]
-
-    def reached(law: Array, s: float, prior: float) -> float:
-        how = {"neighbouring_relation": neighbouring_relation}
-        return tight_posterior(law, s, steps, prior, **how)[1]
-
-    def broken(s: float) -> tuple[Array, float, float] | None:  # worst first
-        for j, law in zip(worst, laws, strict=True):
-            if reached(law, s, float(p[j])) > r[j]:
-                return law, float(p[j]), r[j]
-        return None
-
-    while (one := broken(floor)) and floor < sigma:
-        law, prior_j, posterior_j = one
-        low, high = floor, sigma
-        while high > low * (1 + 1e-4):
-            middle = math.sqrt(low * high)
-            kept = reached(law, middle, prior_j) <= posterior_j
-            low, high = (low, middle) if kept else (middle, high)
-        floor = high
-    return min(floor, sigma)
-
-
-def tight_posterior(
-    law: np.ndarray,
-    sigma: float,
-    steps: int,
-    prior: float,
-    *,
-    neighbouring_relation: str = "reference",
-) -> mixtures.Bracket:
-    """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
-    best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace" against
-    another candidate)."""
-    brackets = [
-        mixtures.compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
-        for d in RELATIONS[neighbouring_relation]
-    ]
-    return max(b[0] for b in brackets), max(b[1] for b in brackets)
-
-
-def _of(incidence: sparse.csr_array, probabilities: Array, j: int) -> Array:
-    """The sampling probabilities of the examples that hold secret ``j``."""
-    start, stop = incidence.indptr[j : j + 2]
-    return np.asarray(probabilities)[incidence.indices[start:stop]]
-
-
-def _least(
-    incidence: sparse.csr_array,
-    probabilities: ArrayLike,
-    groups: mixtures.Counts,
-    allowed: Array,
-    relation: str,
-) -> tuple[float, Array]:
-    """The least sigma at which the KL divergence of every secret is ``allowed``, and the ratios
-    there. Few secrets are searched; all are verified, and those that fail join the few."""
     if not len(allowed):
-        return LEAST, allowed
+        return LEAST
     few, sigma = np.zeros(0, dtype=int), 1.0
-    while True:
-        ratios = _kl(groups, sigma, relation) / allowed
+    while True:  # few secrets are searched; all are verified, and those that fail join the few
+        ratios = _kl(groups, sigma, neighbouring_relation) / allowed
         if len(few) and ratios.max() <= 1:
-            return sigma, ratios
+            return sigma
         few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SCREENED])
         screened = _counts(incidence[few], probabilities)
 
         def fails(s: float, screened: mixtures.Counts = screened, few: Index = few) -> bool:
-            return bool((_kl(screened, s, relation) / allowed[few]).max() > 1)
+            return bool((_kl(screened, s, neighbouring_relation) / allowed[few]).max() > 1)
 
         high = sigma
         while fails(high):
@@ -210,41 +135,6 @@ def _least(
             middle = (low + high) / 2
             low, high = (middle, high) if fails(middle) else (low, middle)
         sigma = high
-
-
-@dataclass(frozen=True)
-class SecretGuarantee:
-    """What is promised of one secret, and what is accounted for it; it prints in full."""
-
-    secret: str
-    prior: float
-    promised: float
-    posterior_kl: float
-    posterior_tight: float | None
-    examples: int
-    load: float
-    noise_multiplier: float
-    steps: int
-    neighbouring_relation: str
-
-    @property
-    def posterior(self) -> float:
-        """The smaller of both bounds."""
-        tight = 1.0 if self.posterior_tight is None else self.posterior_tight
-        return min(self.posterior_kl, tight)
-
-    def __str__(self) -> str:
-        tight = self.posterior_tight
-        return (
-            f"secret {self.secret}: guessed with probability at most {self.posterior:.4g} "
-            f"(promised: {self.promised:.4g}), prior {self.prior:.4g}; "
-            f"unit: all its {self.examples} examples, of which {self.load:.4g} are in a batch; "
-            f"{self.steps} rounds with noise multiplier {self.noise_multiplier:.6g}; "
-            f"accountant: KL divergence {self.posterior_kl:.4g}, blow-up function "
-            f"{'not computed' if tight is None else format(tight, '.4g')}; "
-            f"neighbours: {self.neighbouring_relation}; "
-            "treated as public: which examples hold which secret, the weights"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +159,6 @@ class Plan:
     scale: float
     targets: str
     neighbouring_relation: str
-    accounting: str
 
     @property
     def kept(self) -> float:
@@ -291,7 +180,7 @@ class Plan:
             "targets": self.targets,
             "scale": self.scale,
             "neighbouring_relation": self.neighbouring_relation,
-            "accounting": self.accounting,
+            "accounting": "kl",
             "noise_multiplier": self.noise_multiplier,
             "kept_weight": float(self.weights.sum()),
             "kept": self.kept,
@@ -325,46 +214,6 @@ class Plan:
         }
         return {"weights": pd.DataFrame(weights), "secrets": pd.DataFrame(rows)}
 
-    def guarantees(
-        self, secrets: Sequence[int], *, names: Sequence[object] | None = None, tight: bool = False
-    ) -> list[SecretGuarantee]:
-        """Of these secrets; ``tight`` also computes their blow-up functions (a second each)."""
-        some = self.incidence[np.asarray(secrets, dtype=int)]
-        each = self.steps * kl(
-            some,
-            self.probabilities,
-            self.noise_multiplier,
-            neighbouring_relation=self.neighbouring_relation,
-        )
-        held = some @ self.probabilities
-        out = []
-        for i, j in enumerate(secrets):
-            exact = None
-            if tight:
-                law = mixtures.poisson_binomial(_of(self.incidence, self.probabilities, j))
-                exact = tight_posterior(
-                    law,
-                    self.noise_multiplier,
-                    self.steps,
-                    self.prior[j],
-                    neighbouring_relation=self.neighbouring_relation,
-                )[1]
-            out.append(
-                SecretGuarantee(
-                    secret=str(j if names is None else names[j]),
-                    prior=float(self.prior[j]),
-                    promised=float(self.promised[j]),
-                    posterior_kl=float(posterior(each[i], self.prior[j])),
-                    posterior_tight=exact,
-                    examples=int(np.diff(some.indptr)[i]),
-                    load=float(held[i]),
-                    noise_multiplier=self.noise_multiplier,
-                    steps=self.steps,
-                    neighbouring_relation=self.neighbouring_relation,
-                )
-            )
-        return out
-
 
 def plan(
     incidence: sparse.csr_array,
@@ -376,7 +225,6 @@ def plan(
     scale: float,
     targets: str = "sqrt",
     neighbouring_relation: str = "reference",
-    accounting: str = "kl",
     solver: str = "auto",
 ) -> Plan:
     """Weights, sampling probabilities and noise for DP-SGD (Algorithm 2).
@@ -402,7 +250,7 @@ def plan(
     optimum = secret_lp.solve(held, budgets, solver=solver)
     q, certain = sampling_probabilities(optimum.weights, batch_size)
     how: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
-    sigma = noise_multiplier(held, q, p, r, steps=steps, accounting=accounting, **how)
+    sigma = noise_multiplier(held, q, p, r, steps=steps, **how)
     ratios = steps * kl(held, q, sigma, **how) / divergence(p, r)
     binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
     return Plan(
@@ -420,7 +268,6 @@ def plan(
         scale=float(scale),
         targets=targets,
         neighbouring_relation=neighbouring_relation,
-        accounting=accounting,
     )
 
 

@@ -462,9 +462,9 @@ def _pair(pair: Pair) -> dict[str, Any]:
 
 def average(own: Promise, record: Mapping[str, Any]) -> Pair | None:
     """The trace and the public rate on average over the draw of the labels
-    (:mod:`crtlib.accounting.exchangeable`); None where nobody drew them, all were read or chosen
-    from, an earlier search adds to the rates of this one, its bounds are not of its counts, or a
-    rate is charged up to 1, which would void what the others promise."""
+    (:func:`crtlib.intervals.exchangeable_rate`); None where nobody drew them, all were read or
+    chosen from, an earlier search adds to the rates of this one, its bounds are not of its counts,
+    or a rate is charged up to 1, which would void what the others promise."""
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
     alone = own.gamma == own.fold.gamma == trace["upper"] and own.delta2 == own.fold.delta2

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from crtlib.accounting import accountants, composition, ledger, losses, mixtures, renyi
+from crtbook.tight import compose
+from crtlib.accounting import accountants, composition, ledger, losses, renyi
 from crtlib.accounting.events import SampledGaussian
 
 # q, sigma, steps, relation, delta: the bracket of epsilon from two-sided tilted transforms, and
@@ -97,7 +98,7 @@ def test_never_below_a_test_that_exists(q, sigma, steps, log_delta, relation):
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
     )
     ways = accountants.DIRECTIONS[relation]
-    pairs = [mixtures.compose([1 - q, q], sigma, steps, direction=d, points=2**15) for d in ways]
+    pairs = [compose([1 - q, q], sigma, steps, direction=d, points=2**15) for d in ways]
     assert max(pair.epsilon(delta)[0] for pair in pairs) <= found
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from crtlib.accounting import accountants, ledger, mixtures
+from crtbook.tight import compose
+from crtlib.accounting import accountants, ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.intervals import clopper_pearson_upper, labels_needed
@@ -44,7 +45,7 @@ def test_calibrated_noise(setting):
     sigma = sigma_for(q, steps, epsilon, accountant)
     assert sigma == pytest.approx(SIGMA[setting], rel=1e-5)
     if accountant == "pld":  # less noise breaks the promise: there is a test that shows it
-        pair = mixtures.compose([1 - q, q], sigma * (1 - 1e-5), steps)
+        pair = compose([1 - q, q], sigma * (1 - 1e-5), steps)
         assert pair.epsilon(DELTA)[0] > epsilon
 
 

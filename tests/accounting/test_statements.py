@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from crtbook.theorems import hockey_stick, indistinguishability
+from crtbook.tight import compose
 from crtlib.accounting import confidentiality, ledger, mixtures, statements
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
@@ -77,7 +78,7 @@ def test_the_worked_example_by_other_routes(example):
     assert amplified == pytest.approx(0.4516, abs=1e-4)
     for k, expected in ((1, 0.2208), (4, 0.7157)):
         law = mixtures.poisson_binomial([q] * k)
-        low, high = mixtures.compose(law, sigma, steps, direction="replace").delta(0.0)
+        low, high = compose(law, sigma, steps, direction="replace").delta(0.0)
         assert low <= expected + 1e-4 and expected - 1e-4 <= high < low + 1e-5
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from crtbook.tight import compose
 from crtlib.accounting import ledger, mixtures, statements
 from crtlib.accounting.events import SampledGaussian
 
@@ -16,7 +17,7 @@ def by_tests(event, at=AT, relation="replace", group=1):
     ways = ("forward", "backward") if relation == "add_or_remove" else ("replace",)
     power = np.zeros_like(at)
     for way in ways:
-        pair = mixtures.compose(law, event.noise_multiplier, int(event.steps), direction=way)
+        pair = compose(law, event.noise_multiplier, int(event.steps), direction=way)
         power = np.maximum(power, [pair.blow_up(a)[0] for a in at.tolist()])
     return 1 - power
 

@@ -6,8 +6,8 @@ import pytest
 from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import binom, hypergeom
 
-from crtbook import redraws, tables
-from crtlib.accounting import exchangeable, ledger
+from crtbook import exchangeable, redraws, tables
+from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 
 TERMS = {"epsilon": 0.5, "delta": 8e-5}

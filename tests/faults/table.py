@@ -321,6 +321,9 @@ ACCOUNTING = rows(
      "pmf[:n, 1:] += drawn * (q < 1)", "test_certain_points_are_a_shifted_gaussian"),
     ("the other direction of the divergence", "_kl_block",
      'if direction == "forward":', 'if direction != "forward":', "test_golden_divergences"),
+) + rows(
+    "crtbook.tight",
+    "book/test_tight.py",
     ("mass moved down instead of to both ends", "_connect_the_dots", "mass[1:] += upper",
      "mass[:-1] += upper", "test_one_round_against_its_thresholds"),
 ) + rows(

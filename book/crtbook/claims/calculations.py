@@ -20,6 +20,7 @@ from scipy import sparse
 from crtbook import tables, theorems, utility
 from crtbook.claims.claim import terms
 from crtbook.secrets import ExtractionStudy
+from crtbook.tight import tight_posterior
 from crtlib.accounting import confidentiality, ledger, mixtures, posteriors, secret_lp, secrets
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import leakage
@@ -250,7 +251,7 @@ STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 def _best_guess() -> dict[str, float]:
     """The best guess of a secret: tight from both sides, by KL, and by the best Renyi order."""
     kl = STEPS * float(mixtures.kl(mixtures.counts([0.01] * 75, [0, 75]), SIGMA)[0])
-    low, high = secrets.tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
+    low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
     renyi = theorems.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
     return {"low": low, "tight": high, "kl": float(posteriors.posterior(kl, PRIOR)), "renyi": renyi}
 
@@ -325,7 +326,7 @@ def unequal_protection() -> Number:
             epsilon=4.0, delta=DELTA, sampling_probability=q, steps=steps
         )
         law = mixtures.poisson_binomial([q])
-        values.append(secrets.tight_posterior(law, sigma, steps, PRIOR)[1])
+        values.append(tight_posterior(law, sigma, steps, PRIOR)[1])
     return max(values) / min(values), "best guesses " + " and ".join(f"{v:.3f}" for v in values)
 
 

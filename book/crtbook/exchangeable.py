@@ -11,7 +11,7 @@ Jordan 2025). Two things follow, both averages over the draw, of those whom nobo
   both sides too, and where nothing is released above t. For noise that was chosen after the count
   and without such a limit it is false; so it is where the best of several policies was taken and
   their charge passes 1, which :func:`~crtlib.intervals.exchangeable_rate` cuts off: nothing is
-  promised there (tests/accounting/test_exchangeable.py has both).
+  promised there (tests/book/test_exchangeable.py has both).
 - *(epsilon, delta)* is not linear in the rate, so that (K + 1) / (n + 1) is not enough:
   :func:`factor` says by how much it must grow. It holds, as Proposition 6 does, against who does
   not know whether the policy missed the secret.

@@ -5,7 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from crtlib.accounting import exchangeable
+from crtbook import exchangeable
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 
 

@@ -1,0 +1,456 @@
+"""The best guess of one secret, bracketed: what no attack can pass, and what a test reaches.
+
+A round shows of a secret a group of sampled points against its absence: N(how many were drawn,
+sigma^2) and N(0, sigma^2) (:mod:`crtlib.accounting.mixtures`). The library plans by the KL
+divergence of it, which takes 100,000 secrets at once; :func:`compose` is tight, a second a secret.
+
+>>> low, high = compose(poisson_binomial([0.01]), sigma=1.0, steps=1000).blow_up(0.01)
+>>> round(low, 5), round(high, 5)
+(0.02914, 0.02914)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import fft, optimize, sparse, special
+
+from crtlib.accounting import secrets
+from crtlib.accounting.losses import ULP, Array, Pair, above, crossings, discounted, power
+from crtlib.accounting.mixtures import DIRECTIONS, Direction, poisson_binomial
+from crtlib.accounting.posteriors import divergence, posterior, promised
+from crtlib.accounting.secrets import RELATIONS, Plan
+from crtlib.checks import check, check_choice, check_delta, check_whole
+
+REACH = 9.5  # of the integration grid, in sigma
+WRAP = 1e-13  # mass that may leave the window of a convolution; it is charged
+Bins = tuple[Array, Array, Array, float]  # edges of the loss, masses of P and Q, their error
+Bracket = tuple[float, float]
+"""``(lower, upper)``: the lower is that of a test that exists, the upper that of a worse pair."""
+
+
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """``steps`` independent rounds of a pair of laws (P, Q), bracketed from both sides.
+
+    Upper: a discrete pair that is worse than the true one, with P-mass ``mass`` at ``losses``
+    (ascending, nats) and ``infinity`` where Q has none. Lower: the tests "the loss, rounded down
+    round by round, is at least ``tests``", with their ``power`` under P, their ``level`` under Q
+    and ``tilted`` = e^tests level. ``error`` bounds what the numerics may do to one sum.
+    """
+
+    losses: np.ndarray
+    mass: np.ndarray
+    infinity: float
+    tests: np.ndarray
+    power: np.ndarray
+    level: np.ndarray
+    tilted: np.ndarray
+    error: float
+
+    def delta(self, epsilon: float) -> Bracket:
+        """The hockey-stick divergence of P from Q at e^epsilon."""
+        return self._lower(epsilon), self._upper(epsilon)
+
+    def _upper(self, epsilon: float) -> float:
+        gain = -np.expm1(np.minimum(epsilon - self.losses, 0))
+        return min(1.0, self.infinity + float(self.mass @ gain) + self.error)
+
+    def _lower(self, epsilon: float) -> float:
+        excess = epsilon - self.tests
+        lower = self.power - np.exp(np.minimum(excess, 700)) * self.tilted
+        # Elsewhere e^excess is cut off.
+        return max(0.0, float(lower.max(where=excess < 700, initial=0.0)) - 2 * self.error)
+
+    def epsilon(self, delta: float) -> Bracket:
+        """The least epsilon >= 0 at ``delta``; infinite where the window does not reach it."""
+        check_delta(delta)
+        ends = []
+        for side, least in enumerate((self._lower, self._upper)):
+            low, high = 0.0, max(0.0, float(self.losses[-1]))
+            if least(high) > delta:
+                low, high = high, math.inf
+            elif least(low) <= delta:
+                high = low
+            else:
+                for _ in range(40):
+                    middle = (low + high) / 2
+                    low, high = (middle, high) if least(middle) > delta else (low, middle)
+            ends.append((low, high)[side])
+        return ends[0], ends[1]
+
+    def blow_up(self, c: float) -> Bracket:
+        """B_c(P, Q) = sup {P(E): Q(E) <= c}: the best chance of whom chance c without the data.
+
+        Upper: min over e^loss of delta(loss) + c e^loss, which is its dual. Lower: the best test.
+        """
+        check("c", c, 0 <= c <= 1, "in [0, 1]")
+        spacing = self.losses[1] - self.losses[0]
+        sticks = above(self.mass) - discounted(self.mass, spacing)  # delta(losses)
+        upper = float((sticks + c * np.exp(np.minimum(self.losses, 700))).min())
+        level = np.maximum.accumulate(self.level[::-1]) + self.error
+        lower = float(np.interp(c, level, self.power[::-1], left=0.0)) - self.error
+        return max(c, lower), min(1.0, upper + self.infinity + 2 * self.error)
+
+
+def compose(
+    pmf: Sequence[float] | Array,
+    sigma: float,
+    steps: int,
+    *,
+    direction: Direction = "forward",
+    points: int = 2**18,
+) -> Composed:
+    """``steps`` rounds of the pair N(count, sigma^2), N(0, sigma^2), count distributed as ``pmf``.
+
+    "forward": P is the mixture and Q the Gaussian; "backward" the reverse; "replace": Q is the
+    mixture's mirror image, the worst replacement of the group. The real line is cut
+    where the loss log(dP/dQ), which is monotone, crosses a grid, and the bins get their exact
+    masses. Upper: each bin's mass goes to its two ends so that both P and Q keep it ("connect the
+    dots", Doroshenko et al. 2022), a pair from which the true one can be simulated. Lower: a test
+    that knows the bins alone. About ``points`` grid points are used; more narrow the bracket.
+
+    Charged to the bracket: what leaves the window (Chernoff's bound) and the rounding of the
+    Fourier transforms (Higham 2002, Theorem 24.2, times ``steps``) and of the bins' masses.
+
+    Raises ValueError for a pmf that is none, or sigma, steps outside their range.
+    """
+    check("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
+    check_choice("direction", direction, DIRECTIONS)
+    check_whole("steps", steps, 1)
+    law, lost = _law(pmf)
+    bins = _mirrored_bins if direction == "replace" else _bins
+    losses, p, q, slack = bins(law, sigma, steps, points)
+    if direction == "backward":
+        losses, p, q = -losses[::-1], q[::-1], p[::-1]
+    spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
+    mass, infinity = _connect_the_dots(losses, p, q)
+    # A test counts a bin with its lower end, and q e^end <= p but for the first bin, without one.
+    ends = losses[0] + spacing * np.arange(-1, len(losses))
+    tilted = np.exp(np.minimum(np.log(np.maximum(q, 1e-290)) + ends, 700))
+    tilted[1:] = np.where(q > 1e-290, np.minimum(tilted, p), p)[1:]
+
+    low, total, rounding = _convolved({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
+    grid = steps * losses[0] + spacing * (low + np.arange(len(total["mass"])))
+    tests = grid - steps * spacing
+    tail = discounted(total["tilted"], spacing)
+    level = np.where(tests > 0, np.exp(-np.maximum(tests, 0)) * tail, above(total["q"]))
+    return Composed(
+        grid,
+        total["mass"],
+        infinity=-math.expm1(steps * math.log1p(-min(infinity, 1 - 1e-16))),
+        tests=tests,
+        power=above(total["p"]),
+        level=level,
+        tilted=tail,
+        error=rounding + 6 * WRAP + steps * (lost + slack),
+    )
+
+
+def _law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
+    """The probabilities up to the last that is not 0, at least two, and what they lack of 1."""
+    law = np.asarray(pmf, dtype=float)
+    law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
+    lost = abs(1 - float(law.sum()))
+    if not (law.size and (law >= 0).all() and lost < 1e-9):
+        raise ValueError(f"pmf: adds up to {float(law.sum())}: must be probabilities that sum to 1")
+    if len(law) == 1:  # never sampled, the two laws are one: as if once in 10^300 rounds
+        law = np.array([1.0, 1e-300])
+    return law, lost
+
+
+def _convolved(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array], float]:
+    """The sums of ``steps`` draws of each law on one window: its first index, the masses there by
+    name, and a bound on the rounding of one sum of them."""
+    reach = [_reach(laws[name], steps) for name in ("mass", "p", "q")]
+    low, high = min(r[0] for r in reach), max(r[1] for r in reach)
+    n = 1 << int(max(high - low, len(laws["q"]))).bit_length()  # at least high - low + 1
+    window = (low + np.arange(n)) % n
+    total, rounding, log_n = {}, 0.0, math.log2(n)
+    for name, one in laws.items():
+        whole = fft.irfft(power(fft.rfft(one, n), steps), n)
+        norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
+        rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
+        total[name] = np.maximum(whole[window], 0)
+    return low, total, rounding
+
+
+def _bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
+    """Edges of the loss, equally spaced, and the exact masses of P and Q between them.
+
+    ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on what
+    rounding did to the masses.
+    """
+    k = np.arange(len(pmf))
+    with np.errstate(divide="ignore"):
+        log_pmf = np.log(pmf)
+    drawn = partial(_drawn, log_pmf, sigma)
+    high = _cut(pmf, sigma, WRAP / steps)
+    x = np.linspace(-REACH * sigma, high, 1 + math.ceil((high / sigma + REACH) * 8))
+    some, _ = drawn(x)
+    loss = np.logaddexp(log_pmf[0], some)
+    spacing = _spacing(x, loss, sigma, steps, points)
+
+    n = 2 + math.ceil((loss[-1] - loss[0]) / spacing)
+    losses = loss[0] + spacing * np.arange(n)
+    # log(e^loss - pmf_0), the start of which would cancel if it were formed from loss[0]
+    start = np.log1p(np.exp(some[0] - log_pmf[0])) if pmf[0] else 0.0
+    gain = start + spacing * np.arange(n)
+    with np.errstate(divide="ignore"):
+        target = log_pmf[0] + gain + np.log(-np.expm1(-gain)) if pmf[0] else losses
+    edges = np.interp(target, some, x)
+    for _ in range(30):  # Newton, on a convex function with a slope of at least 1 / sigma^2
+        value, slope = drawn(edges)
+        move = (value - target) / slope
+        edges -= move
+        if np.abs(move[1:]).max() <= 1e-13 * (1 + sigma):
+            break
+    edges[0] = x[0]
+    each, least = _between((edges[:, None] - k) / sigma)
+    slack = 8 * ULP * float((least @ (pmf + (k == 0))).sum())
+    return losses, each @ pmf, each[:, 0], slack
+
+
+def _drawn(log_pmf: Array, sigma: float, x: Array) -> tuple[Array, Array]:
+    """Log of the part of dP/dQ where some point is drawn, and its slope in x."""
+    k = np.arange(1, len(log_pmf))
+    terms = log_pmf[1:] + (x[:, None] * k - k**2 / 2) / sigma**2
+    top = terms.max(axis=1)
+    e = np.exp(terms - top[:, None])
+    return top + np.log(e.sum(axis=1)), (e @ k) / e.sum(axis=1) / sigma**2
+
+
+def _cut(pmf: Array, sigma: float, mass: float) -> float:
+    """Where at most ``mass`` of P is left beyond, to 0.001 sigma: bisection."""
+    k = np.arange(len(pmf))
+    low, high = 0.0, float(k[-1] + REACH * sigma)
+    while high - low > 1e-3 * sigma:
+        middle = (low + high) / 2
+        beyond = float(pmf @ special.ndtr((k - middle) / sigma))
+        low, high = (middle, high) if beyond > mass else (low, middle)
+    return high
+
+
+def _spacing(x: Array, loss: Array, sigma: float, steps: int, points: int) -> float:
+    """Of the grid of losses: its ``points`` span the loss and nearly all of the sum of rounds."""
+    dx = (x[1] - x[0]) / sigma / math.sqrt(2 * math.pi)
+    window = 0.0
+    for log_weight, sign in ((loss, 1), (0.0, -1)):  # moments of the loss under P and under Q
+        w = dx * np.exp(log_weight - (x / sigma) ** 2 / 2)
+        mean = (w @ loss) / w.sum()
+        spread = math.sqrt(steps * (w @ (loss - mean) ** 2) / w.sum())
+        window += sign * steps * mean + 9 * spread
+    return float(max(window, loss[-1] - loss[0], 1e-12) / points)
+
+
+def _between(z: Array) -> tuple[Array, Array]:
+    """Masses of N(0, 1) between ascending ``z (n, K + 1)``, tails first and last, ``(n + 1, K +
+    1)``, and the lesser of the two tails at each."""
+    below, over = special.ndtr(z), special.ndtr(-z)
+    inside = np.where(z[1:] > 0, over[:-1] - over[1:], below[1:] - below[:-1])
+    return np.concatenate([below[:1], inside, over[-1:]]), np.minimum(below, over)
+
+
+def _mirrored_bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
+    """As `_bins`, for the mixture against its mirror image; the grid is symmetric about 0."""
+    pair = Pair(tuple(pmf.tolist()), sigma, "replace")
+    k = np.arange(len(pmf))
+    high = float(k[-1]) - float(special.ndtri(WRAP / steps)) * sigma
+    x = np.linspace(-high, high, 1 + 2 * math.ceil(8 * high / sigma))
+    loss = pair.loss(x)
+    w = np.exp(-(((x[:, None] - k) / sigma) ** 2) / 2) @ pmf
+    mean = float(w @ loss / w.sum())
+    spread = math.sqrt(steps * float(w @ (loss - mean) ** 2 / w.sum()))
+    spacing = max(2 * (steps * mean + 9 * spread), 2 * loss[-1], 1e-12) / points
+    top = max(1, math.floor(loss[-1] / spacing))
+    losses = spacing * np.arange(-top, top + 1)
+    edges = crossings(pair, losses, -high, high)
+    masses, slack = [], 0.0
+    for sign in (1, -1):
+        each, least = _between((edges[:, None] - sign * k) / sigma)
+        masses.append(each @ pmf)
+        slack += 8 * ULP * float((least @ pmf).sum())
+    return losses, masses[0], masses[1], slack
+
+
+def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
+    """P's masses on ``losses`` of a pair at least as distinguishable, and P's mass at infinity."""
+    spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
+    e = np.exp(np.minimum(losses, 700))
+    upper = np.clip((p[1:-1] - q[1:-1] * e[:-1]) / -math.expm1(-spacing), 0, p[1:-1])
+    mass = np.zeros(len(losses))
+    mass[0] = p[0]  # the loss there is lower still
+    mass[1:] += upper
+    mass[:-1] += p[1:-1] - upper
+    finite = min(q[-1] * e[-1], p[-1])
+    mass[-1] += finite
+    return mass, float(p[-1] - finite)
+
+
+def _reach(law: Array, steps: int) -> tuple[int, int]:
+    """Indices between which the sum of ``steps`` draws lies but for WRAP each side (Chernoff)."""
+    keep = np.flatnonzero(law)
+    weights, ends = law[keep], []
+    coarse = keep // max(1, len(law) // 1024)
+    blocks = np.flatnonzero(np.diff(coarse, prepend=-1))
+    few, where = np.add.reduceat(weights, blocks), keep[blocks]
+    for side in (-1, 1):
+
+        def bound(
+            log_t: float, weights: Array, index: NDArray[np.int64], side: int = side
+        ) -> float:
+            t = math.exp(log_t)
+            moment = float(special.logsumexp(side * t * index, b=weights))
+            return (steps * moment - math.log(WRAP)) / t
+
+        with np.errstate(over="ignore"):  # infinite there, and not the least
+            best = optimize.minimize_scalar(
+                lambda log_t, bound=bound: bound(log_t, few, where),
+                bounds=(-25, 3),
+                method="bounded",
+                options={"maxiter": 40},
+            )
+        ends.append(side * math.ceil(bound(float(best.x), weights, keep)))
+    return max(ends[0], 0), min(ends[1], steps * (len(law) - 1))
+
+
+# --- promises of secrets --------------------------------------------------------------------------
+def tight_posterior(
+    law: Array, sigma: float, steps: int, prior: float, *, neighbouring_relation: str = "reference"
+) -> Bracket:
+    """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
+    best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace" against
+    another candidate)."""
+    brackets = [
+        compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
+        for d in RELATIONS[neighbouring_relation]
+    ]
+    return max(b[0] for b in brackets), max(b[1] for b in brackets)
+
+
+def _laws(
+    incidence: sparse.csr_array, probabilities: Array, some: Sequence[int] | NDArray[np.int64]
+) -> list[Array]:
+    """Of each of these secrets the law of how many of its examples are drawn."""
+    rows = np.split(np.asarray(probabilities)[incidence.indices], incidence.indptr[1:-1])
+    return [poisson_binomial(rows[j]) for j in some]
+
+
+def noise_multiplier(
+    incidence: sparse.csr_array,
+    probabilities: Array,
+    prior: ArrayLike,
+    posterior: ArrayLike,
+    *,
+    steps: int,
+    neighbouring_relation: str = "reference",
+    accounting: str = "kl",
+    tight: int = 64,
+) -> float:
+    """The least noise (on the safe side) with which every secret keeps its promise.
+
+    "kl" is :func:`crtlib.accounting.secrets.noise_multiplier`. "tight": the ``tight`` secrets that
+    bind by KL are accounted by the upper end of their blow-up function instead (to 1e-4), the
+    others still by KL, so the result is never above that of "kl", and as much below it as there
+    are few secrets that bind.
+    """
+    check_choice("accounting", accounting, ("kl", "tight"))
+    p, r = promised(np.broadcast_to(prior, incidence.shape[:1]), posterior)
+
+    def by_kl(rows: NDArray[np.int64]) -> float:
+        return secrets.noise_multiplier(
+            incidence[rows], probabilities, p[rows], r[rows], steps=steps,
+            neighbouring_relation=neighbouring_relation,
+        )  # fmt: skip
+
+    sigma = by_kl(np.arange(len(p)))
+    if accounting == "kl":
+        return sigma
+    spent = secrets.kl(incidence, probabilities, sigma, neighbouring_relation=neighbouring_relation)
+    worst = np.argsort(-spent / divergence(p, r), kind="stable")[:tight]
+    floor = by_kl(np.setdiff1d(np.arange(len(p)), worst))
+    laws = list(zip(_laws(incidence, probabilities, worst), p[worst], r[worst], strict=True))
+
+    def kept(law: Array, s: float, prior: float, promise: float) -> bool:
+        best = tight_posterior(law, s, steps, prior, neighbouring_relation=neighbouring_relation)
+        return best[1] <= promise
+
+    while floor < sigma:
+        one = next((one for one in laws if not kept(one[0], floor, *one[1:])), None)
+        if one is None:
+            break
+        low, high = floor, sigma
+        while high > low * (1 + 1e-4):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if kept(one[0], middle, *one[1:]) else (middle, high)
+        floor = high
+    return min(floor, sigma)
+
+
+@dataclass(frozen=True)
+class SecretGuarantee:
+    """What is promised of one secret, and what is accounted for it; it prints in full."""
+
+    secret: str
+    prior: float
+    promised: float
+    posterior_kl: float
+    posterior_tight: float | None
+    examples: int
+    load: float
+    noise_multiplier: float
+    steps: int
+    neighbouring_relation: str
+
+    @property
+    def posterior(self) -> float:
+        """The smaller of both bounds."""
+        tight = 1.0 if self.posterior_tight is None else self.posterior_tight
+        return min(self.posterior_kl, tight)
+
+    def __str__(self) -> str:
+        tight = self.posterior_tight
+        return (
+            f"secret {self.secret}: guessed with probability at most {self.posterior:.4g} "
+            f"(promised: {self.promised:.4g}), prior {self.prior:.4g}; "
+            f"unit: all its {self.examples} examples, of which {self.load:.4g} are in a batch; "
+            f"{self.steps} rounds with noise multiplier {self.noise_multiplier:.6g}; "
+            f"accountant: KL divergence {self.posterior_kl:.4g}, blow-up function "
+            f"{'not computed' if tight is None else format(tight, '.4g')}; "
+            f"neighbours: {self.neighbouring_relation}; "
+            "treated as public: which examples hold which secret, the weights"
+        )
+
+
+def guarantees(
+    plan: Plan, some: Sequence[int], *, names: Sequence[object] | None = None, tight: bool = True
+) -> list[SecretGuarantee]:
+    """What a plan accounts for ``some`` of its secrets; ``tight`` also by their blow-up functions
+    (a second each)."""
+    held, relation = plan.incidence[np.asarray(some, dtype=int)], plan.neighbouring_relation
+    told = {"neighbouring_relation": relation}
+    spent = plan.steps * secrets.kl(held, plan.probabilities, plan.noise_multiplier, **told)
+    laws = _laws(held, plan.probabilities, range(len(some)))
+    load = held @ plan.probabilities
+    return [
+        SecretGuarantee(
+            secret=str(j if names is None else names[j]),
+            prior=float(plan.prior[j]),
+            promised=float(plan.promised[j]),
+            posterior_kl=float(posterior(spent[i], plan.prior[j])),
+            posterior_tight=tight_posterior(
+                law, plan.noise_multiplier, plan.steps, plan.prior[j], **told
+            )[1] if tight else None,
+            examples=int(np.diff(held.indptr)[i]),
+            load=float(load[i]),
+            noise_multiplier=plan.noise_multiplier,
+            steps=plan.steps,
+            neighbouring_relation=relation,
+        )
+        for i, (j, law) in enumerate(zip(some, laws, strict=True))
+    ]  # fmt: skip
