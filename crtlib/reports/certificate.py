@@ -22,42 +22,11 @@ from typing import Any
 
 import jsonschema
 
-from crtlib.reports import charts
-from crtlib.reports.charts import Chart
 from crtlib.reports.pages import page
-from crtlib.reports.sentences import Certificate, holds, sentences
+from crtlib.reports.sentences import Certificate, sentences
 
 SCHEMA = "crtlib/certificate/1"
-FLOATING_POINT = (
-    "Noise is drawn in floating point. The proofs hold for real numbers; attacks on the gaps "
-    "between floating-point numbers are outside of them."
-)
-ERROR_CHARGED = (
-    "What the accountant's own numerical error was bounded by; it is part of the epsilon above."
-)
 UNSEALED = ("id", "issued", "public_key", "signature")
-TITLES = {
-    "guarantee": "Guarantee",
-    "right_guess": "Right guesses",
-    "value_guess": "Guesses of a value",
-    "mechanism": "Mechanism",
-    "labels": "Labels",
-    "policies": "Policies",
-    "treated_as_public": "Treated as public",
-    "limits": "Limits",
-    "declared": "Declared public",
-    "assumed": "Assumed",
-    "not_promised": "Not promised",
-    "searched": "Searched",
-    "canaries": "Canaries",
-    "spent_before": "Spent before",
-    "evidence": "Evidence",
-    "model": "Model",
-    "corpus": "Corpus",
-    "method": "Method",
-    "software": "Software",
-}
-"""The parts of a certificate in the order of the engineer's page."""
 
 
 # --------------------------------------------------------------------------- the value
@@ -107,38 +76,18 @@ def pages(
     The officer's is plain words, one sheet of A4, every number from the JSON. The engineer's has
     every field in tables, rates by kind, trade-off curves, hashes. ``profile`` holds what the
     ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``, rows of numbers with equal
-    columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, for
-    :func:`trade_off`. ``command`` is the line that repeats the certificate.
+    columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, the
+    trade-off curves of ``secret`` and ``missed`` (f-DP; Dong, Roth and Su 2022), from
+    :func:`crtlib.accounting.statements.tradeoff`. ``command`` is the line that repeats the
+    certificate.
     """
     said = sentences(value)
-    small = said.pop("O14")
-    void = said.pop("O0", [])
-    sections = [
-        {"title": title, "value": value[name], "fields": fields(value[name])}
-        for name, title in TITLES.items()
-        if value.get(name) not in (None, [], {})
-    ]
-    rows = {name: rows for name, rows in (profile or {}).items() if name != "curves"}
+    small, void = said.pop("O14"), said.pop("O0", [])
     return page(
-        "certificate.html.j2", audience=audience, name=value["model"]["name"], void=void,
-        paragraphs=[text for texts in said.values() for text in texts], small=small,
-        c=value, sections=sections, phases=value["mechanism"]["phases"],
-        rates=list(_rates(value)), profile=rows, command=command, promised=holds(value),
-        chart=trade_off(value, (profile or {}).get("curves", {})),
-        error_charged=ERROR_CHARGED, floating_point=FLOATING_POINT,
+        "certificate.html.j2", audience=audience, c=value, void=void, small=small,
+        paragraphs=[text for texts in said.values() for text in texts], fields=fields,
+        profile=profile or {}, command=command,
     )  # fmt: skip
-
-
-def officer(value: Certificate) -> str:
-    """The officer's page."""
-    return pages(value, "officer")
-
-
-def engineer(
-    value: Certificate, *, profile: Mapping[str, Any] | None = None, command: str = ""
-) -> str:
-    """The engineer's page."""
-    return pages(value, "engineer", profile=profile, command=command)
 
 
 def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
@@ -157,42 +106,3 @@ def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
             f"{value:,}" if isinstance(value, int) else str(value))  # fmt: skip
         return [(path, text)]
     return [field for part in parts for field in part]
-
-
-def _rates(value: Certificate) -> Sequence[dict[str, Any]]:
-    rates = value["rates"]
-    groups = {"all": {n: rates[n] for n in ("miss", "trace", "public")}}
-    rows = []
-    for kind, some in (groups | (rates.get("by_kind") or {})).items():
-        for name, row in some.items():
-            every = " of ".join(f"{n:,}" for n in row.get("all") or ())
-            rows.append({"kind": kind, "what": name, **row, "all": every or None})
-    return rows
-
-
-def trade_off(value: Certificate, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
-    """Trade-off curves (f-DP; Dong, Roth and Su 2022): the least share of misses that any test of
-    "was it there?" has at each share of false alarms, for a secret that was found, missed, or
-    drawn at random.
-
-    ``curves`` are places of ``secret`` and ``missed``, from
-    :func:`crtlib.accounting.statements.tradeoff`.
-    """
-    title = "Trade-off: false alarms against misses"
-    if not holds(value) or not curves:
-        return Chart(title, empty="There is no bound to draw.")
-    dp = value["guarantee"]["kind"] == "dp"
-    names = {"secret": ("line", "drawn at random"), "missed": ("second", "missed by the search")}
-    if dp:
-        names = {"missed": ("line", "any one")}
-    lines = [(style, charts.points(curves[name])) for name, (style, _) in names.items()]
-    lines.append(("third", charts.points([(0, 1), (1, 0)])))
-    key = [(f"line {style}".removesuffix(" line"), text) for style, text in names.values()]
-    shares = [(i / 4, f"{25 * i} %") for i in range(5)]
-    return Chart(
-        title, "false alarms", note="the least share of misses that any attack can have",
-        alt="the nearer a curve is to the diagonal, the less can be told",
-        levels=[(charts.y(at), text) for at, text in shares],
-        ticks=[(charts.x(min(max(at, 0.03), 0.95)), text) for at, text in shares],
-        lines=lines, key=[*key, ("line third", "a coin")],
-    )  # fmt: skip

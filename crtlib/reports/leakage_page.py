@@ -28,8 +28,6 @@ import pandas as pd
 
 from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Leakage
-from crtlib.reports import charts
-from crtlib.reports.charts import Chart
 from crtlib.reports.pages import as_json
 from crtlib.reports.pages import page as render
 from crtlib.screening.rates import KINDS
@@ -284,73 +282,25 @@ def records(table: pd.DataFrame) -> list[dict]:
 
 
 # --------------------------------------------------------------------------- the page
-KEY = (("one", "one user alone"), ("many", "several users"))
-TITLES = {
-    "tokens": ("How long they are", "tokens"),
-    "perplexity": ("How sure the model is of them", "lowest perplexity"),
-    "ratio": ("How surprising to a public model", "ratio of perplexities"),
-    "users": ("How many users have them", "users"),
-    "kind": ("Labelled secrets that they hold whole", "kind"),
-}
-
-
 def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: int = ROWS) -> str:
     """The whole page as text. With ``decode`` every sequence stands in it in clear; without, bins
     and rounded counts, and nothing that belongs to one sequence."""
     exact = decode is not None
-    table = groups(report, cover, exact=exact)
-    values = {
+    facts = summary(report, cover, exact=exact)
+    values: dict[str, Any] = {
         "report": report,
         "cover": cover,
-        "facts": (facts := summary(report, cover, exact=exact)),
+        "facts": facts,
         "ratio": facts["leakage_epsilon" if exact else REACHED],
         "few": FEW,
         "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
         "revealed": exact,
-        "charts": _grouped(table, exact=exact),
+        "bins": groups(report, cover, exact=exact).to_dict("records"),
+        "in_words": in_words,
     }
-    if decode is None:
-        return render("leakage.html.j2", **values, groups=_tables(table))
-    clear = sequences(report, decode)
-    switches = {"compared": report.compared, "labelled": bool(clear.secret_tokens.any())}
-    return render(
-        "leakage.html.j2", **values, rows=rows, every=len(clear),
-        data=as_json(records(clear.head(rows))), switches=as_json(switches),
-    )  # fmt: skip
-
-
-# --------------------------------------------------------------------------- bins
-def _tables(table: pd.DataFrame) -> list[dict[str, Any]]:
-    out = []
-    for by, part in table.groupby("by", sort=False):
-        title, unit = TITLES[str(by)]
-        alone = "one_user_at_least" in part and by != "users"
-        rows = [
-            {"name": row["group"], "sequences": in_words((row["at_least"], row["at_most"]))}
-            | ({"of_one_user": in_words((row["one_user_at_least"], row["one_user_at_most"]))}
-               if alone else {})
-            for row in part.to_dict("records")
-        ]  # fmt: skip
-        out.append({"title": title, "unit": unit, "alone": alone, "rows": rows})
-    return out
-
-
-def _grouped(table: pd.DataFrame, *, exact: bool) -> list[Chart]:
-    """The bins as bars: each as high as its count is at least."""
-    none = "No run was found." if exact else f"No bin holds {FEW} sequences of {FEW} users."
-    out = []
-    for by in EDGES:
-        part, (title, label) = table[table.by == by], TITLES[by]
-        split = "one_user_at_least" in part
-        alone = [*part.one_user_at_least] if split else [0] * len(part)
-        rest = [max(0, n - a) for n, a in zip(part.at_least, alone, strict=True)]
-        names = [name.removesuffix(" or more").split(" to ")[0].replace("under ", "<")
-                 for name in part.group]  # fmt: skip
-        ends = zip(part.group, part.at_least, part.at_most, strict=True)
-        said = [f"{name}: {in_words((low, high))}" for name, low, high in ends]
-        out.append(charts.bars(
-            title, names, {"one": alone, "many": rest}, label=f"{label}, from", said=said,
-            key=KEY if split else (), empty="" if len(part) else none,
-            note="distinct sequences" if exact else "at least so many distinct sequences",
-        ))  # fmt: skip
-    return out
+    if decode is not None:
+        clear = sequences(report, decode)
+        switches = {"compared": report.compared, "labelled": bool(clear.secret_tokens.any())}
+        values |= {"rows": rows, "every": len(clear), "switches": as_json(switches),
+                   "data": as_json(records(clear.head(rows)))}  # fmt: skip
+    return render("leakage.html.j2", **values)

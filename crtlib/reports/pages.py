@@ -55,12 +55,18 @@ def cell(value: Any) -> str:
     return " ".join(re.sub(r"[\\`*\[\]<>&|\"]", r"\\\g<0>", str(value)).split())
 
 
+def yaml(text: str) -> str:
+    """A text as a YAML scalar that cannot be taken for anything else (JSON is YAML)."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 _PAGES = jinja2.Environment(
     loader=jinja2.PackageLoader("crtlib.reports"), trim_blocks=True, lstrip_blocks=True,
     autoescape=jinja2.select_autoescape(["html.j2"], disabled_extensions=["md.j2"], default=True),
     keep_trailing_newline=True,
 )  # fmt: skip
-_PAGES.filters |= {"bold": bold, "number": number, "bound": bound, "words": words, "cell": cell}
+_PAGES.filters |= {"bold": bold, "number": number, "bound": bound, "words": words, "cell": cell,
+                   "yaml": yaml, "percent": lambda share: f"{100 * share:.1f} %"}  # fmt: skip
 
 
 def page(template: str, **values: Any) -> str:

@@ -96,44 +96,10 @@ def make(
 
 def page(outcome: Outcome) -> str:
     """The public page."""
-    s, found = outcome.summary, outcome.rates
-    rows = [_row("all", found.miss, found.trace, found.public)]
-    rows += [_row(k, *(r[n] for n in rates.NAMES)) for k, r in found.by_kind.items()]
-    cards = [
-        (f"{100 * s['public_share']:.1f} %", "public", "points that train without noise"),
-        (f"{s['private']:,}", "private", "points that train with noise"),
-        (f"{s['duplicates']:,}", "duplicates", "second occurrences"),
-        (f"{s['redacted_spans']:,}", "masks", "spans that became <MASK>"),
-    ]
     return pages.page(
-        "screening.html.j2",
-        s=s,
-        cards=cards,
-        rows=rows,
-        notes=outcome.notes,
-        map=_map(s["map"]),
-        places=[str(k) for k in range(1, screening.PLACES)] + [f"{screening.PLACES}+"],
-        cluster=found.cluster,
-    )
-
-
-def _row(kind: str, *three: rates.Rate) -> dict[str, Any]:
-    miss, trace, public = three
-    return {"kind": kind, "of": trace.of, "miss": str(miss), "trace": str(trace),
-            "public": str(public)}  # fmt: skip
-
-
-def _map(counts: dict[str, Any]) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Of each kind, for each place in a thread: a shade from 0 to 9, and what it stands for."""
-    lines = []
-    for kind, row in sorted(counts["kinds"].items()):
-        cells = []
-        for n, turns in zip(row, counts["turns"], strict=True):
-            share = n / turns if turns and n >= LEAST else 0
-            said = f"{100 * share:.1f} % of {turns:,}" if n >= LEAST else f"fewer than {LEAST}"
-            cells.append((min(9, int(10 * share + 0.999)), said))
-        lines.append((kind, cells))
-    return lines
+        "screening.html.j2", s=outcome.summary, found=outcome.rates, notes=outcome.notes,
+        names=rates.NAMES, least=LEAST,
+    )  # fmt: skip
 
 
 def text(outcome: Outcome, notes: Sequence[str] = ()) -> str:

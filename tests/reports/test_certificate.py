@@ -308,7 +308,7 @@ def text_of(page):
 def test_the_officers_page_says_the_sentences_and_no_more():
     for changes in ((), VOID, NONE, DP, PLAN, (*AUDIT, ("canaries.planted", 2))):
         value = made(*changes)
-        page = text_of(cert.officer(value))
+        page = text_of(cert.pages(value, "officer"))
         plain = [
             re.sub(r"[*`]", "", t) for texts in sentences.sentences(value).values() for t in texts
         ]
@@ -325,7 +325,7 @@ def test_the_engineers_page_has_every_field():
     curves = {"curves": {"secret": curve, "missed": curve}}
     profile = curves | {"delta_at": [{"epsilon": 0.0, "add_or_remove": 0.09, "replace": 0.19}],
                "epsilon_at": [{"delta": 1e-6, "add_or_remove": 1.34, "replace": 3.0}]}  # fmt: skip
-    page = cert.engineer(value, profile=profile, command="crtlib certify RUN")
+    page = cert.pages(value, "engineer", profile=profile, command="crtlib certify RUN")
     text = text_of(page)
     for path, shown in cert.fields(value):
         rounded = {shown, bound(float(shown))} if "at_most" in path else {shown}
@@ -333,15 +333,15 @@ def test_the_engineers_page_has_every_field():
         assert any(s in text for s in rounded), path
     assert "46,080" in text and "1.063" in text and "1e-06" in text and "1.34" in text
     assert "crtlib certify RUN" in text and page.count("<polyline") == 3
-    assert cert.engineer(made(*VOID), profile=curves).count("<polyline") == 0
-    dp = cert.engineer(made(*DP), profile={"curves": {"missed": curve}})
+    assert cert.pages(made(*VOID), "engineer", profile=curves).count("<polyline") == 0
+    dp = cert.pages(made(*DP), "engineer", profile={"curves": {"missed": curve}})
     assert dp.count("<polyline") == 2  # any one, and the diagonal
 
 
 def test_pages_need_no_network_and_escape_what_they_show():
     bad = '</style><script>alert(1)</script>"'
     value = made(("model.name", bad), ("not_promised", [bad]), ("corpus.name", bad))
-    for page in (cert.officer(value), cert.engineer(value, command=bad)):
+    for page in (cert.pages(value, "officer"), cert.pages(value, "engineer", command=bad)):
         assert "<script>" not in page and "&lt;script&gt;" in page
         assert not re.search(r"https?:|//[a-z]|@import|url\(|<link|src=", page)
 

@@ -477,7 +477,7 @@ def test_an_empty_report_is_a_page(tmp_path):
         said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
     written = leakage_report.write(found, tmp_path, Cover(model="m", corpus="c", unit="turn"))
-    assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 3
+    assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 1
     assert "No run was found." in leakage_page.page(found, Cover("m", "c", "turn"), decode=str)
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
     lengths = Cover(model="m", corpus="c", unit="turn", lengths_only=True)
