@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, over_seeds, register
+from crtlib.attacks.attack import CELL, Attack, Row, Subject, over_seeds, register
 from crtlib.checks import check, check_choice
 from crtlib.intervals import Band
 from crtlib.models import scoring
@@ -142,35 +142,13 @@ def sampled_exposure(
     """
     others = [s for s in planted.make(samples + len(secrets), seed=seed) if s not in set(secrets)]
     texts = [*secrets, *others[:samples]]
-    digits = np.array([[int(c) for c in text] for text in texts])
     before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
-    scores = np.empty(len(texts))
-    alike = np.lexsort(digits.T[::-1])  # what begins alike is read together
-    for rows in np.split(alike, range(STATES_AT_ONCE, len(texts), STATES_AT_ONCE)):
-        scores[rows] = _scores(model.eval(), before, tokenizer.digits, digits[rows])
+    digits = [[tokenizer.digits[int(c)] for c in text] for text in texts]
+    logprobs = scoring.token_logprobs(model, [[*before, *text] for text in digits])
+    scores = np.array([x[len(before) - 1 :].sum() for x in logprobs])
     own, rest = scores[: len(secrets), None], scores[len(secrets) :]
     share = (1 + (rest > own).sum(1)) / (1 + len(rest))
     return np.asarray(-np.log2(share))
-
-
-def _scores(
-    model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], texts: np.ndarray
-) -> np.ndarray:
-    """Log-probability after ``prefix`` of each text, rows of letter indices ``(n, length)``; what
-    several begin with is read once."""
-    letters = torch.as_tensor(list(alphabet), device=next(model.parameters()).device)
-    state, logprobs = scoring.start(model, prefix)
-    at, total = np.zeros(len(texts), dtype=int), torch.zeros(len(texts), device=letters.device)
-    for t in range(texts.shape[1]):
-        total += logprobs[torch.as_tensor(at), letters[torch.as_tensor(texts[:, t])]]
-        if t + 1 < texts.shape[1]:
-            heads, first, now = np.unique(
-                texts[:, : t + 1], axis=0, return_index=True, return_inverse=True
-            )
-            state = state.select(torch.as_tensor(at[first], device=letters.device))
-            state, logprobs = scoring.step(model, state, letters[torch.as_tensor(heads[:, t])])
-            at = now
-    return np.asarray(total.double().cpu())
 
 
 def chance_band(
@@ -198,22 +176,6 @@ def chance_band(
     tail = (1 - level ** (1 / points)) / 2
     low, high = np.quantile(total, [tail, 1 - tail])
     return Band(float(total.mean()), float(low), float(high), level)
-
-
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
-
-    ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
-    the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
-    """
-    values = table[table.metric == "exposure"].groupby([*CELL, "seed"]).value
-    runs = values.agg(["max", "mean"])
-    words = table[table.metric == "test_ppl_words"].set_index([*CELL, "seed"]).value
-    runs["ppl"] = words
-    out = runs.groupby(CELL).agg(["mean", "std", "count"])
-    out.columns = pd.Index(["_".join(names) for names in out.columns])
-    out = out.rename(columns={"max_count": "seeds"}).drop(columns=["mean_count", "ppl_count"])
-    return at_every_gamma(out.reset_index())
 
 
 def luckiest(table: pd.DataFrame) -> pd.DataFrame:

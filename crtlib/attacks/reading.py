@@ -1,15 +1,10 @@
-"""Under which template a model reads a corpus most easily: what it was trained with, most likely.
-
->>> Fit({"plain": 3.1, "markup": 0.4}, used="plain", best="markup", unlike=False).warning()
-"this model reads '<|user|>…' more easily than 'plain' (loss 0.4 against 3.1); the report would \
-miss what it memorised; --template FILE.j2"
-"""
+"""Under which template a model reads a corpus most easily: that of its training, most likely."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,39 +23,6 @@ TEXTS, NATS, SHARE, LEVEL = 200, 0.2, 0.6, 1e-3
 """How many texts are read; how much lower a loss must be, in how much of them, at what level."""
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Mean loss (nats a token, own tokens of the texts) by template, the one that is ``used``, the
-    ``best``, and whether the text looks ``unlike`` what the model was trained on."""
-
-    losses: Mapping[str, float]
-    used: str
-    best: str
-    unlike: bool
-
-    def warning(self) -> str | None:
-        """What a person must be told."""
-        if self.unlike:
-            return "this text looks unlike what the model was trained on"
-        if self.best != self.used:
-            best, used = self.losses[self.best], self.losses[self.used]
-            name = templates.SHOWN.get(self.best, self.best)
-            return (
-                f"this model reads {name!r} more easily than {self.used!r} (loss {best:.1f} "
-                f"against {used:.1f}); the report would miss what it memorised; "
-                "--template FILE.j2"
-            )
-        return None
-
-    def summary(self) -> dict[str, object]:
-        """One decimal: an exact loss is a hash of the text."""
-        return {
-            "used": self.used,
-            "best": self.best,
-            "losses": {name: round(x, 1) for name, x in self.losses.items()},
-        }
-
-
 def fit(
     model: nn.Module,
     tokenizer: AnyTokenizer,
@@ -69,8 +31,11 @@ def fit(
     unit: str,
     used: Template | None = None,
     device: str | None = None,
-) -> Fit:
-    """Read ``TEXTS`` texts, evenly drawn, under ``used`` and every candidate.
+) -> tuple[str, dict[str, Any]]:
+    """Read ``TEXTS`` texts, evenly drawn, under ``used`` and every candidate: the name of the
+    template to read with, and what a report says of it. ``template``: the one that is ``used``, the
+    ``best``, and the mean loss of each (nats a token, own tokens of the texts), to one decimal, as
+    an exact loss is a hash of the text; ``warning``: what a person must be told, if anything.
 
     Without ``used`` the best candidate is used. Another one wins where its loss is lower by
     ``NATS`` on average, in ``SHARE`` of the texts, at level ``LEVEL`` of a sign test.
@@ -103,7 +68,17 @@ def fit(
             break
     share = np.array(list(words.values())) / max(1, sum(words.values()))
     entropy = float(-(share * np.log(share)).sum())
-    return Fit(losses, first, best, unlike=bool(min(losses.values()) > entropy))
+    shown = {name: round(x, 1) for name, x in losses.items()}
+    facts: dict[str, Any] = {"template": {"used": first, "best": best, "losses": shown}}
+    if min(losses.values()) > entropy:
+        facts["warning"] = "this text looks unlike what the model was trained on"
+    elif best != first:
+        facts["warning"] = (
+            f"this model reads {templates.SHOWN.get(best, best)!r} more easily than {first!r} "
+            f"(loss {losses[best]:.1f} against {losses[first]:.1f}); the report would miss what it "
+            "memorised; --template FILE.j2"
+        )
+    return first, facts
 
 
 def _sample(corpus: Corpus, unit: str) -> Corpus:

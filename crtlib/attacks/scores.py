@@ -183,7 +183,7 @@ OFFERED = SCORES[1:]
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """:func:`crtlib.attacks.membership.summary` of these scores' metrics alone."""
     ours = tuple(f"mia_{score.name}_" for score in OFFERED)
-    return membership.summary(table, ours=lambda metric: metric.startswith(ours))
+    return membership.summary(table, ours=ours)
 
 
 ATTACK = register(

@@ -411,11 +411,8 @@ def _template(
     if name is None and getattr(tokenizer, "chat_template", None):
         name = "chat"
     used = None if name is None else templates.by_name(name, tokenizer)
-    fit = reading.fit(network, tokenizer, corpus, unit=unit, used=used, device=device)
-    facts: dict[str, Any] = {"template": fit.summary()}
-    if text := fit.warning():
-        facts["warning"] = text
-    return used or CANDIDATES[fit.used], facts
+    first, facts = reading.fit(network, tokenizer, corpus, unit=unit, used=used, device=device)
+    return used or CANDIDATES[first], facts
 
 
 def _recorded(model: Path) -> dict[str, Any] | None:

@@ -140,5 +140,5 @@ def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, 
             for k in range(30)
         ),
     )
-    fit = reading.fit(model, tokenizer, other, unit="turn", used=templates.MARKUP)
-    assert fit.unlike and "unlike what the model was trained on" in fit.warning()
+    name, facts = reading.fit(model, tokenizer, other, unit="turn", used=templates.MARKUP)
+    assert name == "markup" and "unlike what the model was trained on" in facts["warning"]

@@ -44,11 +44,11 @@ from crtbook.figures.theme import (
     shared_legend,
 )
 from crtlib.attacks import membership
+from crtlib.attacks.attack import CELL, at_every_gamma
 from crtlib.intervals import Band
 from crtlib.text import canaries
 
 GAMMA = "miss rate γ of the redaction policy"
-CELL = ["model", "method", "gamma"]
 SEEDS = 10
 """So many seeds are drawn as dots; of more, the mean and its 95 % interval."""
 
@@ -293,10 +293,26 @@ def _utility(ax: Axes, rows: pd.DataFrame) -> None:
     end_labels(ax, [(right, *end) for end in across])
 
 
+def exposures(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
+
+    ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
+    the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
+    """
+    values = table[table.metric == "exposure"].groupby([*CELL, "seed"]).value
+    runs = values.agg(["max", "mean"])
+    words = table[table.metric == "test_ppl_words"].set_index([*CELL, "seed"]).value
+    runs["ppl"] = words
+    out = runs.groupby(CELL).agg(["mean", "std", "count"])
+    out.columns = pd.Index(["_".join(names) for names in out.columns])
+    out = out.rename(columns={"max_count": "seeds"}).drop(columns=["mean_count", "ppl_count"])
+    return at_every_gamma(out.reset_index())
+
+
 def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
-    ``summary`` is :func:`crtlib.attacks.exposure.summary`; ``band`` is where a model that knows
+    ``summary`` is :func:`exposures`; ``band`` is where a model that knows
     nothing lands (:func:`crtlib.attacks.exposure.chance_band`). With the table of results that
     the summary was made from (``runs``), each seed is a dot; no exposure is above the ceiling.
     """
