@@ -209,8 +209,7 @@ def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
     matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
     weights = weights.loc[names]
     kept_weight = float(weights.weight.sum())
-    same = ("noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation",
-            "accounting")  # fmt: skip
+    same = "noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation"
     return Plan(
         incidence=matrix,
         prior=told.p.to_numpy(),
