@@ -6,7 +6,6 @@ a test holds the pages in step.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,13 +70,6 @@ def glossary() -> str:
     return "\n".join([*lines[:-1], "```", ""])
 
 
-def seconds(shown: dict[str, str], times: dict[str, dict[str, float]]) -> str:
-    """The measured times of a demonstration."""
-    t = times[f"{shown['notebook']}:{shown['first']}:{shown['last']}"]
-    live = f"{t['live']:g} s" if t["live"] else "under 0.1 s"
-    return f"{live}, and {t['before']:g} s before it"
-
-
 NOT_TOLD = ("", "Five questions", "Exercises", "Summary", "The published runs")
 FOLDED = re.compile(r"(?ms)^(`{3,})\{(?:solution|exercise|admonition\} Proof).*?^\1$")
 
@@ -116,7 +108,7 @@ def quiz(number: int) -> list[list[str]]:
 
 def hours(plan: Sequence[dict[str, Any]]) -> list[str]:
     """What is done in each hour, with minutes that follow from what is named."""
-    times, out = json.loads((BOOK / "teaching" / "times.json").read_text(encoding="utf-8")), []
+    out = []
     for k, hour in enumerate(plan, 1):
         out += ["", f"### Hour {k}: {hour['title']}", ""]
         if goals := hour.get("objectives"):
@@ -124,7 +116,7 @@ def hours(plan: Sequence[dict[str, Any]]) -> list[str]:
         (words, _), live = size(hour["read"], hour.get("sections")), hour.get("live", [])
         parts = ", ".join(hour.get("sections", [])) or "every section"
         of = ", ".join(map(link, hour["read"]))
-        shown = "; ".join(f"{x['show']} ({seconds(x, times)})" for x in live)
+        shown = "; ".join(x["show"] for x in live)
         wrong = hour.get("wrong", [])
         asked, home = (
             ", ".join(f"{{ref}}`{name}`" for name in hour[kind]) for kind in ("class", "home")
@@ -169,8 +161,8 @@ def plan() -> str:
         f"demonstration takes {CELL} minutes, an exercise in pairs {EXERCISE}, a wrong answer "
         f"{WRONG}, a task of a lab {TASK}. What an hour has left is for questions. The quiz asks "
         "about the hour before, from the [bank](questions.md). `make slides` writes the slides. "
-        "Seconds are of one thread at the `quick` profile (`python book/live.py`); run the cells "
-        "before a demonstration in the break. `make instructor` writes what students do not "
+        "A demonstration takes seconds at the `quick` profile; run the cells before it in the "
+        "break. `make instructor` writes what students do not "
         "see: what to say and what to wait for, the answers, the labs' model solutions, and an "
         "exam for each student.",
         "",
