@@ -4,7 +4,6 @@ import functools
 import gc
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import uuid
@@ -115,62 +114,3 @@ def ends():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-# Where things may lie: a folder, the memory of this process, a bucket of an S3 server.
-@pytest.fixture(scope="session")
-def s3():
-    """The address of an S3 server in this process."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3, monkeypatch):
-    """The URL of an empty place in a bucket; who may read it, the environment says."""
-    import s3fs
-
-    words = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "DEFAULT_REGION": "us-east-1"}
-    for name, word in (words | {"ENDPOINT_URL": s3}).items():
-        monkeypatch.setenv(f"AWS_{name}", word)
-    name = uuid.uuid4().hex
-    s3fs.S3FileSystem().mkdir(name)
-    return f"s3://{name}/runs"
-
-
-@pytest.fixture(params=["folder", "memory", "s3"])
-def place(request, tmp_path):
-    """Where a store may lie, as a user writes it; nothing is there yet."""
-    if request.param == "s3":
-        return request.getfixturevalue("bucket")
-    if request.param == "folder":
-        return str(tmp_path / "runs")
-    pytest.importorskip("upath")
-    return f"memory://{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def cluster(bucket, tmp_path):
-    """The client of a scheduler, and two workers: processes that have no folder in common, and may
-    read the bucket."""
-    distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 0, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address]
-        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
-        workers = []
-        for name in "ab":
-            (tmp_path / name).mkdir()
-            ours = {"TMPDIR": str(tmp_path / name), "PYTHONPATH": os.pathsep.join(sys.path)}
-            about = {"cwd": tmp_path / name, "env": {**os.environ, **ours}}
-            workers.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, **about))
-        try:
-            client.wait_for_workers(2, timeout=120)
-            yield client, workers
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()

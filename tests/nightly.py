@@ -198,7 +198,7 @@ NIGHTLY = {
     "tests/screening/test_dedup.py::test_near_finds_edited": "2 s",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
-what takes long, or reads a clock. Tests of a bucket and of a cluster are left to it as well."""
+what takes long, or reads a clock."""
 
 LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling")
 """Files that take half a minute or more: they go first, so that no core waits at the end."""
@@ -206,9 +206,4 @@ LONG = ("test_pages", "test_kills", "test_notebooks", "test_crt", "test_scaling"
 
 def by_night(item):
     """Whether ``make nightly`` alone runs it."""
-    parameters = getattr(item, "callspec", None)
-    return (
-        item.nodeid.startswith(tuple(NIGHTLY))
-        or not {"bucket", "cluster"}.isdisjoint(getattr(item, "fixturenames", ()))
-        or (parameters is not None and parameters.params.get("place") == "s3")
-    )
+    return item.nodeid.startswith(tuple(NIGHTLY))

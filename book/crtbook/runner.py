@@ -38,9 +38,10 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from crtbook import executors, roots, tables
+from crtbook import executors, tables
 from crtbook.store import Store
 from crtbook.study import Desk, Study
+from crtlib import files
 from crtlib.checks import MachineError
 from crtlib.training.devices import device_by_name
 
@@ -133,9 +134,8 @@ def sweep(
     Each finished run is written atomically by its worker, so a kill loses at most the runs in
     flight, and those go on from their checkpoints. ``executor`` is a name of
     :mod:`crtbook.executors`, by default ``workers`` processes, or any
-    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name,
-    or reach its URL. Several sweeps may fill one store: each run is done by one of them, where the
-    store is a folder.
+    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name.
+    Several sweeps may fill one store: each run is done by one of them.
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
     training. ``command`` is kept with each run: what makes it again. A run that fails is recorded
     in ``failures/`` of the store and tried once more, the others go on; a worker that dies costs
@@ -144,8 +144,7 @@ def sweep(
     Raises ``ValueError`` before anything runs where data is lacking or the device is not there,
     :class:`UnfinishedError` at the end where runs have failed.
     """
-    device = device_by_name(device)
-    store.check(executor)
+    way = _Way(store, profile, device_by_name(device), keep_models, command)
     store.begin()
     todo = plan(studies, store)
     if todo.lacking:
@@ -157,13 +156,13 @@ def sweep(
             else contextlib.nullcontext(executor)
         )
         with where as pool:
-            way = _Way(store, profile, device, keep_models, command)
-            failed = _Sweep(way, workers, pool).all(todo.missing, progress)
+            failed = _all(way, todo.missing, workers, pool, progress)
         if failed:
-            last = json.loads(roots.read(store.failures(failed[0])).splitlines()[-1])
+            last = json.loads(store.failures(failed[0]).read_text("utf-8").splitlines()[-1])
+            kinds = ", ".join(sorted({todo.missing[key].kind for key in failed}))
             raise UnfinishedError(
                 f"{len(todo.studies) - len(failed)} of {len(todo.studies)} runs are done, "
-                f"{len(failed)} failed ({_kinds(failed, todo.missing)}: {last['message']}); "
+                f"{len(failed)} failed ({kinds}: {last['message']}); "
                 f"see {store.folder / 'failures'}; the same command tries them again"
             )
     return store.table(list(todo.studies))
@@ -181,8 +180,115 @@ def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
     )
 
 
-def _kinds(failed: Iterable[str], studies: Mapping[str, Study]) -> str:
-    return ", ".join(sorted({studies[key].kind for key in failed}))
+# --- the runs of a sweep --------------------------------------------------------------------------
+def _all(
+    way: _Way,
+    missing: Mapping[str, Study],
+    workers: int,
+    executor: Executor | None,
+    progress: bool,
+) -> list[str]:
+    """Run these studies; the keys of those that failed in every attempt."""
+    waiting = sorted(missing, key=lambda key: -missing[key].cost())
+    attempts, failed, done = dict.fromkeys(missing, 0), list[str](), 0
+    bar = tqdm(
+        total=sum(study.cost() for study in missing.values()),
+        bar_format="{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]",
+        disable=not progress,
+    )
+    with bar:
+        bar.set_description_str(f"run 0 of {len(missing)}")
+        while waiting:
+            again, before = list[str](), done
+            for key, error in _round(way, missing, waiting, workers, executor):
+                if error is None:
+                    done += 1
+                    bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
+                    bar.update(missing[key].cost())
+                    continue
+                if not isinstance(error, _NotStarted):
+                    attempts[key] += 1
+                    _note(way.store.failures(key), key, missing[key], attempts[key], error)
+                (again if attempts[key] < ATTEMPTS else failed).append(key)
+            if again and done == before:  # another sweep has them; or the pool broke
+                time.sleep(POLL)
+            waiting = again
+    return failed
+
+
+def _round(
+    way: _Way,
+    missing: Mapping[str, Study],
+    keys: Sequence[str],
+    workers: int,
+    executor: Executor | None,
+) -> Iterator[tuple[str, BaseException | None]]:
+    """Each key with None when its run is recorded, or with what went wrong."""
+    pool = executor or process_pool(min(workers, len(keys)))
+    futures: dict[Future[bool], str] = {}
+    begun: list[str] = []
+    try:
+        for key in keys:
+            try:
+                futures[pool.submit(way.run, missing[key], key)] = key
+            except BrokenProcessPool:  # a worker died while the others were handed out
+                yield key, _NotStarted()
+        for future in as_completed([*futures]):
+            key, error = futures[future], future.exception()
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise error
+            if isinstance(error, BrokenProcessPool):
+                begun = begun or list(futures.values())[:workers]  # in their order
+                error = _KilledError() if key in begun else _NotStarted()
+            elif error is None and not future.result():
+                error = _NotStarted()
+            del futures[future]
+            yield key, error
+    finally:
+        if executor is None:
+            pool.shutdown(cancel_futures=True)
+
+
+class _NotStarted(Exception):
+    """The pool broke before this study was begun, or another sweep is at it: no attempt."""
+
+
+class _Ours(RuntimeError):
+    """What the sweep itself says of a run."""
+
+    def __str__(self) -> str:
+        return " ".join([(self.__doc__ or "").rstrip("."), *(f"({why})" for why in self.args)])
+
+
+class _KilledError(_Ours):
+    """The worker died (killed, or out of memory)."""
+
+
+class _DataError(_Ours):
+    """What it reads is not there, cannot be read, or is not what it was when it was planned."""
+
+
+KINDS = {_KilledError: "killed", _DataError: "data", TimeoutError: "timeout", MemoryError: "memory"}
+"""What a failure record calls an error; any other is an exception."""
+
+
+def _note(failures: Path, key: str, study: Study, attempt: int, error: BaseException) -> None:
+    """A line in the run's failure record: types, places and numbers, never text."""
+    message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
+    dask = type(error).__name__ == "KilledWorker"
+    kinds = (kind for of, kind in KINDS.items() if isinstance(error, of))
+    line = {
+        "schema": "crtlib/failure/1",
+        "key": key,
+        "study": {"kind": study.kind, **asdict(study)},
+        "attempt": attempt,
+        "ended": time.time(),
+        "kind": "killed" if dask else next(kinds, "exception"),
+        **getattr(error, "facts", {}),
+        "message": f"{type(error).__name__}: {message}".removesuffix(": "),
+    }
+    before = failures.read_text("utf-8") if failures.exists() else ""
+    files.write_text(failures, f"{before}{json.dumps(line, default=str)}\n")
 
 
 @dataclass(frozen=True)
@@ -195,191 +301,49 @@ class _Way:
     keep_models: bool
     command: str
 
-
-@dataclass(frozen=True)
-class _Sweep:
-    """One sweep on its way, and who runs it."""
-
-    way: _Way
-    workers: int
-    executor: Executor | None
-
-    def all(self, missing: Mapping[str, Study], progress: bool) -> list[str]:
-        """Run these studies; the keys of those that failed in every attempt."""
-        waiting = sorted(missing, key=lambda key: -missing[key].cost())
-        attempts = dict.fromkeys(missing, 0)
-        total = sum(study.cost() for study in missing.values())
-        shape = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
-        done, failed = 0, list[str]()
-        bar = tqdm(total=total, bar_format=shape, disable=not progress)
-        bar.set_description_str(f"run 0 of {len(missing)}")
-        try:
-            while waiting:
-                again: list[str] = []
-                before = done
-                for key, error in self._round(missing, waiting):
-                    if error is None or (isinstance(error, _Elsewhere) and self.way.store.has(key)):
-                        done += 1
-                        bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
-                        bar.update(missing[key].cost())
-                        continue
-                    if not isinstance(error, _NotStarted):
-                        attempts[key] += 1
-                        self._note(key, missing[key], attempts[key], error)
-                    (again if attempts[key] < ATTEMPTS else failed).append(key)
-                if again and done == before:  # another sweep has them; or the pool broke
-                    time.sleep(POLL)
-                waiting = again
-        finally:
-            bar.close()
-        return failed
-
-    def _round(
-        self, missing: Mapping[str, Study], keys: Sequence[str]
-    ) -> Iterator[tuple[str, BaseException | None]]:
-        """Each key with None when its run is recorded, or with what went wrong."""
-        pool = self.executor or process_pool(min(self.workers, len(keys)))
-        futures: dict[Future[_Ours | None], str] = {}
-        begun: list[str] = []
-        try:
-            for key in keys:
-                task = _Task(missing[key], key, self.way)
+    def run(self, study: Study, key: str) -> bool:
+        """Run one study here, in a worker, and record it; False where another sweep is at it."""
+        torch.set_num_threads(1)  # two processes beat two threads at these sizes
+        started = time.time()
+        with self.store.alone(key) as ours:
+            if self.store.has(key):
+                return True
+            if ours:
                 try:
-                    futures[pool.submit(_run, task)] = key
-                except BrokenProcessPool:  # a worker died while the others were handed out
-                    yield key, _NotStarted()
-            for future in as_completed([*futures]):
-                key, error = futures[future], future.exception()
-                if isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise error
-                if isinstance(error, BrokenProcessPool):
-                    begun = begun or list(futures.values())[: self.workers]  # in their order
-                    error = _KilledError() if key in begun else _NotStarted()
-                elif error is None and isinstance(error := future.result(), _DiffersError):
-                    self._note(key, missing[key], 1, error)
-                    error = None
-                del futures[future]
-                yield key, error
-        finally:
-            if self.executor is None:
-                pool.shutdown(cancel_futures=True)
+                    self._measured(study, key)
+                except Exception as error:  # a pool drops the traceback
+                    facts = {"host": socket.gethostname(), "started": started}
+                    error.facts = facts | {"where": _where(error)}  # type: ignore[attr-defined]
+                    raise
+            return ours
 
-    def _note(self, key: str, study: Study, attempt: int, error: BaseException) -> None:
-        """A line in the run's failure record: types, places and numbers, never text."""
-        message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
-        line = {
-            "schema": "crtlib/failure/1",
-            "key": key,
-            "study": {"kind": study.kind, **asdict(study)},
-            "attempt": attempt,
-            "ended": time.time(),
-            "kind": _kind(error),
-            **getattr(error, "facts", {}),
-            "message": f"{type(error).__name__}: {message}".removesuffix(": "),
-        }
-        failures, before = self.way.store.failures(key), ""
-        with contextlib.suppress(FileNotFoundError):
-            before = roots.read(failures)
-        roots.write(failures, f"{before}{json.dumps(line, default=str)}\n")
-
-
-class _Ours(RuntimeError):
-    """What the sweep itself says of a run."""
-
-    def __str__(self) -> str:
-        return (self.__doc__ or "").rstrip(".")
-
-
-class _KilledError(_Ours):
-    """The worker died (killed, or out of memory)."""
-
-    kind = "killed"
-
-
-class _DataError(_Ours):
-    """What it reads is not there, cannot be read, or is not what it was when it was planned."""
-
-    kind = "data"
-
-    def __str__(self) -> str:
-        return " ".join([super().__str__(), *(f"({why})" for why in self.args)])
-
-
-class _DiffersError(_Ours):
-    """Two sweeps ran it with different results."""
-
-    kind = "differs"
-
-
-class _NotStarted(_Ours):
-    """The pool broke before this study was begun: not its fault, and no attempt."""
-
-
-class _Elsewhere(_NotStarted):
-    """Another sweep has done it, or is doing it."""
-
-
-def _kind(error: BaseException) -> str:
-    if type(error).__name__ == "KilledWorker":  # Dask's
-        return "killed"
-    known = {TimeoutError: "timeout", MemoryError: "memory"}
-    usual = next((kind for of, kind in known.items() if isinstance(error, of)), "exception")
-    return getattr(error, "kind", usual)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What a worker is handed."""
-
-    study: Study
-    key: str
-    way: _Way
-
-
-def _run(task: _Task) -> _Ours | None:
-    """Run one study here, in a worker, and record it. :class:`_Elsewhere` where another sweep has
-    done it, or is doing it; :class:`_DiffersError` where one was faster, with another result."""
-    torch.set_num_threads(1)  # two processes beat two threads at these sizes
-    started, store = time.time(), task.way.store
-    with store.alone(task.key) as ours:
-        if not ours or store.has(task.key):
-            return _Elsewhere()
+    def _measured(self, study: Study, key: str) -> None:
+        """Run it on the data that it was planned for: its rows belong to a key that names them.
+        Its time is that of everything, preparing included."""
+        _same_data(study, key)
+        wall, cpu = time.perf_counter(), time.process_time()
+        model = self.store.model(key) if self.keep_models else None
         try:
-            return _measured(task)
-        except Exception as error:  # a pool drops the traceback
-            facts = {"host": socket.gethostname(), "started": started, "where": _where(error)}
-            error.facts = facts  # type: ignore[attr-defined]
-            raise
+            rows = list(study.run(Desk(self.store.unfinished(key), model, self.device)))
+        finally:
+            _same_data(study, key)
+        facts = tables.provenance(
+            profile=self.profile,
+            device=self.device,
+            seconds=time.perf_counter() - wall,
+            cpu_seconds=time.process_time() - cpu,
+        )
+        facts |= tables.origin(self.command, study.reads())
+        self.store.write(key, {"study": study.kind, **asdict(study)}, facts, rows)
 
 
-def _measured(task: _Task) -> _Ours | None:
-    """Run it on the data that it was planned for: its rows belong to a key that names them. Its
-    time is that of everything, preparing included."""
-    _same_data(task)
-    way, wall, cpu = task.way, time.perf_counter(), time.process_time()
-    try:
-        with way.store.at_hand(task.key, way.keep_models) as (checkpoint, model):
-            rows = list(task.study.run(Desk(checkpoint, model, way.device)))
-        seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-    finally:
-        _same_data(task)
-    if way.store.has(task.key) and (first := way.store.read(task.key)):  # in a bucket: it stays
-        same = json.dumps(first["rows"]) == json.dumps([list(row) for row in rows])
-        return None if same else _DiffersError()
-    facts = tables.provenance(
-        profile=way.profile, device=way.device, seconds=seconds, cpu_seconds=cpu_seconds
-    ) | tables.origin(way.command, task.study.reads())
-    way.store.write(task.key, {"study": task.study.kind, **asdict(task.study)}, facts, rows)
-    return None
-
-
-def _same_data(task: _Task) -> None:
+def _same_data(study: Study, key: str) -> None:
     """Raise :class:`_DataError` where the study would now read something else, or nothing."""
     try:
-        key = task.study.key
+        same = study.key == key
     except (OSError, ValueError) as error:
         raise _DataError(type(error).__name__) from error
-    if key != task.key:
+    if not same:
         raise _DataError
 
 

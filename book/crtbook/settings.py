@@ -29,7 +29,6 @@ from typing import Any
 
 import yaml
 
-from crtbook import roots
 from crtlib import options
 from crtlib.checks import ParameterError
 from crtlib.screening import by_name
@@ -378,8 +377,6 @@ def _rules(part: Any) -> Iterator[tuple[Any, str]]:
     if noises := list(has("noise_multipliers", ())):
         wrong = min(noises) > 0 or max(noises) == 0
         yield wrong, f"noise_multipliers={noises}: must hold 0 and one above 0"
-    if "store" in part:
-        roots.check(part.store)
 
 
 def idle(settings: Any) -> Iterator[str]:

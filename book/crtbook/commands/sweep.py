@@ -25,10 +25,7 @@ def sweep(
         list[str] | None,
         opt("A setting, such as seeds=1; repeatable.", flag="--set", metavar="NAME=VALUE"),
     ] = None,
-    store: Annotated[
-        str,
-        opt("Folder of finished runs, or a URL: s3://bucket/prefix, gs://, abfs://.", "place"),
-    ] = "store",
+    store: Annotated[Path, opt("Folder of finished runs.", "place")] = Path("store"),
     workers: Annotated[int, opt("Processes.", "speed", ge=1, le=1024)] = 2,
     executor: Annotated[
         str, opt("Executor: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.", "speed")
@@ -49,8 +46,6 @@ def sweep(
     from crtlib.training.devices import device_by_name
 
     values, runs = sweeps.pairs(changes or ()), Store(store)
-    if runs.note:
-        print(runs.note, file=sys.stderr)
     studies = sweeps.studies(name, profile, values)
     if out:
         outputs.check_file(out, force=force)

@@ -7,18 +7,15 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crtbook import executors, roots, runner, runs
+from crtbook import executors, runner
 from crtbook.store import Store
 from crtbook.study import Study
-from crtlib.experiments import crt
 from crtlib.options import Whole, value
 from crtlib.text import source
-from crtlib.training import loop
 
 BEGUN = []
 
@@ -64,7 +61,7 @@ def swept(studies, store, **options):
 
 
 def failures(store, study):
-    return [json.loads(line) for line in roots.read(store.failures(study.key)).splitlines()]
+    return [json.loads(line) for line in store.failures(study.key).read_text().splitlines()]
 
 
 def test_workers_have_the_environment_of_now_and_their_own_processes(monkeypatch):
@@ -116,11 +113,6 @@ def test_a_sweep_that_was_killed_holds_nothing(tmp_path):
         assert ours
 
 
-def test_in_a_bucket_two_may_do_one_run(bucket):
-    with Store(bucket).alone("a") as first, Store(bucket).alone("a") as second:
-        assert first and second
-
-
 def test_of_a_pool_that_breaks_what_was_begun_is_tried_again_and_what_waited_is_no_failure(
     tmp_path,
 ):
@@ -135,8 +127,8 @@ def test_of_a_pool_that_breaks_what_was_begun_is_tried_again_and_what_waited_is_
     assert len(list((tmp_path / "failures").iterdir())) == 1
 
 
-def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(place):
-    store, once, always = Store(place), Slow(seed=1, fails=1), Slow(seed=2, fails=9)
+def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(tmp_path):
+    store, once, always = Store(tmp_path), Slow(seed=1, fails=1), Slow(seed=2, fails=9)
     with pytest.raises(runner.UnfinishedError, match="2 of 3 runs are done, 1 failed"):
         swept([Slow(seed=0), once, always], store)
     assert store.has(once.key) and not store.has(always.key)
@@ -182,31 +174,11 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     path.write_text("first")
     ready = Reader(seed=0, path=str(path)).ready()
     path.unlink()
-    task = runner._Task(ready, "abc", runner._Way(store, "custom", "cpu", False, ""))
+    way = runner._Way(store, "custom", "cpu", False, "")
     with pytest.raises(runner._DataError, match=r"when it was planned \(ValueError\)") as refused:
-        runner._run(task)
+        way.run(ready, "abc")
     assert refused.value.facts["where"].startswith("source:digest:")
     assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
-
-
-def test_a_second_result_is_compared_and_the_first_one_stays(bucket, tmp_path):
-    """As in a bucket, where two sweeps may do one run."""
-    store = Store(bucket)
-
-    def another_is_faster(number):
-        class Store2(Store):
-            def at_hand(self, key, keep):
-                self.write(key, {}, {}, [("seed", 0, 0, number)])
-                return super().at_hand(key, keep)
-
-        return Store2(bucket)
-
-    for number, seed in ((6.0, 6), (1.0, 5)):
-        study = Slow(seed=seed)
-        table = swept([study], another_is_faster(number))
-        assert table.value.tolist() == [number]
-    assert [f["kind"] for f in failures(store, study)] == ["differs"]
-    assert not roots.exists(store.failures(Slow(seed=6).key))
 
 
 class Elsewhere(Executor):
@@ -257,76 +229,11 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
         pass
 
 
-CRT = runs.CrtStudy(
-    method="crt", model="lstm", gamma=0.5, seed=0, dialogues=20, heldout=10, epochs=2,
-    embedding=16, hidden=16, canaries=2, copies=2,
-)  # fmt: skip
-
-
-def _watched():
-    """What workers of the test are told: a function here would have to be imported there."""
-
-    def begin():
-        """States are sent at once; how far each run was is told."""
-        from distributed import get_worker
-
-        from crtbook import store
-
-        honest = loop.Checkpoint.restore
-
-        def restore(self, *args):
-            done = honest(self, *args)
-            facts = {"key": self.path.stem, "pid": os.getpid(), "phases": done}
-            get_worker().log_event("begun", facts)
-            return done
-
-        store.SENT = 0.05
-        loop.Checkpoint.restore = restore
-
-    def hold():
-        """After an epoch this worker stays where it is."""
-        epochs, honest = [], crt.utility
-
-        def utility(*args, **options):
-            epochs.append(1)
-            return honest(*args, **options) if len(epochs) < 2 else time.sleep(600)
-
-        crt.utility = utility
-
-    return begin, hold
-
-
-def test_a_cluster_without_a_common_folder_one_of_whose_workers_is_killed(
-    cluster, bucket, tmp_path
-):
-    """Its run goes on from its checkpoint on the other one, and the rows are the same."""
-    (client, (victim, _)), (begin, hold) = cluster, _watched()
-    runs, store = [CRT, replace(CRT, seed=1)], Store(bucket)
-
-    def begun(**facts):
-        told = [event for _, event in client.get_events("begun")]
-        return [event for event in told if facts.items() <= event.items()]
-
-    def kill():
-        """The victim, when the state of its run is in the bucket."""
-        for _ in range(6000):
-            keys = [event["key"] for event in begun(pid=victim.pid)]
-            if any(roots.exists(store.folder / "unfinished" / f"{key}.pt") for key in keys):
-                victim.kill()
-                return keys[0]
-            time.sleep(0.05)
-        raise TimeoutError
-
-    client.run(begin)
-    client.run(hold, workers=[w for w, pid in client.run(os.getpid).items() if pid == victim.pid])
-    with ThreadPoolExecutor(1) as killer:
-        killed = killer.submit(kill)
-        address = client.scheduler.address.removeprefix("tcp:")
-        table = runner.sweep(runs, store, executor=f"dask:{address}", progress=False)
-    first, *_, last = begun(key=killed.result())
-    assert first["pid"] == victim.pid != last["pid"]
-    assert first["phases"] == 0 < last["phases"]
-    facts = ["run", "metric", "epoch", "item", "value"]
-    assert table[facts].equals(swept(runs, Store(tmp_path / "alone"))[facts])
-    assert all((store.model(key) / "run.json").exists() for key in table.run.unique())
-    assert not roots.matching(store.folder / "unfinished", "*")
+def test_workers_of_a_scheduler_fill_a_folder_that_they_see(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with distributed.LocalCluster(**options, dashboard_address=None, protocol="tcp") as cluster:
+        name = cluster.scheduler_address.replace("tcp://", "dask://")
+        runs = [Slow(seed=1), Slow(seed=2)]
+        table = runner.sweep(runs, Store(tmp_path), executor=name, progress=False)
+    assert sorted(table.value) == [1.0, 2.0]
