@@ -120,42 +120,53 @@ class Transformer(nn.Module):
 
 
 def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
-    """A function that makes one step."""
+    """A function that makes one step of a model of :data:`MODELS`."""
     spec, time_, batch = MODELS[name]
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, spec.vocab_size, (batch, time_ + 1), generator=generator).to(device)
-    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    lengths = torch.full((batch,), time_ + 1)  # on the host, as in training
-    noise = torch.Generator(device).manual_seed(0)
     low = low or engine == "natural-bf16"
-    mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
-
     if engine.startswith("opacus"):
-        return opacus_stepper(spec, engine, ids, targets, noise, mixed)
+        return opacus_stepper(spec, engine, tokens, low)
     torchs = engine.startswith("natural") and spec.recurrent
-    model = Recurrent(spec, nn.LSTM) if torchs else build(spec, seed=0)
-    model.to(device).train()
-    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+    return step_of(Recurrent(spec, nn.LSTM) if torchs else build(spec, seed=0), engine, tokens, low)
+
+
+def mixed(device: torch.device, low: bool) -> torch.autocast:
+    """Products in bfloat16 where they are to be ``low``."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=low)
+
+
+def step_of(model: nn.Module, engine: str, tokens: Tensor, low: bool) -> Callable[[], None]:
+    """A function that makes one step of a model on these tokens (B, T + 1), by any engine but
+    Opacus; of the parameters that learn."""
+    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    lengths = torch.full((len(tokens),), tokens.shape[1])  # on the host, as in training
+    noise = torch.Generator(tokens.device).manual_seed(0) if engine == "ours-seeded" else SECURE
+    model.to(tokens.device).train()
+    learns = [p for p in model.parameters() if p.requires_grad]
+    sgd, products = torch.optim.SGD(learns, lr=RATE), mixed(tokens.device, low)
 
     def natural() -> None:
-        with mixed:
+        with products:
             out = model(ids)
             loss = F.cross_entropy(getattr(out, "logits", out).flatten(0, 1), targets.flatten())
         loss.backward()
 
     def kernels() -> None:
-        with mixed:
+        with products:
             clipping.plain_sum(model, tokens, lengths)
 
-    def private() -> None:
-        with mixed:
+    def noiseless() -> None:
+        with products:
             clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
-        random = noise if engine == "ours-seeded" else SECURE
-        add_noise(list(model.parameters()), std=NOISE * CLIP_NORM, generator=random)
+
+    def private() -> None:
+        noiseless()
+        add_noise(learns, std=NOISE * CLIP_NORM, generator=noise)
 
     kinds = {"kernels": kernels, "natural": natural, "natural-bf16": natural}
-    kinds["natural-chunked"] = partial(chunked, model, ids, targets, mixed)
-    gradient = kinds.get(engine, private)
+    kinds |= {"natural-chunked": partial(chunked, model, ids, targets, products)}
+    gradient = (kinds | {"ours-noiseless": noiseless}).get(engine, private)
 
     def step() -> None:
         sgd.zero_grad()
@@ -165,15 +176,15 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     return step
 
 
-def chunked(model: nn.Module, ids: Tensor, targets: Tensor, mixed: torch.autocast) -> None:
+def chunked(model: nn.Module, ids: Tensor, targets: Tensor, products: torch.autocast) -> None:
     """Forward and backward, the head's part in pieces: the logits are never there as a whole."""
     recurrent = isinstance(model, Recurrent)
     head = model.head if recurrent else model.lm_head
-    with mixed:
+    with products:
         h = model.hidden(ids) if recurrent else interface.hidden(model, ids)
     cut = h.detach().requires_grad_()
     for piece, wanted in zip(cut.split(CHUNK), targets.split(CHUNK), strict=True):
-        with mixed:
+        with products:
             logits = head(piece).flatten(0, 1)
             loss = F.cross_entropy(logits, wanted.flatten(), reduction="sum") / targets.numel()
         loss.backward()
@@ -196,14 +207,15 @@ def speed(device: str, low: bool) -> float:
     return 1024.0**3 / min(timed(lambda: torch.mm(a, a), device) for _ in range(10))
 
 
-def opacus_stepper(spec, engine, ids, targets, noise, mixed) -> Callable[[], None]:
+def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> Callable[[], None]:
     """Opacus as its manual says, in either mode."""
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.layers import DPLSTM
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    ghost = engine == "opacus-ghost"
+    ghost, products = engine == "opacus-ghost", mixed(tokens.device, low)
+    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     if spec.recurrent:
         model = Recurrent(spec, DPLSTM)
     else:
@@ -214,7 +226,7 @@ def opacus_stepper(spec, engine, ids, targets, noise, mixed) -> Callable[[], Non
         "noise_multiplier": NOISE,
         "max_grad_norm": CLIP_NORM,
         "expected_batch_size": len(ids),
-        "generator": noise,
+        "generator": torch.Generator(tokens.device).manual_seed(0),
     }
     if ghost:
         wrapped = GradSampleModuleFastGradientClipping(
@@ -228,7 +240,7 @@ def opacus_stepper(spec, engine, ids, targets, noise, mixed) -> Callable[[], Non
 
     def step() -> None:
         optimizer.zero_grad()
-        with mixed:
+        with products:
             logits = wrapped(ids)
             if ghost:
                 loss = criterion(logits.flatten(0, 1), targets.flatten(), shape=logits.shape)

@@ -5,7 +5,7 @@
 
 1. **Engines.** Steps of GPT-2 (124 M), SmolLM2 (135 M, with LoRA and whole) and a Llama shape of
    1 B with LoRA, all of random weights, at 64 to 4,096 tokens, under bfloat16 autocast and in
-   float32: ``plain`` (forward and backward of transformers), ``ours`` (clipped, noise of a secret
+   float32: ``natural`` (forward and backward of transformers), ``ours`` (clipped, noise of a secret
    key as ``crtlib train`` draws it; ``ours-noiseless`` without) and Opacus' two modes where it can
    be imported. Each step reads as many tokens.
 2. **Phases.** On a CPU and on the GPU the same words of the cipher, bit for bit, and the same
@@ -36,7 +36,6 @@ from pathlib import Path
 
 import dp_step
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from crtlib import files
@@ -46,7 +45,7 @@ from crtlib.models.interface import core
 from crtlib.models.pretrained import with_lora
 from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping, loop, phases
-from crtlib.training.noise import SECURE, add_noise, words
+from crtlib.training.noise import words
 
 TIMES = (64, 512, 1024, 4096)
 TOKENS = 2**14  # of a step, padding included
@@ -97,7 +96,7 @@ def model_of(name: str, time_: int, device: str, size: Size) -> nn.Module:
         shape["num_hidden_layers"] = size.layers or shape["num_hidden_layers"]
         ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
         config = transformers.LlamaConfig(
-            **shape, **ids, tie_word_embeddings=True, max_position_embeddings=time_
+            **shape, **ids, tie_word_embeddings=True, max_position_embeddings=time_, use_cache=False
         )
         with drawing(0), torch.device(device):
             model = transformers.LlamaForCausalLM(config)
@@ -108,33 +107,12 @@ def stepper(
     engine: str, name: str, time_: int, low: bool, device: str, size: Size
 ) -> Callable[[], None]:
     """A function that makes one step."""
-    batch = max(1, size.tokens // time_)
-    model = model_of(name, time_, device, size).to(device).train()
+    model = model_of(name, time_, device, size)
     vocabulary = core(model).config.vocab_size
-    tokens = torch.randint(0, vocabulary, (batch, time_ + 1)).to(device)
-    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    lengths = torch.full((batch,), time_ + 1)
-    mixed = torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low)
+    tokens = torch.randint(0, vocabulary, (max(1, size.tokens // time_), time_ + 1)).to(device)
     if engine.startswith("opacus"):
-        noise = torch.Generator(device).manual_seed(0)
-        spec = gpt2(vocabulary, time_, size)
-        return dp_step.opacus_stepper(spec, engine, ids, targets, noise, mixed)
-    learns = [p for p in model.parameters() if p.requires_grad]
-    sgd = torch.optim.SGD(learns, lr=dp_step.RATE)
-
-    def step() -> None:
-        sgd.zero_grad()
-        with mixed:
-            if engine == "plain":
-                logits = model(ids, use_cache=False).logits
-                F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()).backward()
-            else:
-                clipping.clipped_sum(model, tokens, lengths, clip_norm=dp_step.CLIP_NORM)
-        if engine == "ours":
-            add_noise(learns, std=dp_step.NOISE * dp_step.CLIP_NORM, generator=SECURE)
-        sgd.step()
-
-    return step
+        return dp_step.opacus_stepper(gpt2(vocabulary, time_, size), engine, tokens, low)
+    return dp_step.step_of(model, engine, tokens, low)
 
 
 def cell(engine: str, name: str, time_: int, low: bool, device: str, size: Size) -> Row:
@@ -204,7 +182,7 @@ def sweep(profile: str, device: str, store: str, seconds: float, rehearsed: bool
 def table(device: str, size: Size, store: str, left: Callable[[], float]) -> Iterator[tuple]:
     """What identifies each row, and what measures it, in order of value."""
     rehearsed = size.by > 1
-    engines = ["plain", "ours", "ours-noiseless"]
+    engines = ["natural", "ours", "ours-noiseless"]
     opacus = ["opacus-hooks", "opacus-ghost"] if importlib.util.find_spec("opacus") else []
     for name, low, time_ in itertools.product(MODELS, (True, False), size.times):
         for engine in engines + (opacus if name == "gpt2" else []):

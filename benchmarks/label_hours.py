@@ -160,7 +160,6 @@ def judged(points: Sequence[Point], pi: Policy) -> rates.Rates:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", help="NAME:SPLIT, or simulated")
-    parser.add_argument("--every", type=int, default=1, help="take one conversation in so many")
     parser.add_argument("--teach", type=int, default=1300)
     parser.add_argument("--judge", type=int, default=2000)
     parser.add_argument("--pool", type=int, default=3000)
@@ -169,8 +168,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--backbone", default="minilm")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", type=Path, help="keep the tagger here, or take it from here")
-    parser.add_argument("--curve", action="store_true", help="truth at every threshold")
     parser.add_argument("--json", type=Path)
     o = parser.parse_args()
     rng, start = random.Random(o.seed), time.process_time()
@@ -182,7 +179,6 @@ def main() -> None:
     corpus = (
         simulated(2000, o.seed) if name == "simulated" else corpora.load(name, split or "train")
     )
-    corpus = replace(corpus, dialogues=corpus.dialogues[:: o.every])
     by: dict[str, list[Point]] = {}
     for p in units.points(corpus, "turn"):
         by.setdefault(p.user, []).append(p)
@@ -200,13 +196,7 @@ def main() -> None:
     pool = rng.sample(pool, len(pool))
     pool, unread = pool[: o.pool], pool[o.pool : o.pool + o.truth]
     say(f"{len(people)} people, {len(drawn)} turns to judge, truth on {len(truth)} with a secret")
-    options = {"epochs": o.epochs, "backbone": o.backbone}
-    if o.save and o.save.exists():
-        made = tagger.Remembered(**vars(tagger.load(o.save)))
-    else:
-        made = taught(pool, o.teach, o.rounds, o.seed, say, **options)
-        if o.save:
-            tagger.save(made, o.save)
+    made = taught(pool, o.teach, o.rounds, o.seed, say, epochs=o.epochs, backbone=o.backbone)
     with tempfile.TemporaryDirectory() as folder:
         shapes, listed = first_day(Path(folder))
 
@@ -224,8 +214,6 @@ def main() -> None:
             f"{which}, whole turns": whole_turns(policies[which])
             for which in ("backbone, expressions", "all")
         }
-        if o.curve:
-            policies |= {f"backbone, expressions {t}": joined(t) for t in THRESHOLDS[1:-1]}
         table = {}
         for which, pi in policies.items():
             seen, real = judged(drawn, pi), judged(truth, pi)

@@ -52,14 +52,14 @@ def bibliography() -> str:
     return "\n".join(sorted(lines))
 
 
-def markdown_page(name: str, known: dict[str, str]) -> str:
+def markdown_page(name: str) -> str:
     """A page that is no notebook, as HTML."""
     text = (BOOK / f"{name}.md").read_text("utf-8")
     text = re.sub(r"(?ms)^```\{bibliography\}.*?^```", lambda m: bibliography(), text)
     term = re.compile(r"(?m)^(\S.*)\n  (.*)$")
     text = re.sub(r"(?ms)^```\{glossary\}\n(.*?)^```", lambda m: term.sub(r"\1\n: \2", m[1]), text)
     text = re.sub(r"(?ms)^```\{figure\} (\S+)\n(.*?)^```", _figure, text)
-    return render.markdown(plain.prose(text, known, plain.citations()))
+    return render.markdown(plain.prose(text, plain.titles()))
 
 
 def _figure(match: re.Match) -> str:
@@ -69,16 +69,15 @@ def _figure(match: re.Match) -> str:
     return f"<figure>{body}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
-def chapter(name: str, known: dict[str, str]) -> str:
+def chapter(name: str) -> str:
     """A chapter as HTML; its code is shown, solutions are open, sliders stand still."""
-    cells = plain.convert(plain.read(BOOK / "chapters" / f"{name}.ipynb"), known)["cells"]
+    cells = plain.convert(name)["cells"]
     shown = [c for c in cells if "parameters" not in c["metadata"].get("tags", [])]
     return "".join(map(render.cell, shown))
 
 
 def whole() -> str:
     """The book as one page."""
-    known = plain.titles(teaching.chapters())
     body, toc, number = [], ["<h1>Contents</h1>"], 0
     for part, names in contents():
         if part:
@@ -87,9 +86,9 @@ def whole() -> str:
             short = name.rsplit("/", 1)[-1]
             if name.startswith("chapters/"):
                 number += 1
-                text = chapter(short, known).replace("<h1>", f"<h1>{number}. ", 1)
+                text = chapter(short).replace("<h1>", f"<h1>{number}. ", 1)
             else:
-                text = markdown_page(name, known)
+                text = markdown_page(name)
             text = text.replace("<h1>", f'<h1 id="{short}">', 1)
             head = re.search(r"<h1[^>]*>(.*?)</h1>", text, re.DOTALL)
             words = head[1] if head else short

@@ -364,10 +364,6 @@ def main() -> None:
             print(f"recorded so far; to be run here: {', '.join(missing)}")
     else:
         live(names, arguments.profile)
-    if arguments.resource or arguments.publish:  # the lecturers' pages quote the summaries
-        import teaching
-
-        teaching.write()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def refresh(folder: Path = FOLDER) -> list[str]:
             target.write_bytes(path.read_bytes())
             written[path.name] = digest
     note.write_text(json.dumps(written))
-    known = plain.titles(teaching.chapters())
+    known = plain.titles()
     lines = [f"1. [{known[name]}]({name}.ipynb)" for name in teaching.chapters()]
     head = "# Confidential language modelling\n\nOpen a chapter, run its cells, type answers.\n\n"
     (folder / "start.md").write_text(head + "\n".join(lines) + "\n", "utf-8")

@@ -7,11 +7,11 @@ quotations with a title, solutions fold, and references are links. Code is left 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ def bibliography() -> dict[str, dict[str, str]]:
     return {key.strip(): dict(field.findall(body)) for key, body in entries}
 
 
+@functools.cache
 def citations() -> dict[str, tuple[str, str]]:
     """(authors, year) of each entry of the bibliography, as a reader says it."""
     out = {}
@@ -79,10 +80,11 @@ def citations() -> dict[str, tuple[str, str]]:
     return out
 
 
-def titles(names: list[str]) -> dict[str, str]:
-    """The title of each chapter and page, and of each exercise, definition and theorem."""
+@functools.cache
+def titles() -> dict[str, str]:
+    """The title of each chapter, and of each exercise, definition and theorem."""
     out = {}
-    for name in names:
+    for name in chapters():
         for cell in read(BOOK / "chapters" / f"{name}.ipynb")["cells"]:
             if cell["cell_type"] != "markdown":
                 continue
@@ -105,13 +107,13 @@ def without_links(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", lambda m: m[1] or "see the chapter", text)
 
 
-def _role(known: dict[str, str], cited: dict[str, tuple[str, str]]) -> Callable[[re.Match], str]:
+def _role(known: dict[str, str]) -> Callable[[re.Match], str]:
     def said(match: re.Match) -> str:
         role, text = match[1], match[2]
         if role == "glue:text":
             return known[text]  # a number that the run did not store is a fault
         if role.startswith("cite:"):
-            parts = [cited.get(key.strip(), (key, "")) for key in text.split(",")]
+            parts = [citations().get(key.strip(), (key, "")) for key in text.split(",")]
             if role == "cite:t":
                 return " and ".join(f"{who} ({year})" for who, year in parts)
             return "(" + "; ".join(f"{who}, {year}" for who, year in parts) + ")"
@@ -146,29 +148,26 @@ def boxes(text: str) -> str:
     return FENCE.sub(_box, text)
 
 
-def prose(text: str, known: dict[str, str], cited: dict[str, tuple[str, str]]) -> str:
-    """One markdown cell without any role or directive."""
+def prose(text: str, known: dict[str, str]) -> str:
+    """One markdown cell without any role or directive; ``known`` are titles and numbers."""
     text = TARGET.sub("", text)
-    text = ROLE.sub(_role(known, cited), boxes(text))
+    text = ROLE.sub(_role(known), boxes(text))
     text = EQUATION.sub(r"\1", text)
     empty = re.compile(r"\[\]\(((?:\.\./)?(?:chapters/)?([\w-]+)\.(?:ipynb|md))\)")
     return empty.sub(lambda m: f"[{known.get(m[2], m[2])}]({m[1]})", text)
 
 
-def readable(cells: list[Any], known: Mapping[str, str] | None = None) -> list[Any]:
-    """The cells of a chapter that has run, without any role. ``known`` are titles by name and
-    label; without it those of the book, and a number that the run did not store is "(not run)",
-    as other parameters leave things out."""
-    names = titles(chapters()) if known is None else known
-    numbers = glued(cells)
-    if known is None:
+def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
+    """The cells of a chapter that has run, without any role. A number that the run did not store
+    is "(not run)", as other parameters leave things out; of a ``whole`` run it is a fault."""
+    numbers, out = glued(cells), []
+    if not whole:
         used = {name for c in cells for name in GLUE.findall("".join(c["source"]))}
         numbers = dict.fromkeys(used, "(not run)") | numbers
-    cited, out = citations(), []
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            cell["source"] = prose(source, {**names, **numbers}, cited)
+            cell["source"] = prose(source, titles() | numbers)
         else:
             cell["outputs"] = [o for o in cell["outputs"] if shown(o)]
             if {"hide-input", "remove-cell"} & {*cell["metadata"].get("tags", [])}:
@@ -183,11 +182,13 @@ def shown(output: dict[str, Any]) -> bool:
     return RECORD not in output.get("data", {}) and not noise
 
 
-def convert(notebook: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
+def convert(name: str) -> dict[str, Any]:
     """A recorded chapter as a plain notebook, at the sizes of its own parameters cell."""
-    cells = [c for c in deepcopy(notebook["cells"])
-             if "injected-parameters" not in c["metadata"].get("tags", [])]  # fmt: skip
-    return {**notebook, "cells": readable(cells, known)}
+    notebook = read(BOOK / "chapters" / f"{name}.ipynb")
+    cells = [
+        c for c in notebook["cells"] if "injected-parameters" not in c["metadata"].get("tags", [])
+    ]
+    return {**notebook, "cells": readable(cells, whole=True)}
 
 
 def chapters() -> list[str]:
@@ -200,12 +201,10 @@ def write(folder: Path, names: list[str] | None = None) -> list[Path]:
     every = chapters()
     if unknown := sorted(set(names or ()) - set(every)):
         raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(every)}")
-    known = titles(every)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in names or every:
-        notebook = read(BOOK / "chapters" / f"{name}.ipynb")
-        text = json.dumps(convert(notebook, known), indent=1, ensure_ascii=False)
+        text = json.dumps(convert(name), indent=1, ensure_ascii=False)
         paths.append(folder / f"{name}.ipynb")
         paths[-1].write_text(text + "\n", "utf-8")
     return paths

@@ -97,8 +97,7 @@ def _boxes(text: str, section: str) -> list[str]:
 
 def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
     """(importance, slide) of a chapter: 0 is kept first."""
-    notebook = plain.read(BOOK / "chapters" / f"{name}.ipynb")
-    cells = plain.convert(notebook, plain.titles(plain.chapters()))["cells"]
+    cells = plain.convert(name)["cells"]
     out: list[tuple[int, str]] = []
     section = ""
     for cell in cells:
@@ -158,9 +157,9 @@ def deck(number: int, hour: dict[str, Any]) -> str:
 
 def _closing(hour: dict[str, Any]) -> list[str]:
     """What is shown live, the exercises, likely mistakes."""
-    known = plain.titles(plain.chapters())
+    known = plain.titles()
     live = "".join(
-        f"<li>{html.escape(x['show'])} ({teaching.title(x['notebook'])})</li>" for x in hour["live"]
+        f"<li>{html.escape(x['show'])} ({known[x['notebook']]})</li>" for x in hour["live"]
     )
     out = [slide("Shown live", f"<ul>{live}</ul>")]
     if hour["class"]:

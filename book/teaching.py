@@ -42,14 +42,9 @@ def cells(name: str) -> list[dict[str, Any]]:
     return plain.read(BOOK / "chapters" / f"{name}.ipynb")["cells"]
 
 
-def title(name: str) -> str:
-    """The title of a chapter."""
-    return "".join(cells(name)[0]["source"]).splitlines()[0].removeprefix("# ").strip()
-
-
 def link(name: str) -> str:
     """A link from a page of the folder ``teaching``."""
-    return f"[{title(name)}](../chapters/{name}.ipynb)"
+    return f"[{plain.titles()[name]}](../chapters/{name}.ipynb)"
 
 
 def raised(text: str) -> str:
@@ -65,7 +60,7 @@ def glossary() -> str:
     for row in sorted(data("glossary.yml"), key=lambda row: row["term"].lower()):
         where = "the first page" if row["chapter"] == "index" else ""
         page = "index.md" if where else f"chapters/{row['chapter']}.ipynb"
-        name = where or title(row["chapter"])
+        name = where or plain.titles()[row["chapter"]]
         lines += [row["term"], f"  {raised(row['means'])} [{name}]({page})", ""]
     return "\n".join([*lines[:-1], "```", ""])
 
@@ -215,27 +210,11 @@ def questions(*, answers: bool) -> str:
     )
     bank = data("teaching/questions.yml")
     for name in (n for n in chapters() if n in bank):
-        head += ["", f"## {title(name)}", ""]
+        head += ["", f"## {plain.titles()[name]}", ""]
         for k, (level, question, answer) in enumerate(bank[name], 1):
             mask = (answer if answers else question).replace("<MASK>", "`<MASK>`")
             head.append(f"{k}. {mask}" if answers else f"{k}. {mask} *({LEVELS[level]})*")
     return "\n".join([*head, ""])
-
-
-SUMMARY = re.compile(r"(?ms)^## Summary\n(.*?)(?=^\*\*(?:Read|What to read)|\Z)")
-
-
-def summaries() -> str:
-    """The summary of every chapter, with the numbers of the published edition."""
-    out = ["# Summaries", "", "The summary of each chapter, to hand out."]
-    for name in chapters():
-        numbers = plain.glued(cells(name))
-        text = "\n".join("".join(c["source"]) for c in cells(name) if c["cell_type"] == "markdown")
-        if match := SUMMARY.search(text):
-            body = plain.GLUE.sub(lambda m, known=numbers: known[m[1]], match[1].strip())
-            body = plain.without_links(body)
-            out += ["", f"## {title(name)}", "", body]
-    return "\n".join([*out, ""])
 
 
 def pages() -> dict[Path, str]:
@@ -245,7 +224,6 @@ def pages() -> dict[Path, str]:
         BOOK / "glossary.md": glossary(),
         folder / "plan.md": plan(),
         folder / "questions.md": questions(answers=False),
-        folder / "summaries.md": summaries(),
     }
 
 

@@ -44,7 +44,7 @@ def test_the_whole_hour_is_rehearsed(gpu, tmp_path, monkeypatch):
     assert {row["model"] for row in rows if "model" in row} == set(gpu.MODELS)
     assert {row["sweep"] for row in rows if "sweep" in row} == set(gpu.SWEEPS)
     assert {row["engine"] for row in rows if row.get("model") == "gpt2"} == {
-        "plain", "ours", "ours-noiseless", "opacus-hooks", "opacus-ghost"
+        "natural", "ours", "ours-noiseless", "opacus-hooks", "opacus-ghost"
     }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def test_what_fails_is_a_row_and_the_rest_goes_on(gpu, tmp_path, monkeypatch):
     def broken(*args, **options):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(gpu, "add_noise", broken)
+    monkeypatch.setattr(gpu.dp_step, "add_noise", broken)
     failed, rows = rehearsed(gpu, tmp_path, monkeypatch)
     wrong = [row["engine"] for row in rows if "error" in row]
     assert failed and wrong == ["ours", "ours"] and len(rows) == 7

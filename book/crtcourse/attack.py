@@ -18,7 +18,7 @@ import numpy as np
 from torch import nn
 
 from crtcourse import labs
-from crtcourse.marks import Marks, number, numbers
+from crtcourse.labs import Marks, number, numbers
 from crtlib import files, outputs
 from crtlib.attacks import exposure, inference, membership, run_audit
 from crtlib.checks import check

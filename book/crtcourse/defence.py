@@ -21,21 +21,19 @@ from typing import Any
 
 import numpy as np
 import regex
-from torch import nn
 
 from crtcourse import labs
-from crtcourse.marks import Marks, clipped, number
+from crtcourse.labs import Marks, clipped, number
 from crtlib.accounting import ledger
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import exposure, membership
 from crtlib.checks import check, check_choice
-from crtlib.models import scoring
+from crtlib.experiments import crt
 from crtlib.screening import policies
 from crtlib.screening.policy import Labels, Policy
 from crtlib.screening.rates import Rates, rates
 from crtlib.screening.redact import redact
 from crtlib.text.records import Point, Secret
-from crtlib.text.tokenizer import Bpe
 from crtlib.training import methods
 from crtlib.training.methods import Constants, Terms
 
@@ -187,27 +185,14 @@ def run(plan: Plan, seed: int = 0) -> Outcome:
     seen = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
     counted = rates(text.points, pi, pi_c)
     raw = methods.by_name(plan.method).reads_raw
+    shown = text.test if raw else [redact(p, p.secrets) for p in text.test]
     return Outcome(
-        perplexity(fitted.model, fitted.tokenizer, text.test, raw=raw),
+        crt.utility(fitted.model, fitted.tokenizer, dict.fromkeys(shown, 1))["ppl_words"],
         float(bits.max()),
         float(membership.auc(members[seen], others[seen])),
         counted,
         promise(plan, fitted, counted),
     )
-
-
-def perplexity(
-    model: nn.Module, tokens: Bpe, points: Sequence[Point], *, raw: bool = False
-) -> float:
-    """Of the words that are neither a mask nor part of a secret, on redacted text; ``raw`` for a
-    model that was trained on raw text."""
-    shown = points if raw else [redact(p, p.secrets) for p in points]
-    sequences, secret = tokens.encode_marked(shown)
-    total = count = 0.0
-    for logprobs, hidden in zip(scoring.token_logprobs(model, sequences), secret, strict=True):
-        plain = ~np.array(hidden[1:])
-        total, count = total - logprobs[plain].sum(), count + plain.sum()
-    return math.exp(total / count)
 
 
 def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None:

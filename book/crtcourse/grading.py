@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from crtcourse import attack, defence, keys, rounds
-from crtcourse.marks import Marks, printable, reason
+from crtcourse.labs import Marks, printable, reason
 from crtlib import files
 from crtlib.checks import check_choice
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from crtcourse import attack, defence, keys, labs
-from crtcourse.marks import clipped, numbers, reason
+from crtcourse.labs import clipped, numbers, reason
 from crtlib import files, outputs
 from crtlib.models import folder as folders
 

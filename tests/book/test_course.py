@@ -88,7 +88,7 @@ def test_every_chapter_has_ten_questions_with_answers():
 
 
 def test_the_plan_names_cells_exercises_and_sections_that_exist():
-    known = plain.titles(CHAPTERS)
+    known = plain.titles()
     for hour in PLAN + SHORT:
         assert {*hour["read"], *hour.get("also", [])} <= set(CHAPTERS)
         assert {*hour["class"], *hour["home"]} <= set(known)
@@ -193,8 +193,8 @@ PLACEHOLDER = re.compile(r"\{[a-z][a-z:-]*\}`|^[`:]{3,}\{|\]\(\)|^\([\w-]+\)=", 
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_no_placeholder_is_left_outside_the_book(name):
-    notebook = json.loads((ROOT / "book" / "chapters" / f"{name}.ipynb").read_text())
-    made = plain.convert(notebook, plain.titles(CHAPTERS))
+    notebook = plain.read(ROOT / "book" / "chapters" / f"{name}.ipynb")
+    made = plain.convert(name)
     text = "\n".join("".join(c["source"]) for c in made["cells"] if c["cell_type"] == "markdown")
     assert PLACEHOLDER.findall(text) == []
     code = [c["source"] for c in made["cells"] if c["cell_type"] == "code"]
@@ -203,13 +203,14 @@ def test_no_placeholder_is_left_outside_the_book(name):
     assert code == [c["source"] for c in ran]
 
 
-def test_roles_boxes_and_solutions_become_words():
+def test_roles_boxes_and_solutions_become_words(monkeypatch):
     text = (
         "In {glue:text}`n` of {cite:p}`a,b`.\n\n````{prf:definition} Rank\n:label: def-rank\n"
         "The place.\n````\n\n```{solution} ex-one\n:class: dropdown\nFour.\n```\n"
     )
     cited = {"a": ("Ann", "2020"), "b": ("Bo et al.", "2021")}
-    made = plain.prose(text, {"n": "7"}, cited)
+    monkeypatch.setattr(plain, "citations", lambda: cited)
+    made = plain.prose(text, {"n": "7"})
     assert "In 7 of (Ann, 2020; Bo et al., 2021)." in made
     assert "> **Definition: Rank**" in made and "<details><summary>Solution</summary>" in made
     assert PLACEHOLDER.findall(made) == []
@@ -217,7 +218,7 @@ def test_roles_boxes_and_solutions_become_words():
 
 def test_a_number_that_no_run_stored_is_refused():
     with pytest.raises(KeyError, match="lost"):
-        plain.prose("{glue:text}`lost`", {}, {})
+        plain.prose("{glue:text}`lost`", {})
 
 
 def test_a_notebook_that_was_changed_is_kept(tmp_path):
@@ -250,8 +251,7 @@ def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
 
 
 def test_one_notebook_is_a_page_that_stands_alone():
-    notebook = json.loads((ROOT / "book" / "chapters" / "amplification.ipynb").read_text())
-    page = render.page(plain.convert(notebook, plain.titles(CHAPTERS)))
+    page = render.page(plain.convert("amplification"))
     assert REMOTE.findall(without_scripts(page)) == []
     assert "<math" in page and "<h1>Amplification by redaction</h1>" in page
 
