@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import beta
 from scipy.stats import t as student
 
 from crtbook import tables
+from crtbook.redraws import upper
 from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import Judged
@@ -61,12 +61,6 @@ def population(judged: Sequence[Judged], users: Sequence[str], name: str) -> Pop
     return Population(secrets, failures)
 
 
-def clopper_pearson(count: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Upper bounds of rates; also for counts and numbers that are not whole."""
-    upper = beta.ppf(1 - ALPHA, count + 1, np.maximum(of - count, 1e-12))
-    return np.where(count >= of, 1.0, upper)
-
-
 def korn_graubard(secrets: np.ndarray, failures: np.ndarray) -> np.ndarray:
     """Upper bounds from (draws, dialogues) counts, by the design effect of each draw."""
     n, x = secrets.sum(1), failures.sum(1)
@@ -80,7 +74,7 @@ def korn_graubard(secrets: np.ndarray, failures: np.ndarray) -> np.ndarray:
         1 - ALPHA, np.maximum(d - 1, 1)
     )
     size = np.minimum(left * ratio**2, n)
-    return clopper_pearson(p * size, size)
+    return upper(p * size, size, 1 - ALPHA)
 
 
 def coverage(some: Population, dialogues: int, draws: int, seed: int) -> list[dict]:
@@ -92,8 +86,8 @@ def coverage(some: Population, dialogues: int, draws: int, seed: int) -> list[di
     has = secrets > 0
     one = has & (rng.random(drawn.shape) * np.maximum(secrets, 1) < failures)
     uppers = {
-        "one a user": clopper_pearson(one.sum(1), has.sum(1)),
-        "occurrences": clopper_pearson(failures.sum(1), secrets.sum(1)),
+        "one a user": upper(one.sum(1), has.sum(1), 1 - ALPHA),
+        "occurrences": upper(failures.sum(1), secrets.sum(1), 1 - ALPHA),
         "Korn and Graubard": korn_graubard(secrets, failures),
     }
     return [
@@ -103,10 +97,10 @@ def coverage(some: Population, dialogues: int, draws: int, seed: int) -> list[di
             "draws": draws,
             "judged": float(has.sum(1).mean()),
             "truth": some.truth(bound),
-            "coverage": float((upper >= some.truth(bound)).mean()),
-            "median_upper": float(np.median(upper)),
+            "coverage": float((each >= some.truth(bound)).mean()),
+            "median_upper": float(np.median(each)),
         }
-        for bound, upper in uppers.items()
+        for bound, each in uppers.items()
     ]
 
 

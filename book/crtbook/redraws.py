@@ -44,9 +44,9 @@ def missed_whole(secrets: Array, rate: float, *, seed: int, most: bool = False) 
     return People(secrets, failures)
 
 
-def upper(count: Array, of: Array) -> Array:
-    """The 95 % bounds of Clopper and Pearson."""
-    bound = betaincinv(count + 1, np.maximum(of - count, 1e-12), 0.95)
+def upper(count: Array, of: Array, confidence: float = 0.95) -> Array:
+    """The upper bounds of Clopper and Pearson; also for counts and numbers that are not whole."""
+    bound = betaincinv(count + 1, np.maximum(of - count, 1e-12), confidence)
     return np.where(count >= of, 1.0, bound)
 
 

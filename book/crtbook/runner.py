@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -67,49 +68,13 @@ class Plan:
     missing: Mapping[str, Study]
     lacking: tuple[str, ...]
 
-    @property
-    def cpu_seconds(self) -> float:
-        """Estimated time of the missing runs on one core."""
-        return sum(study.cost() for study in self.missing.values())
-
-    @property
-    def memory(self) -> float:
-        """Estimated memory of the largest of them, in GiB."""
-        return max((study.memory() for study in self.missing.values()), default=0.0)
-
-    def summary(self, workers: int) -> str:
-        """What is there, what is missing, how long it may take, how much memory, what lacks."""
-        kinds = pd.Series([study.kind for study in self.missing.values()], dtype=str)
-        parts = ", ".join(f"{n} {kind}" for kind, n in kinds.value_counts().items())
-        lines = [
-            f"runs     {len(self.studies)}, of which {len(self.missing)} are missing"
-            + (f" ({parts})" if parts else ""),
-            f"time     about {duration(self.cpu_seconds)} of one core, "
-            f"{duration(self.cpu_seconds / workers)} with {workers} workers",
-            f"memory   about {workers * self.memory + 0.6:.1f} GiB",
-        ]
-        lines += [f"lacking  {need}" for need in self.lacking]
-        return "\n".join(lines)
-
-
-def duration(seconds: float) -> str:
-    """A time that a person can read: 40 s, 12 min, 3.5 h.
-
-    >>> duration(40), duration(700), duration(12600)
-    ('40 s', '12 min', '3.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
 
 def plan(studies: Iterable[Study], store: Store) -> Plan:
     """What a sweep of these studies would run, without running it."""
-    runs: dict[str, Study] = {}
-    lacking: dict[str, int] = {}  # what is lacking, and for how many runs
+    runs, lacking = dict[str, Study](), Counter[str]()
     for study in studies:
         if need := study.lacks():  # its corpus is not here, so nobody can say what it would read
-            lacking[need] = lacking.get(need, 0) + 1
+            lacking[need] += 1
         else:
             ready = study.ready()
             runs[ready.key] = ready

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -74,26 +73,18 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     return grids.unique(grid(*sections))
 
 
-def forecast(
-    profile: str,
-    store: Store,
-    names: Iterable[str] = SWEEPS,
-    changes: Mapping[str, str] = MappingProxyType({}),
-) -> pd.DataFrame:
-    """What a profile with ``changes`` asks for, before the first run: a row a sweep, corpus and
-    model, with its ``runs``, how many are ``missing``, their ``hours`` of one core and the
-    ``memory`` of the largest in GiB (estimates), and what ``lacks`` here."""
+def forecast(studies: Iterable[Study], store: Store) -> pd.DataFrame:
+    """What studies ask for, before the first run: a row a corpus and model, with its ``runs``, how
+    many are ``missing``, their ``hours`` of one core and the ``memory`` of the largest in GiB
+    (estimates), and what ``lacks`` here."""
     rows = []
-    for name in names:
-        for study in studies(name, profile, changes):
-            lacks, hours = study.lacks() or "", study.cost() / 3600
-            missing = int(not lacks and not store.has(study.ready().key))
-            cell = [name, *(getattr(study, part, "") for part in ("corpus", "model"))]
-            rows.append([*cell, 1, missing, hours * missing, study.memory(), lacks])
+    for study in studies:
+        lacks, cell = study.lacks() or "", [getattr(study, p, "") for p in ("corpus", "model")]
+        missing = int(not lacks and not store.has(study.ready().key))
+        rows.append([*cell, 1, missing, study.cost() / 3600 * missing, study.memory(), lacks])
     how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
-    by = ["sweep", "corpus", "model"]
-    table = pd.DataFrame(rows, columns=[*by, *how])
-    return table.groupby(by, sort=False).agg(how).reset_index()
+    table = pd.DataFrame(rows, columns=["corpus", "model", *how])
+    return table.groupby(["corpus", "model"], sort=False).agg(how).reset_index()
 
 
 def _has(section: Any, path: list[str]) -> bool:

@@ -54,10 +54,16 @@ def sweep(
     plan = runner.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
-        parts = sweeps.forecast(profile, runs, [name], values)
-        shown = parts.to_string(index=False, float_format="{:.1f}".format)
-        facts |= {"cpu_seconds": plan.cpu_seconds, "memory_gib": plan.memory}
-        return Answer(facts, [plan.summary(workers), "", shown])
+        parts = sweeps.forecast(studies, runs)
+        minutes, memory = 60 * parts.hours.sum(), parts.memory.where(parts.missing > 0, 0).max()
+        lines = [
+            f"runs     {facts['runs']}, of which {facts['missing']} are missing",
+            f"time     about {minutes:.2g} min of one core, {minutes / workers:.2g} with {workers}",
+            *(f"lacking  {need}" for need in plan.lacking),
+            "",
+            parts.to_string(index=False, float_format="{:.1f}".format),
+        ]
+        return Answer(facts | {"cpu_seconds": 60 * minutes, "memory_gib": memory}, lines)
     table = runner.sweep(
         studies,
         runs,

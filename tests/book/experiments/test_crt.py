@@ -412,8 +412,7 @@ def test_corpora_that_are_not_here_are_named_and_left_out(monkeypatch):
 
 def test_a_dry_run_says_hours_memory_and_what_lacks(monkeypatch, tmp_path):
     monkeypatch.delenv("CRTLIB_DATA", raising=False)
-    table = sweeps.forecast("paper", Store(tmp_path), ["authors"]).set_index(["corpus", "model"])
+    table = sweeps.forecast(sweeps.studies("authors", "paper", {}), Store(tmp_path))
+    table = table.set_index(["corpus", "model"])
     assert table.hours["customersim", "gpt2"] > 1 and table.memory["customersim", "lstm"] > 1
     assert table.missing["wikitext2", "lstm"] == 0 and table.lacks["wikitext2", "lstm"]
-    one = sweeps.forecast("paper", Store(tmp_path), ["authors"], {"corpora": '["customersim"]'})
-    assert set(one.corpus) == {"customersim"}
