@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,8 +103,7 @@ def pieces(
 
     rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
     return sliders.slider(
-        [sliders.Frame(label, partial(draw, parts=parts), said) for label, said, parts in cuts],
-        active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
+        cuts, draw, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
         height=0.36 * rows, arrange=lambda ax: ax.set_axis_off(),
         xlim=(0, line), ylim=(rows - 0.4, -0.6),
     )  # fmt: skip
@@ -137,6 +135,6 @@ def _figure(
             ax.set_xticks([])
             ax.xaxis.labelpad = 20
 
-    positions = [sliders.Frame(f.label, partial(draw, frame=f), f.said) for f in frames]
+    positions = [(f.label, f.said, f) for f in frames]
     name = prefix.strip(" =") or "step"
-    return sliders.slider(positions, name=name, arrange=arrange, **options)
+    return sliders.slider(positions, draw, name=name, arrange=arrange, **options)

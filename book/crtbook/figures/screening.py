@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from crtbook.figures.sliders import Frame, slider
+from crtbook.figures.sliders import slider
 from crtbook.figures.tables import number
 from crtbook.figures.theme import (
     CARD,
@@ -270,15 +269,16 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
         ax.barh(range(len(kinds)), rows.recall, height=0.6, color="#0072B2")
         ax.hlines(range(len(kinds)), rows.low, rows.high, color=INK, linewidth=1.5)
 
-    frames = []
+    positions = []
     for plain in every:
         rows = sweep[sweep.plain == plain].set_index("kind").reindex(kinds)
         whole = rows.loc["all"]
         said = (f"{whole.speaks / whole.turns:.0%} of turns flagged, "
                 f"{whole.precision:.0%} of flags right, recall {whole.recall:.3f}.")  # fmt: skip
-        frames.append(Frame(f"{plain:g}", partial(draw, rows=rows), said))
+        positions.append((f"{plain:g}", said, rows))
     return slider(
-        frames,
+        positions,
+        draw,
         active=every.index(0.9) if 0.9 in every else 0,  # the paper's
         name="flag a word whose score for plain is under",
         alt="Recall by kind of secret, with a slider for the threshold under which a word is "

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from crtbook.figures import crt, engine, leakage, screening, secrets
-from crtbook.figures.sliders import Frame, slider
+from crtbook.figures.sliders import slider
 from crtbook.figures.theme import (
     ALT_LENGTH,
     METHOD_STYLE,
@@ -177,16 +177,16 @@ def test_a_figure_that_fails_is_closed():
 
 
 def test_a_slider_shows_each_frame_alone_and_escapes_what_it_says():
-    def bars(k):
-        return lambda ax: ax.bar([0, 1], [k, k])
+    def bars(ax, k):
+        ax.bar([0, 1], [k, k])
 
-    frames = [Frame(str(k), bars(k), f"<i>{k}</i>") for k in range(3)]
-    options = {"active": 1, "name": "k", "alt": 'a "b"', "always": lambda ax: ax.plot([0, 1])}
-    page = slider(frames, **options)
+    positions = [(str(k), f"<i>{k}</i>", k) for k in range(3)]
+    options = {"active": 1, "name": "k", "alt": 'a "b"'}
+    page = slider(positions, bars, **options)
     assert [page.count(f'data-frame="{k}" style="display:none"') for k in range(3)] == [2, 0, 2]
     assert page.count('data-frame="1"') == 2
     assert "<i>" not in page and 'aria-label="a &#34;b&#34;"' in page
-    assert page == slider(frames, **options)
+    assert page == slider(positions, bars, **options)
 
 
 def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
