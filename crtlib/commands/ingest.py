@@ -66,6 +66,7 @@ def ingest(
         print(shown, file=sys.stderr)
         return click.confirm("Are these the columns?", default=True, err=True)
 
+    columns = {"user": user, "thread": thread, "speaker": speaker, "text": text, "time": time}
     pairs = [[word.strip() for word in part.split("=", 1)] for part in rename.split(",") if part]
     if bad := next(("=".join(pair) for pair in pairs if len(pair) < 2), None):
         raise ValueError(f"--rename: {bad!r} must be N=B, with commas between")
@@ -73,7 +74,7 @@ def ingest(
         sources,
         out,
         format=format,
-        columns=library.Columns(user, thread, speaker, text, time),
+        columns={role: name for role, name in columns.items() if name},
         no_users=no_users,
         agents=[name.strip().lower() for name in agents.split(",") if name.strip()],
         dates=dates,

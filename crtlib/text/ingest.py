@@ -13,10 +13,9 @@ columns   user=customer  thread=ticket  text=body
 The columns of a table are guessed by their names.
 
 >>> names = ["channel", "body", "sender", "conversation_id", "customer"]
->>> columns = guess(names, Columns(), where="mails.csv")
->>> columns.user, columns.thread, columns.speaker, columns.text, columns.time
-('customer', 'conversation_id', 'sender', 'body', None)
->>> guess(["body", "content"], Columns(), where="mails.csv")
+>>> guess(names, {}, where="mails.csv")
+{'user': 'customer', 'thread': 'conversation_id', 'speaker': 'sender', 'text': 'body'}
+>>> guess(["body", "content"], {}, where="mails.csv")
 Traceback (most recent call last):
 ...
 ValueError: mails.csv: columns 'body' and 'content' could both be the text; say --text
@@ -36,11 +35,9 @@ import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -65,23 +62,8 @@ LOOKED_AT = 3
 
 
 # --------------------------------------------------------------------------- columns and options
-@dataclass(frozen=True)
-class Columns:
-    """The column of each role; None where there is none, or where it is to be guessed."""
-
-    user: str | None = None
-    thread: str | None = None
-    speaker: str | None = None
-    text: str | None = None
-    time: str | None = None
-    guessed: bool = False
-
-    def used(self) -> tuple[str, ...]:
-        """The columns that have a role."""
-        return tuple(name for role in ROLES if (name := getattr(self, role)))
-
-    def __str__(self) -> str:
-        return "  ".join(f"{role}={getattr(self, role)}" for role in ROLES if getattr(self, role))
+Columns = dict[str, str]
+"""The columns of a table, by role."""
 
 
 def _plain(name: str) -> str:
@@ -89,7 +71,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[_\-. ]", "", name.lower())
 
 
-def guess(names: Sequence[str], given: Columns, *, where: str, no_users: bool = False) -> Columns:
+def guess(
+    names: Sequence[str], given: Mapping[str, str], *, where: str, no_users: bool = False
+) -> Columns:
     """The columns of a table ``where``, those not ``given`` guessed from its ``names``.
 
     Each column serves once; ``sender`` is the speaker where another column is the user. Thread,
@@ -99,30 +83,29 @@ def guess(names: Sequence[str], given: Columns, *, where: str, no_users: bool = 
     shown = "its first row does not look like a header"
     if all(re.fullmatch(r"[^\W\d_][\w.\- ]{0,40}", name) for name in names):
         shown = f"the columns are {', '.join(names)}"
-    for role in ROLES:
-        name = getattr(given, role)
-        if name and name not in names:
+    for role, name in given.items():
+        if name not in names:
             raise ValueError(f"{where}: has no column {name!r} (--{role}); {shown}")
-    columns = given
-    for role in ROLES:
-        if getattr(given, role) or (role == "user" and no_users):
+    columns = dict(given)
+    for role, called in ROLES.items():
+        if role in given or (role == "user" and no_users):
             continue
-        free = [n for n in names if n not in columns.used() and _plain(n) in ROLES[role]]
+        free = [n for n in names if n not in columns.values() and _plain(n) in called]
         if role == "user" and len(free) > 1:
             free = [n for n in free if _plain(n) not in ("sender", "absender")]
         if len(free) > 1:
             both = " and ".join(map(repr, free[:2]))
             raise ValueError(f"{where}: columns {both} could both be the {role}; say --{role}")
         if free:
-            columns = replace(columns, **{role: free[0]}, guessed=True)
-    if not columns.text:
+            columns[role] = free[0]
+    if "text" not in columns:
         raise ValueError(f"{where}: no column looks like the text; say --text ({shown})")
-    if not columns.user and not no_users:
+    if "user" not in columns and not no_users:
         raise ValueError(
             f"{where}: no column looks like the person; say --user, or --no-users where there is "
             f"none ({shown})"
         )
-    return columns
+    return {role: columns[role] for role in ROLES if role in columns}
 
 
 @dataclass(frozen=True)
@@ -135,7 +118,7 @@ class How:
     a share of rows, ``limit`` a number of rows."""
 
     format: str = "auto"
-    columns: Columns = field(default_factory=Columns)
+    columns: Mapping[str, str] = field(default_factory=dict)
     no_users: bool = False
     agents: Sequence[str] = ()
     dates: str = "auto"
@@ -153,7 +136,7 @@ class How:
             ("split", self.split.isidentifier(), "letters, digits and '_'"),
             ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
             (
-                *("agents", self.columns.user or not (self.agents and self.no_users)),
+                *("agents", "user" in self.columns or not (self.agents and self.no_users)),
                 "left out with --no-users",
             ),
         ):
@@ -165,16 +148,15 @@ class How:
 @dataclass
 class Source:
     """A file, folder or hub address, and what is taken from its rows: ``shape`` says what a row
-    is; ``ids`` are those of records so far, which must not come again. It counts its rows, and
-    those of agents."""
+    is. It counts its rows, and those of agents."""
 
     path: str
     name: str
     form: str
     how: How
-    columns: Columns = field(default_factory=Columns)
+    columns: Columns = field(default_factory=dict)
     shape: str = "table"
-    ids: set[str | None] | None = None
+    guessed: bool = False
     rows: int = 0
     bad: int = 0
     answers: int = 0
@@ -194,14 +176,16 @@ class Source:
         good = (cells for _, cells in self.read() if not isinstance(cells, Bad))
         first = list(itertools.islice(good, LOOKED_AT))
         names = list(dict.fromkeys(name for cells in first for name in cells))
-        self.columns = self.how.columns
+        no_users, given = self.how.no_users, self.how.columns
         if first:
             self.shape = shape(first[0])
         if self.form in ("mbox", "eml"):
-            user = None if self.how.no_users else "user"
-            self.columns = Columns(user, "thread", None, "text", "time")
+            self.columns = {role: role for role in ROLES if role != "speaker"}
+            if no_users:
+                del self.columns["user"]
         elif self.shape == "table" and first:
-            self.columns = guess(names, self.columns, where=self.name, no_users=self.how.no_users)
+            self.columns = guess(names, given, where=self.name, no_users=no_users)
+            self.guessed = len(self.columns) > len(given)
 
     def refusal(self, number: int, bad: Bad) -> str:
         """The one line that says why a row is refused."""
@@ -210,7 +194,8 @@ class Source:
             return f"{self.name}: {where}; try --encoding cp1252"
         column = f", column {bad.column}" if bad.column else ""
         more = f", --user {bad.column} --no-users counts it by its thread"
-        more *= bad.reason == "no user" and bad.column == self.columns.user and self.form != "mbox"
+        user = self.columns.get("user")
+        more *= bad.reason == "no user" and bad.column == user and self.form != "mbox"
         return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out{more}"
 
 
@@ -225,17 +210,15 @@ def shape(cells: Mapping[str, Any]) -> str:
 def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
     """A cell, without the white space around it; numbers are ids as well. One that is ``empty``,
     where that is allowed, is None."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        if empty:
-            return None
-        raise Bad(reason, "is empty", column)
     if isinstance(value, float) and value.is_integer():  # of a column with gaps
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
         raise Bad(reason, "is neither text nor a whole number", column)
-    text = str(value).strip()
+    text = "" if value is None else str(value).strip()
+    if not text and not empty:
+        raise Bad(reason, "is empty", column)
     jsonl.whole(column, text)
-    return text
+    return text or None
 
 
 def _text(value: Any, column: str) -> str:
@@ -321,90 +304,41 @@ MESSAGES = pa.schema(
         for name in ("row", "thread", "person", "speaker", "text", "time", "secrets")
     ]
 )
-Made = tuple[list[Sequence[Any]], dict[int, Bad]]
-"""Of some rows, the columns of their messages: of which row each is, and those of ``Message``; and
-what is wrong with the other rows."""
 
 
-def _whole(values: Sequence[Any]) -> bool:
-    """Whether all are texts, none of them empty, which UTF-8 can say."""
-    try:
-        return bool("".join(values).encode()) and all(map(str.strip, values))
-    except (TypeError, UnicodeEncodeError):
-        return False
+def row(cells: Mapping[str, Any], source: Source) -> list[Message]:
+    """A row of a table: one message."""
+    columns, how = source.columns, source.how
+
+    def name(role: str, reason: str, *, empty: bool = False) -> str | None:
+        column = columns.get(role)
+        return _name(cells.get(column), column, reason, empty=empty) if column else None
+
+    text = _text(cells.get(columns["text"]), columns["text"])
+    user = name("user", "no user", empty=how.no_users)
+    thread = name("thread", "no thread")
+    speaker = name("speaker", "no speaker", empty=True)
+    if how.agents:
+        who, agents = (user or "").lower(), [name.lower() for name in how.agents]
+        answers = who in agents or f"@{who.partition('@')[2]}" in agents
+        user, speaker = None if answers else user, speaker or ("USR", "SYS")[answers]
+        source.answers += answers
+    when = columns.get("time")
+    time = moment(cells.get(when), when, how.dates) if when else None
+    return [(thread, user, speaker or "", text, time, None)]
 
 
-def rows(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
-    """Rows of a table, a message each."""
-    faults: dict[int, Bad] = {}
-
-    def column(
-        name: str | None, check: Callable[..., Any], each: Any = None, *more: str
-    ) -> Sequence[Any]:
-        """A column, cell by cell or, where all are plain texts, by ``each`` at once."""
-        values = [cells.get(name or "") for cells in lot]
-        if each and _whole(values):
-            return list(map(each, values))
-        for k, value in enumerate(values):
-            try:
-                values[k] = check(value, name, *more)
-            except Bad as bad:
-                faults.setdefault(k, bad)
-        return values
-
-    def speaker(value: Any, name: str) -> str:
-        return _name(value, name, "no speaker", empty=True) or ""
-
-    c, none = source.columns, [None] * len(lot)
-    text = column(c.text, _text, str)
-    known = partial(_name, empty=source.how.no_users)
-    user = column(c.user, known, str.strip, "no user") if c.user else none
-    thread = column(c.thread, _name, str.strip, "no thread") if c.thread else none
-    speakers = column(c.speaker, speaker)
-    if source.how.agents:
-        agents = {name.lower() for name in source.how.agents}
-        names = [str(value).lower() for value in user]
-        answers = [n in agents or f"@{n.partition('@')[2]}" in agents for n in names]
-        user = [None if a else value for a, value in zip(answers, user, strict=True)]
-        speakers = [s or ("USR", "SYS")[a] for a, s in zip(answers, speakers, strict=True)]
-        source.answers += sum(answers)
-    time = column(c.time, moment, None, source.how.dates) if c.time else none
-    made = [range(len(lot)), thread, user, speakers, text, time, none]
-    if faults:
-        good = [k for k in range(len(lot)) if k not in faults]
-        made = [[values[k] for k in good] for values in made]
-    if source.ids is not None:
-        source.ids.update(thread)
-    return made, faults
-
-
-def records(lot: Sequence[Mapping[str, Any]], source: Source) -> Made:
-    """Records that hold several messages each."""
-    made, faults = [], {}
-    for k, cells in enumerate(lot):
-        try:
-            turns = (own if source.shape == "turns" else chat)(cells, source.how)
-            name = turns[0][0]
-            if source.ids is not None and name is not None:
-                if name in source.ids:
-                    raise Bad("repeated id", "has an id that was used before", "id")
-                source.ids.add(name)
-            made += [(k, *turn) for turn in turns]
-        except Bad as bad:
-            faults[k] = bad
-    return list(zip(*made, strict=True)), faults
-
-
-def own(cells: Mapping[str, Any], how: How) -> list[Message]:
+def own(cells: Mapping[str, Any], source: Source) -> list[Message]:
     """A dialogue in our own form; turns with the key ``secrets`` are labelled, unless they say
     otherwise (``labelled``)."""
+    no_users = source.how.no_users
     try:
-        d = jsonl.dialogue(dict(cells, user=cells.get("id")) if how.no_users else cells)
+        d = jsonl.dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
     except ValueError as error:
         raise Bad("no dialogue of ours", str(error)) from None
     return [
         (
-            *(d.id, None if how.no_users else d.user),
+            *(d.id, None if no_users else d.user),
             *(t.speaker, t.text, moment(turn.get("time"))),
             json.dumps([asdict(s) for s in t.secrets])
             if turn.get("labelled", "secrets" in turn)
@@ -414,17 +348,19 @@ def own(cells: Mapping[str, Any], how: How) -> list[Message]:
     ]
 
 
-def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
+def chat(cells: Mapping[str, Any], source: Source) -> list[Message]:
     """A chat of ``{"role", "content"}`` messages; the person is ``user``, beside them or in
     ``metadata``. Messages without text, such as the calls of tools, are passed over.
 
-    >>> chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, How())
+    >>> file = Source("c.jsonl", "c.jsonl", "jsonl", How())
+    >>> chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, file)
     [(None, 'ann', 'user', 'Hi', None, None)]
     """
     about, listed = (cells.get(name) for name in ("metadata", "messages"))
     every = {_plain(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
     every |= {_plain(k): v for k, v in cells.items()}
     named = [every.get(name) for name in ("user", "userid", "id", *ROLES["thread"])]
+    how = source.how
     user = None if how.no_users else _name(named[0] or named[1], "user", "no user")
     thread = next((_name(v, "id", "no thread") for v in named[2:] if v is not None), None)
     messages: list[Message] = []
@@ -444,6 +380,10 @@ def chat(cells: Mapping[str, Any], how: How) -> list[Message]:
     if not messages:
         raise Bad("no text", "holds no message with text", "messages")
     return messages
+
+
+SHAPES = {"table": row, "turns": own, "messages": chat}
+"""What makes messages of a row, by its shape."""
 
 
 # --------------------------------------------------------------------------- the corpus
@@ -503,8 +443,7 @@ def ingest(
         else outputs.content(plan.path)
         for plan in plans
     }
-    options = asdict(reading) | {"columns": {r: getattr(reading.columns, r) for r in ROLES}}
-    recipe: dict[str, Any] = {"command": "ingest", "options": options, "inputs": inputs}
+    recipe: dict[str, Any] = {"command": "ingest", "options": asdict(reading), "inputs": inputs}
     first = plans[0]
     form = first.form if first.shape == "table" else first.shape
     told = (os.fspath(out), form, first.columns)
@@ -514,8 +453,7 @@ def ingest(
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_folder(out, inputs=places, force=force)
     shown = columns_line(first.columns, first.shape)
-    guessed = any(plan.columns.guessed for plan in plans)
-    if guessed and not yes and not (ask and ask(shown)):
+    if any(plan.guessed for plan in plans) and not yes and not (ask and ask(shown)):
         what = " ".join(shown.removeprefix("columns").split())
         raise ValueError(f"{first.name}: the columns are guessed ({what}); --yes takes them")
     summary: dict[str, Any] = {}
@@ -531,9 +469,8 @@ def _write(
 ) -> tuple[Facts, dict[str, Any]]:
     """Read all rows; put the threads together, in the order in which they began, one person each:
     who else speaks in a thread gets one of his own (``id~2``); and write them."""
-    ids: set[str | None] | None = None
-    if any(plan.shape != "table" for plan in plans):
-        ids = set()
+    unique = any(plan.shape != "table" for plan in plans)  # of a record its id, of a row its thread
+    ids: set[str | None] = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit
     good_rows = turns = 0
@@ -544,28 +481,36 @@ def _write(
         rejected = csv.writer(file)
         rejected.writerow(("file", "row", "column", "reason"))
         for plan in plans:
-            plan.ids = ids
+            make = SHAPES[plan.shape]
             reasons: Counter[str] = Counter()
             bar = tqdm(plan.read(), "reading", unit=" rows", disable=not progress)
             stream = itertools.islice(bar, left)
             while lot := list(itertools.islice(stream, readers.BATCH)):
-                good = [(number, cells) for number, cells in lot if not isinstance(cells, Bad)]
-                make = rows if plan.shape == "table" else records
-                made, faults = make([cells for _, cells in good], plan)
-                bad = [(number, cells) for number, cells in lot if isinstance(cells, Bad)]
-                bad += [(good[k][0], fault) for k, fault in faults.items()]
-                for number, fault in sorted(bad, key=itemgetter(0)):
-                    plan.bad += fault.reason != readers.HEADER
-                    if plan.bad and not how.skip_bad:
-                        raise ValueError(plan.refusal(number, fault))
-                    reasons[fault.reason] += 1
-                    row = (plan.name, str(number), fault.column, fault.reason)
-                    rejected.writerow(map(files.harmless, row))
+                messages: list[tuple[Any, ...]] = []
+                for number, cells in lot:
+                    try:
+                        if isinstance(cells, Bad):
+                            raise cells
+                        made = make(cells, plan)
+                        thread = made[0][0]
+                        if plan.shape != "table" and thread in ids:
+                            raise Bad("repeated id", "has an id that was used before", "id")
+                    except Bad as bad:
+                        plan.bad += bad.reason != readers.HEADER
+                        if plan.bad and not how.skip_bad:
+                            raise ValueError(plan.refusal(number, bad)) from None
+                        reasons[bad.reason] += 1
+                        entry = (plan.name, str(number), bad.column, bad.reason)
+                        rejected.writerow(map(files.harmless, entry))
+                        continue
+                    if unique and thread is not None:
+                        ids.add(thread)
+                    good_rows += 1
+                    messages += [(good_rows, *message) for message in made]
                 plan.rows += len(lot)
-                if made:
-                    sorter.add("messages", [good_rows + k + 1 for k in made[0]], *made[1:])
-                    turns += len(made[0])
-                good_rows += len(good)
+                if messages:
+                    sorter.add("messages", *zip(*messages, strict=True))
+                    turns += len(messages)
             left -= plan.rows
             total += reasons
             if plan.bad > how.max_bad * plan.rows:
@@ -577,7 +522,7 @@ def _write(
             raise ValueError("--agents: nobody of these wrote a message here")
         if not turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        if how.agents or how.columns.user:
+        if how.agents or "user" in how.columns:
             sorter.run(_FILLED)
         sorter.run(_NAMED)
         while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
@@ -634,7 +579,8 @@ GROUP BY number, id, "user" ORDER BY number"""
 
 def columns_line(columns: Columns, shape: str = "table") -> str:
     """The line that shows what was guessed."""
-    roles = str(columns) if shape == "table" else f"{shape}, as they are"
+    roles = "  ".join(f"{role}={name}" for role, name in columns.items())
+    roles = roles if shape == "table" else f"{shape}, as they are"
     return textwrap.fill(f"columns   {roles}", 80, subsequent_indent=" " * 10)
 
 

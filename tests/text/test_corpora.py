@@ -290,7 +290,7 @@ def on_the_hub(tmp_path, monkeypatch):
 def test_a_table_on_the_hub_is_read_as_one_of_ones_own(on_the_hub, tmp_path):
     rows = [{"id": "1", "abstract": "We prove that P."}, {"id": "2", "abstract": "b 7"}]
     on_the_hub("part", rows)
-    how = {"columns": ingest.Columns(text="abstract", thread="id"), "no_users": True}
+    how = {"columns": dict(text="abstract", thread="id"), "no_users": True}
     made = ingest.ingest(["hub:a/arxiv"], tmp_path / "o", split="part", **how)
     assert made.facts.threads == 2
     assert [t.text for t in corpora.load(tmp_path / "o", "part").turns()] == [

@@ -8,7 +8,6 @@ import pytest
 
 from crtlib.text import corpora, folder, ingest
 from crtlib.text.customersim import simulate
-from crtlib.text.ingest import Columns
 
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
 TALK = simulate(120, 0).dialogues
@@ -174,9 +173,7 @@ def test_rows_without_a_person_count_by_their_thread(tmp_path):
     path = table(tmp_path / "x.csv", ("user", "thread", "text"), rows)
     with pytest.raises(ValueError, match="--skip-bad leaves it out, --user user --no-users counts"):
         ingest.ingest([path], tmp_path / "o", yes=True)
-    made = ingest.ingest(
-        [path], tmp_path / "o", yes=True, columns=Columns(user="user"), no_users=True
-    )
+    made = ingest.ingest([path], tmp_path / "o", yes=True, columns=dict(user="user"), no_users=True)
     assert read(tmp_path / "o") == [
         ("ann", [("", "a"), ("", "b")]),
         ("2", [("", "c"), ("", "d")]),

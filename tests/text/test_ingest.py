@@ -18,7 +18,6 @@ from crtlib import outputs
 from crtlib.checks import MachineError
 from crtlib.text import corpora, folder, ingest, jsonl
 from crtlib.text.customersim import simulate
-from crtlib.text.ingest import Columns
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 ROWS = [
@@ -96,7 +95,9 @@ TABLES = ("csv", "tsv", "bom.csv", "utf16.csv", "csv.gz", "parquet", "jsonl", "f
 def test_a_table_of_any_form_becomes_the_same_corpus(tmp_path, kind):
     summary = ingest.ingest([make(tmp_path, kind)], tmp_path / "o", yes=True)
     assert say(tmp_path / "o") == SAID
-    assert summary.columns == Columns("customer", "ticket", "sender", "body", None, True)
+    assert summary.columns == {
+        "user": "customer", "thread": "ticket", "speaker": "sender", "text": "body"
+    }  # fmt: skip
     assert (summary.rows, summary.facts.turns, summary.facts.users) == (3, 3, 2)
     jsonl.write_jsonl(corpora.read(tmp_path / "o"), tmp_path / "c.jsonl")
     assert corpora.corpus_hash(tmp_path / "c.jsonl") == summary.facts.sha256
@@ -275,17 +276,17 @@ def test_a_guess_is_shown_and_asked_for(tmp_path):
     with pytest.raises(ValueError, match="--yes"):
         ingest.ingest([path], tmp_path / "o", ask=lambda line: bool(shown.append(line)))
     assert "user=customer" in shown[0]
-    named = Columns("customer", "ticket", "sender", "body")
+    named = {"user": "customer", "thread": "ticket", "speaker": "sender", "text": "body"}
     ingest.ingest([path], tmp_path / "o", columns=named)
     with pytest.raises(ValueError, match="has no column 'nobody'"):
-        ingest.ingest([path], tmp_path / "p", columns=Columns(user="nobody"))
+        ingest.ingest([path], tmp_path / "p", columns={"user": "nobody"})
 
 
 def test_sender_is_the_speaker_where_another_column_is_the_user():
-    found = ingest.guess(["Sender", "User-ID", "Text"], Columns(), where="x")
-    assert (found.user, found.speaker) == ("User-ID", "Sender")
-    alone = ingest.guess(["Sender", "Text"], Columns(), where="x")
-    assert (alone.user, alone.speaker) == ("Sender", None)
+    found = ingest.guess(["Sender", "User-ID", "Text"], {}, where="x")
+    assert (found["user"], found["speaker"]) == ("User-ID", "Sender")
+    alone = ingest.guess(["Sender", "Text"], {}, where="x")
+    assert alone == {"user": "Sender", "text": "Text"}
 
 
 def test_the_same_again_is_up_to_date_and_another_input_needs_force(tmp_path):
