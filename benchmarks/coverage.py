@@ -140,10 +140,10 @@ def table(draws: int, seed: int = 0) -> pd.DataFrame:
         teachers, points = points_of(corpus)
         users = [p.user for p in points]
         for name, (pi, pi_c) in policies_of(corpus, teachers).items():
-            judged = rates.judge(points, pi, pi_c)
+            judged = rates.Counter(pi, pi_c).add(points)
             for rate in rates.NAMES:
-                some, cell = population(judged, users, rate), (corpus, name, rate)
-                told = dict(zip(("corpus", "policy", "rate"), cell, strict=True))
+                some = population(judged, users, rate)
+                told = {"corpus": corpus, "policy": name, "rate": rate}
                 rows += [told | row for n in SIZES for row in coverage(some, n, draws, seed)]
             print(corpus, name, flush=True)
     return pd.DataFrame(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -66,19 +67,16 @@ def ingest(
         print(shown, file=sys.stderr)
         return click.confirm("Are these the columns?", default=True, err=True)
 
-    columns = {"user": user, "thread": thread, "speaker": speaker, "text": text, "time": time}
-    pairs = [[word.strip() for word in part.split("=", 1)] for part in rename.split(",") if part]
-    if bad := next(("=".join(pair) for pair in pairs if len(pair) < 2), None):
-        raise ValueError(f"--rename: {bad!r} must be N=B, with commas between")
+    pairs = (part.partition("=") for part in rename.split(",") if part)
     summary = library.ingest(
         sources,
         out,
         format=format,
-        columns={role: name for role, name in columns.items() if name},
+        columns={"user": user, "thread": thread, "speaker": speaker, "text": text, "time": time},
         no_users=no_users,
         agents=[name.strip().lower() for name in agents.split(",") if name.strip()],
         dates=dates,
-        rename=dict(pairs),
+        rename={place.strip(): name.strip() for place, _, name in pairs},
         encoding=encoding,
         skip_bad=skip_bad,
         max_bad=max_bad,
@@ -89,4 +87,4 @@ def ingest(
         force=force,
         progress=sys.stderr.isatty(),
     )
-    return Answer(summary.json(), [library.table(summary)])
+    return Answer(asdict(summary), [library.table(summary)])

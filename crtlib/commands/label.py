@@ -48,7 +48,8 @@ def sample(
     if seal:
         policy_by_name(seal)  # refuses what is none
 
-    doubt = None
+    flags = policy_by_name(policy) if policy else None
+    doubt = library.unlike(flags, policy_by_name("cautious")) if flags else None
     for part in (policy or "").split("+"):
         if part.startswith("tagger:"):
             from crtlib.screening.tagger import load
@@ -62,8 +63,7 @@ def sample(
         rate=rate,
         teach=teach,
         by=by,
-        policy=policy_by_name(policy) if policy else None,
-        cautious=policy_by_name("cautious") if policy else None,
+        policy=flags,
         doubt=doubt,
         sealed=[digest(part) for part in seal.split("+")] if seal else [],
         kinds=[kind.strip() for kind in kinds.split(",")],
@@ -72,7 +72,7 @@ def sample(
         seed=seed,
         force=force,
     )
-    return Answer(summary.json(), [library.table(summary)])
+    return Answer(summary, [library.table(summary)])
 
 
 def take(
@@ -101,7 +101,7 @@ def take(
         second=second,
         partial=partial,
     )
-    return Answer(summary.json(), [library.table(summary)])
+    return Answer(summary, [library.table(summary)])
 
 
 label = {"sample": sample, "import": take}

@@ -11,8 +11,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -60,16 +59,27 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     path is written ``%2B``, a ``%`` ``%25``. The part ``whole_turns`` is what is done with what the
     others flag (:func:`crtlib.screening.policies.whole_turns`).
     """
-    parts = [part for part in name.split("+") if part != "whole_turns"] or [name]
-    made = [_part(part, name, corpus) for part in parts]
+    whole = ("whole_turns", "")
+    named = [part for part in parts(name) if part != whole] or [whole]
+    made = [_made(kind, argument, name, corpus) for kind, argument in named]
     joined = made[0] if len(made) == 1 else policies.union(*made)
-    return policies.whole_turns(joined) if "whole_turns" in name.split("+") else joined
+    return policies.whole_turns(joined) if whole in parts(name) else joined
 
 
-def _part(part: str, name: str, corpus: str | None) -> Policy:
-    kind, _, argument = part.partition(":")
-    argument = _argument(argument)
-    if part == "regex":
+def parts(name: str) -> Iterator[tuple[str, str]]:
+    """Of each part its kind and what it takes, as it was before it was written.
+
+    >>> list(parts("cautious+list:a%2Bb.csv"))
+    [('cautious', ''), ('list', 'a+b.csv')]
+    """
+    for part in name.split("+"):
+        kind, _, written = part.partition(":")
+        argument = written.replace("%2B", "+").replace("%25", "%")
+        yield kind, argument
+
+
+def _made(kind: str, argument: str, name: str, corpus: str | None) -> Policy:
+    if kind == "regex" and not argument:
         if corpus is None:
             raise ValueError(
                 f"policy={name!r}: regex must say whose; regex:customersim or regex:FILE.toml"
@@ -79,14 +89,10 @@ def _part(part: str, name: str, corpus: str | None) -> Policy:
     if maker is None or (argument and not maker.takes) or (not argument and maker.takes[:1] == ":"):
         allowed = ", ".join(f"{kind}{takes}" for kind, takes in known().items())
         near = difflib.get_close_matches(kind, known(), 1)
-        hint = f"; did you mean {near[0]}{part[len(kind) :]}?" if near and near[0] != kind else ""
+        told = f":{argument}" if argument else ""
+        hint = f"; did you mean {near[0]}{told}?" if near and near[0] != kind else ""
         raise ValueError(f"policy={name!r}: must be one of {allowed}, joined by +{hint}")
     return checked(maker.make(argument))
-
-
-def _argument(text: str) -> str:
-    """What a part takes, as it was before it was written."""
-    return re.sub("%2B|%25", lambda m: {"%2B": "+", "%25": "%"}[m[0]], text)
 
 
 def _maker(kind: str) -> Maker | None:
@@ -104,10 +110,9 @@ def learned(name: str) -> bool:
     >>> learned("regex:multiwoz+cautious"), learned("tagger")
     (False, True)
     """
-    for part in name.split("+"):
-        kind, _, argument = part.partition(":")
+    for kind, argument in parts(name):
         if kind == "screened" and argument:  # as the policies were that screened it
-            before = screened.summary(_argument(argument))
+            before = screened.summary(argument)
             if learned(before["policy"]) or learned(before["conservative"]):
                 return True
         maker = _maker(kind)
@@ -127,8 +132,8 @@ def plain(name: str) -> str:
     >>> plain("list:/home/ann/customers.csv+cautious")
     'list:customers.csv+cautious'
     """
-    parts = [part.partition(":") for part in name.split("+")]
-    return "+".join(kind + sign + argument.rpartition("/")[2] for kind, sign, argument in parts)
+    split = [part.partition(":") for part in name.split("+")]
+    return "+".join(kind + sign + argument.rpartition("/")[2] for kind, sign, argument in split)
 
 
 def digest(name: str) -> str:
@@ -138,9 +143,8 @@ def digest(name: str) -> str:
     False
     """
     hashes = []
-    for part in name.split("+"):
-        kind, _, argument = part.partition(":")
-        path = Path(_argument(argument))
+    for kind, argument in parts(name):
+        path = Path(argument)
         known = bool(argument) and path.exists()  # without one it would be the current folder
         if known:
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
@@ -162,9 +166,9 @@ def _code(kind: str) -> str:
 def of_a_file(part: str) -> bool:
     """Whether a part of a policy is read from a file or folder of somebody's own, or is his code,
     that does not say what taught it, as a tagger does."""
-    kind, _, argument = part.partition(":")
+    ((kind, argument),) = parts(part)
     known = kind in ("tagger", "tagger_conservative")
-    own = bool(argument) and Path(_argument(argument)).exists()
+    own = bool(argument) and Path(argument).exists()
     return not known and (own or kind not in _HOME)
 
 

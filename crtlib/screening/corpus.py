@@ -84,6 +84,11 @@ class How:
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
 
+    def judged(self) -> dict[str, Any]:
+        """What tells this pair of policies from others that the same labels judge."""
+        dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
+        return {"names": (self.policy, self.conservative), "unit": self.unit, "dial": dial}
+
     def hashes(self) -> tuple[str, str]:
         """Of what the policies pi and pi_c hold now."""
         return digest(self.policy), digest(self.conservative)
@@ -148,19 +153,13 @@ class _Tally:
             row[min(first + place, PLACES - 1)] += 1
         for s in spans:
             self.kinds[s.kind] += 1
-            self._example(s.kind, p.text, s)
-
-    def _example(self, kind: str, text: str, s: Secret) -> None:
-        """Keep ``reveal`` spans of each kind, all with the same chance."""
-        if not self.reveal:
-            return
-        some = self.examples.setdefault(kind, [])
-        place = len(some)
-        if place >= self.reveal:
-            place = self.coin.randrange(self.kinds[kind])
-        if place < self.reveal:
-            before, after = text[max(0, s.start - AROUND) : s.start], text[s.end : s.end + AROUND]
-            some[place : place + 1] = [(before, text[s.start : s.end], after)]
+            some = self.examples.setdefault(s.kind, []) if self.reveal else []
+            place = len(some)
+            if place >= self.reveal > 0:  # all with the same chance
+                place = self.coin.randrange(self.kinds[s.kind])
+            if place < self.reveal:
+                a, b, c, d = max(0, s.start - AROUND), s.start, s.end, s.end + AROUND
+                some[place : place + 1] = [(p.text[a:b], p.text[b:c], p.text[c:d])]
 
 
 def screen(
@@ -185,9 +184,17 @@ def screen(
     Raises ``ValueError`` for what does not fit.
     """
     pi, pi_c = how.pair()
-    counter, about = _counter(corpus, how, judges, (pi, pi_c))
+    counter = rates.Counter(pi, pi_c)
+    about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
+    if judges is not None:
+        counter, about = judge(corpus, judges, (pi, pi_c), **how.judged())
     tally = _Tally(reveal, counter.kinds)
-    seen = None if how.dedup_by == "near" else dedup_module.Seen(how.dedup_by, _size(corpus, how))
+    size, seen = 0, None
+    if how.dedup_by == "bloom":  # it must know how many points there will be
+        every = corpora.dialogues(corpus)
+        size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
+    if how.dedup_by != "near":
+        seen = dedup_module.Seen(how.dedup_by, size)
     unlike: dict[int, list[Shift]] = {}
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     with screened.Parts(folder, key=key) as parts:
@@ -202,32 +209,14 @@ def screen(
         parts.note("units", corpora.units(corpus))
         decided = parts.close()
     if judges is None:
-        names, sha = (how.policy, how.conservative), corpora.corpus_hash(corpus)
-        about["judged"] = given(counter, sha, names=names, unit=how.unit, dial=_dial(how))
+        about["judged"] = given(counter, corpora.corpus_hash(corpus), **how.judged())
     found = counter.rates(judged=about["judged"])
     if judges is None:
-        found = unproved(found, names)
+        found = unproved(found, (how.policy, how.conservative))
     shifts = [_together(some) for some in unlike.values()]
     summary = _summary(corpus, how, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
-
-
-def _counter(
-    corpus: str | os.PathLike[str],
-    how: How,
-    judges: str | os.PathLike[str] | None,
-    pair: tuple[Policy, Policy],
-) -> tuple[rates.Counter, dict[str, Any]]:
-    """What counts the rates, and what is known of the labels."""
-    if judges is None:
-        return rates.Counter(*pair), {"drawn": "given", "sha256": None, "agreement": None}
-    names = (how.policy, how.conservative)
-    return judge(corpus, judges, pair, names=names, unit=how.unit, dial=_dial(how))
-
-
-def _dial(how: How) -> str:
-    return f"misses {how.gamma} per occurrence, seed {how.seed}" if how.gamma else ""
 
 
 def judge(
@@ -298,14 +287,6 @@ def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
         for kind, some in every.items()
     }  # fmt: skip
     return replace(found, **loose.pop(""), by_kind=loose)
-
-
-def _size(corpus: str | os.PathLike[str], how: How) -> int:
-    """How many points there will be, for the filter that must know."""
-    if how.dedup_by != "bloom":
-        return 0
-    dialogues = corpora.dialogues(corpus)
-    return sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)  # users: as many
 
 
 Batch = tuple[Sequence[Point], Labels, Labels]
@@ -500,5 +481,4 @@ def private_part(folder: str) -> Policy:
             apart = p.text and (p.user if by_user else p.thread) in private
             yield (Secret("private", 0, len(p.text)),) if apart else ()
 
-    label = "what was private when it was screened"
-    return Policy(f"screened:{Path(folder).name}", flag, label, batched=True)
+    return Policy(f"screened:{Path(folder).name}", flag, batched=True)

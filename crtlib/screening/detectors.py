@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from crtlib.checks import check
@@ -51,17 +50,13 @@ def detector(
     """Flags words whose ``score`` for plain is under ``plain``. Those next to each other are one
     secret, cut where one begins, of the kind that is likeliest over its words; a mask is none."""
     check("plain", plain, 0 <= plain <= 1, "in [0, 1]")
-    return Policy(
-        name, partial(_flag, kinds, score, plain), learned=True, own_words=True, batched=True
-    )
 
+    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+        for point, p in zip(points, score(points), strict=True):
+            flagged = trimmed(point.text, p[:, 0] < plain)
+            yield runs(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
 
-def _flag(
-    kinds: tuple[str, ...], score: Score, plain: float, points: Sequence[Point]
-) -> Iterator[tuple[Secret, ...]]:
-    for point, p in zip(points, score(points), strict=True):
-        flagged = trimmed(point.text, p[:, 0] < plain)
-        yield runs(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
+    return Policy(name, flag, learned=True, own_words=True, batched=True)
 
 
 # --------------------------------------------------------------------------- Presidio

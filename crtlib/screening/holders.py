@@ -151,12 +151,7 @@ def _held(
 
 
 def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
-    if not path.exists():
-        raise ValueError(f"{path}: no such file")
-    try:
-        table = lists.table(path)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    table = lists.table(path, str(path))
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(COLUMNS):
         words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)

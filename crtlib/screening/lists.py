@@ -25,7 +25,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,11 +122,15 @@ class Listed:
     number: int
 
 
-def table(path: Path) -> pd.DataFrame:
+def table(path: Path, where: str) -> pd.DataFrame:
     """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``. Raises
-    ``ValueError``, which quotes nothing of it."""
+    ``ValueError``, which begins with ``where`` and quotes nothing of it."""
     import pandas as pd
 
+    if not path.is_file():
+        raise ValueError(f"{where}: no such file")
+    if path.suffix not in (".txt", ".csv", ".parquet"):
+        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
     try:
         if path.suffix == ".txt":
             return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
@@ -134,7 +138,7 @@ def table(path: Path) -> pd.DataFrame:
             return pd.read_parquet(path).fillna("").astype(str)
         return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
-        raise ValueError(f"cannot be read ({type(error).__name__})") from None
+        raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
 
 
 def _within(beside: str, edge: str) -> bool:
@@ -182,18 +186,6 @@ class Finder:
         return [(s,) for s in spans], found
 
 
-def _sought(file: str, find: Finder, points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-    hits: Counter[int] = Counter()
-    for p in points:
-        spans, found = find(p.text)
-        yield merged(spans)
-        hits.update(found)
-    for number, count in hits.items():
-        if len(points) >= 100 and count > COMMON * len(points):
-            says = f"stands in {100 * count / len(points):.1f} % of the turns"
-            warnings.warn(f"{file}, row {number}: {says}", stacklevel=2)
-
-
 @register("list", ":FILE")
 def listed(file: str) -> Policy:
     """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
@@ -209,14 +201,7 @@ def listed(file: str) -> Policy:
     value.
     """
     path, where = Path(file), f"policy='list:{file}'"
-    if not path.is_file():
-        raise ValueError(f"{where}: no such file")
-    if path.suffix not in (".txt", ".csv", ".parquet"):
-        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
-    try:
-        cells = table(path)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    cells = table(path, where)
     if "secret" not in cells:
         raise ValueError(f"{where}: .csv and .parquet need a column secret")
     rows = []
@@ -227,8 +212,20 @@ def listed(file: str) -> Policy:
         rows += [Listed(value, row.get("kind") or "listed", number) for value in values]
     if not rows:
         raise ValueError(f"{where}: holds no value")
-    flag = partial(_sought, file, Finder(file, rows))
-    return Policy(f"list:{file}", flag, f"list {path.name}", own_words=True, batched=True)
+    find = Finder(file, rows)
+
+    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+        hits: Counter[int] = Counter()
+        for p in points:
+            spans, found = find(p.text)
+            yield merged(spans)
+            hits.update(found)
+        for number, count in hits.items():
+            if len(points) >= 100 and count > COMMON * len(points):
+                says = f"stands in {100 * count / len(points):.1f} % of the turns"
+                warnings.warn(f"{file}, row {number}: {says}", stacklevel=2)
+
+    return Policy(f"list:{file}", flag, own_words=True, batched=True)
 
 
 # --------------------------------------------------------------------------- expressions
@@ -297,11 +294,6 @@ def _expression(where: str, kind: str, table: Any) -> Expression:
     return made
 
 
-def _expressed(made: Sequence[Expression], points: Sequence[Point]) -> Iterator[Any]:
-    for k, p in enumerate(points, 1):
-        yield merged([tuple(e.spans(p.text, f"turn {k}")) for e in made])
-
-
 def expressions(file: str) -> Policy:
     """Flags what the expressions of a TOML file match: one table a kind.
 
@@ -319,8 +311,13 @@ def expressions(file: str) -> Policy:
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
-    flag = partial(_expressed, [_expression(where, *item) for item in tables.items()])
-    return Policy(f"regex:{file}", flag, f"expressions {where}", own_words=True, batched=True)
+    made = [_expression(where, *item) for item in tables.items()]
+
+    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+        for k, p in enumerate(points, 1):
+            yield merged([tuple(e.spans(p.text, f"turn {k}")) for e in made])
+
+    return Policy(f"regex:{file}", flag, own_words=True, batched=True)
 
 
 @register("regex", ":CORPUS or :FILE.toml")
@@ -401,10 +398,6 @@ def _bold(common: frozenset[str], text: str) -> Iterator[Secret]:
         yield Secret(kind, start, end)
 
 
-def _flag_bold(common: frozenset[str], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-    return (tuple(_bold(common, p.text)) for p in points)
-
-
 @register("cautious", "[:WORDS]")
 def cautious(words: str = "") -> Policy:
     """Flags each token with a digit, each with a capital that does not start a sentence, each
@@ -415,5 +408,7 @@ def cautious(words: str = "") -> Policy:
     elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
     """
     name = f"cautious:{words}" if words else "cautious"
-    flag = partial(_flag_bold, common_words(words))
-    return Policy(name, flag, "digits, capitals, rare words", own_words=True, batched=True)
+    common = common_words(words)
+    return Policy(
+        name, lambda points: (_bold(common, p.text) for p in points), own_words=True, batched=True
+    )

@@ -18,7 +18,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Literal
 
 from crtlib.checks import check, check_choice
@@ -99,22 +99,8 @@ _SHAPES["wikitext2_cut"] = _SHAPES["wikitext2"]
 SHAPES = tuple(_SHAPES)
 """The corpora whose secrets ``regex`` knows by shape."""
 
-NAMED = {
-    "customersim": "CustomerSim",
-    "schema_guided": "Schema-Guided Dialogue",
-    "multiwoz": "MultiWOZ",
-    "wikitext2": "WikiText-2",
-    "wikitext2_cut": "WikiText-2",
-}
 
-
-def _matches(pattern: re.Pattern[str], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-    for p in points:
-        found = pattern.finditer(p.text)
-        yield tuple(Secret(m.lastgroup or "", *m.span(m.lastgroup or 0)) for m in found)
-
-
-def matching(name: str, pattern: re.Pattern[str], *, label: str = "") -> Policy:
+def matching(name: str, pattern: re.Pattern[str]) -> Policy:
     """Flags what ``pattern`` finds; the kind is the name of the group that matched.
 
     A pattern whose character classes have no ``<`` and ``>`` labels a text that holds ``<MASK>``
@@ -122,7 +108,13 @@ def matching(name: str, pattern: re.Pattern[str], *, label: str = "") -> Policy:
     elsewhere when one secret is masked). Where people wrote the text a span may still take a
     neighbour along: :func:`crtlib.screening.rates.rates` counts the traces.
     """
-    return Policy(name, partial(_matches, pattern), label, batched=True)
+
+    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+        for p in points:
+            found = pattern.finditer(p.text)
+            yield tuple(Secret(m.lastgroup or "", *m.span(m.lastgroup or 0)) for m in found)
+
+    return Policy(name, flag, batched=True)
 
 
 @lru_cache
@@ -137,28 +129,21 @@ def regex(corpus: str = "customersim") -> Policy:
     check_choice("corpus", corpus, SHAPES)
     kinds = [f"(?P<{kind}>{pattern})" for kind, pattern in _SHAPES[corpus].items()]
     pattern = re.compile("|".join([r"\bID is:? (?P<id>\d{4,})", *kinds]))
-    return matching(f"regex:{corpus}", pattern, label=f"regular expressions, {NAMED[corpus]}")
+    return matching(f"regex:{corpus}", pattern)
 
 
-def _labels(points: Sequence[Point]) -> Labels:
-    return [p.secrets for p in points]
-
-
-def _nothing(points: Sequence[Point]) -> Labels:
-    return [()] * len(points)
-
-
-def _whole(points: Sequence[Point]) -> Labels:
-    return [(Secret("text", 0, len(p.text)),) if p.text else () for p in points]
-
-
-oracle = Policy("oracle", _labels, "the labels themselves", batched=True)
+oracle = Policy("oracle", lambda points: [p.secrets for p in points], batched=True)
 """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
 
-none = Policy("none", _nothing, "nothing", batched=True)
+none = Policy("none", lambda points: [()] * len(points), batched=True)
 """Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
 
-everything = Policy("everything", _whole, total=True, batched=True)
+everything = Policy(
+    "everything",
+    lambda points: [(Secret("text", 0, len(p.text)),) if p.text else () for p in points],
+    total=True,
+    batched=True,
+)
 """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
 
 register("oracle")(lambda _: oracle)
@@ -178,13 +163,6 @@ def _coin(seed: int, per: Per, point: Point, s: Secret) -> float:
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
-def _spared(policy: Policy, gamma: float, seed: int, per: Per, points: Sequence[Point]) -> Labels:
-    return [
-        tuple(s for s in spans if _coin(seed, per, p, s) >= gamma)
-        for p, spans in zip(points, policy(points), strict=True)
-    ]
-
-
 def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Policy:
     """The dial: ``policy`` with miss rate ``gamma`` in [0, 1] on what it would have found.
 
@@ -197,23 +175,25 @@ def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Poli
     """
     check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
     check_choice("per", per, ("occurrence", "value"))
-    policy = checked(policy)
-    return Policy(
-        f"{policy.name} (misses {gamma:g} per {per})",
-        partial(_spared, policy, gamma, seed, per),
-        f"{policy.label} (misses {gamma:g} per {per})",
-        learned=policy.learned,
-        taught_by=policy.taught_by,
+    pi = checked(policy)
+
+    def flag(points: Sequence[Point]) -> Labels:
+        return [
+            tuple(s for s in spans if _coin(seed, per, p, s) >= gamma)
+            for p, spans in zip(points, pi(points), strict=True)
+        ]
+
+    return replace(
+        pi,
+        name=f"{pi.name} (misses {gamma:g} per {per})",
+        flag=flag,
+        own_words=False,
+        total=False,
         batched=True,
     )
 
 
 # --------------------------------------------------------------------------- unions
-def _united(parts: Sequence[Policy], points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-    for spans in zip(*(policy(points) for policy in parts), strict=True):
-        yield merged(spans)
-
-
 def union(*parts: Flag) -> Policy:
     """Flags what any of ``parts`` flags; spans that touch or overlap become one.
 
@@ -223,8 +203,7 @@ def union(*parts: Flag) -> Policy:
     policies = [checked(policy) for policy in parts]
     return Policy(
         "+".join(p.name for p in policies),
-        partial(_united, policies),
-        " + ".join(p.label for p in policies),
+        lambda points: map(merged, zip(*(policy(points) for policy in policies), strict=True)),
         learned=any(p.learned for p in policies),
         taught_by=tuple(t for p in policies for t in p.taught_by),
         total=any(p.total for p in policies),
@@ -247,27 +226,6 @@ def _hidden(
         )
 
 
-def _steady(pi: Policy, points: Sequence[Point]) -> Labels:
-    first = pi(points)
-    held = [(p, spans) for p, spans in zip(points, first, strict=True) if spans]
-    every = [
-        merged([spans, more]) for (_, spans), more in zip(held, _hidden(pi, held), strict=True)
-    ]
-    jobs = [
-        (p, tuple(o for o in spans if o is not s))
-        for (p, _), spans in zip(held, every, strict=True)
-        for s in spans
-    ]
-    again = _hidden(pi, jobs)
-    kept = iter(
-        [
-            tuple(f for s in spans for f in next(again) if f.start < s.end and s.start < f.end)
-            for spans in every
-        ]
-    )
-    return [merged([next(kept)]) if spans else () for spans in first]
-
-
 def steady(policy: Flag) -> Policy:
     """Flags what ``policy`` flags also where all else that it flags is masked.
 
@@ -284,18 +242,31 @@ def steady(policy: Flag) -> Policy:
     [(Secret(kind='x', start=0, end=1),)]
     """
     pi = checked(policy)
-    return replace(pi, flag=partial(_steady, pi), own_words=False, batched=True)
+
+    def flag(points: Sequence[Point]) -> Labels:
+        first = pi(points)
+        held = [(p, spans) for p, spans in zip(points, first, strict=True) if spans]
+        every = [
+            merged([spans, more]) for (_, spans), more in zip(held, _hidden(pi, held), strict=True)
+        ]
+        jobs = [
+            (p, tuple(o for o in spans if o is not s))
+            for (p, _), spans in zip(held, every, strict=True)
+            for s in spans
+        ]
+        again = _hidden(pi, jobs)
+        kept = iter(
+            [
+                tuple(f for s in spans for f in next(again) if f.start < s.end and s.start < f.end)
+                for spans in every
+            ]
+        )
+        return [merged([next(kept)]) if spans else () for spans in first]
+
+    return replace(pi, flag=flag, own_words=False, batched=True)
 
 
 # --------------------------------------------------------------------------- whole turns
-def _whole_turns(pi: Policy, points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-    for p, spans in zip(points, pi(points), strict=True):
-        masks = [Secret("", *m.span()) for m in re.finditer(re.escape(MASK), p.text)]
-        turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
-        hit = {turn for turn, _ in overlaps(turns, merged([spans, masks]))}
-        yield merged([spans, [turn for turn in turns if turn in hit]])
-
-
 def whole_turns(policy: Flag) -> Policy:
     """Flags the whole of each turn of which ``policy`` flags anything, or that holds a ``<MASK>``.
 
@@ -309,11 +280,13 @@ def whole_turns(policy: Flag) -> Policy:
     ['<MASK>', '<MASK>']
     """
     pi = checked(policy)
-    return replace(
-        pi,
-        name=f"{pi.name}+whole_turns",
-        label=f"{pi.label}, whole turns",
-        flag=partial(_whole_turns, pi),
-        own_words=False,
-        batched=True,
-    )
+
+    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+        for p, spans in zip(points, pi(points), strict=True):
+            masks = [Secret("", *m.span()) for m in re.finditer(re.escape(MASK), p.text)]
+            turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
+            hit = {turn for turn, _ in overlaps(turns, merged([spans, masks]))}
+            yield merged([spans, [turn for turn in turns if turn in hit]])
+
+    name = f"{pi.name}+whole_turns"
+    return replace(pi, name=name, flag=flag, own_words=False, batched=True)

@@ -91,7 +91,7 @@ class Policy:
     unsorted, overlap or lie outside their text. No text is shown, and the exception that ``flag``
     raised is not chained, as it may quote one.
 
-    ``name`` is what a command line says, ``label`` what a table shows. ``learned``: it was taught
+    ``name`` is what a command line says. ``learned``: it was taught
     from labels, so that only others may judge it and its numbers are for text like them;
     ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
     of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
@@ -104,7 +104,6 @@ class Policy:
 
     name: str
     flag: Flag = field(repr=False)
-    label: str = ""
     learned: bool = False
     taught_by: tuple[Teaching, ...] = field(default=(), repr=False)
     own_words: bool = False
@@ -112,7 +111,6 @@ class Policy:
     batched: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label", self.label or self.name)
         object.__setattr__(self, "own_words", self.own_words and not self.total)
 
     def __call__(self, points: Sequence[Point]) -> Labels:

@@ -32,15 +32,16 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.lists import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
-from crtlib.screening.redact import overlaps, redact
+from crtlib.screening.redact import clear, overlaps, redact
 from crtlib.text import customersim, labels, multiwoz
 from crtlib.text.canaries import USER
 from crtlib.text.records import MASK, Point, Secret
@@ -52,7 +53,7 @@ ALPHA = 0.05
 KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
+How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
 
 TRAITS = ("kind", "length", "position", "script")
@@ -76,8 +77,7 @@ def _traits(text: str, s: Secret) -> tuple[str, str, str]:
 class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
-    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
-    ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound.
     """
 
@@ -104,8 +104,7 @@ class Rate:
         if not self.of or self.how == "policy":
             return f"at most {_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
-        over = " on average" * (self.how == "exchangeable")
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
 
 
 def _up(share: float) -> str:
@@ -222,61 +221,6 @@ class Judged:
     traits: tuple[str, str, str]
 
 
-def judge(
-    points: Sequence[Point],
-    pi: Flag,
-    pi_c: Flag,
-    *,
-    flags: Labels | None = None,
-    cautious_flags: Labels | None = None,
-    cluster: Cluster = "user",
-    seed: int = 0,
-) -> list[Judged]:
-    """What befalls each labelled secret of ``points``; canaries do not count.
-
-    ``pi`` is called on the points (unless ``flags`` are its answers there) and on neighbours, each
-    of which has the size of its whole point. Where there are many in a point only those are
-    looked at that count: one of each cluster and kind. ``order`` decides which secret of a cluster
-    is taken: BLAKE2b of seed, id and start.
-    """
-    pi = checked(pi)
-    flags = pi(points) if flags is None else flags
-    cautious = checked(pi_c)(points) if cautious_flags is None else cautious_flags
-    judged: list[Judged] = []
-    where: list[tuple[Point, Sequence[Secret], Sequence[Secret]]] = []
-    size = longest = 0
-    for p, spans, more in zip(points, flags, cautious, strict=True):
-        if not p.secrets or p.user.startswith(USER):
-            continue
-        public = not (spans or more or MASK in p.text)
-        missed = _missed(p, spans)
-        name = whose(p, cluster)
-        size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
-        same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret
-        values = [entry(value := p.text[s.start : s.end])[0] or value for s in p.secrets]
-        for s, value in zip(p.secrets, values, strict=True):
-            same.setdefault(value, []).append(s)
-            order = _order(seed, p.id, s.start)
-            traits = _traits(p.text, s)
-            judged.append(Judged(name, s.kind, order, s in missed, None, public, traits))
-            where.append((p, spans, same[value]))
-    every = longest <= 16 * size + 2**20
-    take = range(len(judged)) if every else _taken(judged)
-    for k, trace in zip(take, _traces([where[k] for k in take], pi), strict=True):
-        judged[k] = replace(judged[k], trace=trace)
-    return judged
-
-
-def _taken(judged: Sequence[Judged]) -> list[int]:
-    """The places of one secret of each cluster, and of each cluster and kind."""
-    first: dict[tuple[str, str | None], int] = {}
-    for k, j in enumerate(judged):
-        for key in ((j.cluster, None), (j.cluster, j.kind)):
-            if key not in first or j.order < judged[first[key]].order:
-                first[key] = k
-    return sorted(set(first.values()))
-
-
 def _traces(
     rows: Sequence[tuple[Point, Sequence[Secret], Sequence[Secret]]], pi: Policy
 ) -> Iterator[bool]:
@@ -295,18 +239,6 @@ def _traces(
             lot, size = [], 0
 
 
-def _missed(point: Point, spans: Sequence[Secret]) -> set[Secret]:
-    """The secrets of which a character that is no white space is in no span."""
-    covered: dict[Secret, int] = dict.fromkeys(point.secrets, 0)
-    for s, f in overlaps(point.secrets, spans):
-        covered[s] += _signs(point.text[max(s.start, f.start) : min(s.end, f.end)])
-    return {s for s, n in covered.items() if n < _signs(point.text[s.start : s.end])}
-
-
-def _signs(text: str) -> int:
-    return sum(not c.isspace() for c in text)
-
-
 def whose(point: Point, cluster: Cluster) -> str:
     """The person, or the dialogue where no name is known or dialogues were drawn. Raises
     ``ValueError`` for a point of neither: two of one dialogue would be taken for independent."""
@@ -322,35 +254,29 @@ def _order(seed: int, name: str, start: int) -> bytes:
 
 
 # --------------------------------------------------------------------------- counting
-def one_of_each(judged: Sequence[Judged]) -> list[Judged]:
+def one_of_each(
+    judged: Sequence[Judged], each: Callable[[Judged], Any] = attrgetter("cluster")
+) -> list[Judged]:
     """Of each cluster the secret that comes first in ``order``, which is as good as random."""
-    first: dict[str, Judged] = {}
-    for j in judged:
-        if j.cluster not in first or j.order < first[j.cluster].order:
-            first[j.cluster] = j
-    return list(first.values())
+    last = sorted(judged, key=attrgetter("order"), reverse=True)
+    return list({each(j): j for j in last}.values())
 
 
 def _upper(count: int, of: int, pairs: int) -> float:
     return clopper_pearson_upper(count, of, confidence=1 - ALPHA / (2 * pairs))
 
 
-def _rate(name: str, judged: Sequence[Judged], pairs: int, how: How) -> Rate:
+def _rate(name: str, judged: Sequence[Judged], pairs: int) -> Rate:
     taken = one_of_each(judged)
     count = sum(getattr(j, name) for j in taken)
-    if how == "exchangeable":
-        upper = exchangeable_rate(count, len(taken), judged=pairs)
-    else:
-        upper = _upper(count, len(taken), pairs)
     each = [getattr(j, name) for j in judged]
     every = None if None in each else (sum(each), len(each))
-    return Rate(count, len(taken), upper, how, every)
+    upper = _upper(count, len(taken), pairs)
+    return Rate(count, len(taken), upper, "one_per_cluster", every)
 
 
-def _three(
-    judged: Sequence[Judged], pi: Policy, pi_c: Policy, pairs: int, how: How
-) -> dict[str, Rate]:
-    found = {name: _rate(name, judged, pairs, how) if judged else UNKNOWN for name in NAMES}
+def _three(judged: Sequence[Judged], pi: Policy, pi_c: Policy, pairs: int) -> dict[str, Rate]:
+    found = {name: _rate(name, judged, pairs) if judged else UNKNOWN for name in NAMES}
     certain = Rate(0, found["miss"].of, 0.0, "policy")
     if pi.total:
         return dict.fromkeys(NAMES, certain)
@@ -367,7 +293,6 @@ def rates(
     cluster: Cluster = "user",
     judged: int = 1,
     seed: int = 0,
-    how: How = "one_per_cluster",
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
@@ -376,15 +301,13 @@ def rates(
     are known already. ``cluster``: what was drawn; a point without a user counts for its
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
-    on average over a draw at random, for those whom nobody read, without a confidence. Points that
-    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
-    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
-    a trace, whatever the labels.
+    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
+    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
+    with it as ``pi`` nothing leaves a trace, whatever the labels.
     """
     counter = Counter(pi, pi_c, cluster=cluster, seed=seed)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    return counter.rates(judged=judged, how=how)
+    return counter.rates(judged=judged)
 
 
 class Counter:
@@ -413,32 +336,63 @@ class Counter:
         *,
         flags: Labels | None = None,
         cautious_flags: Labels | None = None,
-    ) -> None:
-        """Judge the policies on further points, those that taught one left out."""
-        known = [*self.pi.taught_by, *self.pi_c.taught_by]
-        own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
-        use = [k for k in own if not any(t.judged_by(points[k]) for t in known)]
-        self.points += len(use)
-        self.left_out += len(own) - len(use)
-        for p in (points[k] for k in use if points[k].secrets):
-            self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
-        self.rows += judge(
-            [points[k] for k in use],
-            self.pi,
-            self.pi_c,
-            flags=flags and [flags[k] for k in use],
-            cautious_flags=cautious_flags and [cautious_flags[k] for k in use],
-            cluster=self.cluster,
-            seed=self.seed,
-        )
+    ) -> list[Judged]:
+        """Judge the policies on further points: what befalls each labelled secret. Canaries do not
+        count, nor what taught one of them.
 
-    def rates(self, *, judged: int = 1, how: How = "one_per_cluster") -> Rates:
+        Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
+        each of which has the size of its whole point: where there are many secrets in a point only
+        those are looked at that count, one of each cluster and kind. ``order`` decides which secret
+        of a cluster is taken: BLAKE2b of seed, id and start.
+        """
+        known = [*self.pi.taught_by, *self.pi_c.taught_by]
+        flags = self.pi(points) if flags is None else flags
+        cautious = self.pi_c(points) if cautious_flags is None else cautious_flags
+        judged: list[Judged] = []
+        where: list[tuple[Point, Sequence[Secret], Sequence[Secret]]] = []
+        size = longest = 0
+        for p, spans, more in zip(points, flags, cautious, strict=True):
+            if p.user.startswith(USER):
+                continue
+            if any(t.judged_by(p) for t in known):
+                self.left_out += 1
+                continue
+            self.points += 1
+            if not p.secrets:
+                continue
+            self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
+            size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
+            public = not (spans or more or MASK in p.text)
+            missed = {
+                s
+                for s, c in overlaps(p.secrets, clear(p, spans))
+                if p.text[max(s.start, c.start) : min(s.end, c.end)].strip()
+            }
+            same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret
+            for s in p.secrets:
+                value = p.text[s.start : s.end]
+                value = entry(value)[0] or value
+                same.setdefault(value, []).append(s)
+                name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
+                traits = _traits(p.text, s)
+                judged.append(Judged(name, s.kind, order, s in missed, None, public, traits))
+                where.append((p, spans, same[value]))
+        take: Sequence[int] = range(len(judged))
+        if longest > 16 * size + 2**20:
+            each = attrgetter("cluster"), attrgetter("cluster", "kind")
+            first = {id(j) for one in each for j in one_of_each(judged, one)}
+            take = [k for k, j in enumerate(judged) if id(j) in first]
+        for k, trace in zip(take, _traces([where[k] for k in take], self.pi), strict=True):
+            judged[k] = replace(judged[k], trace=trace)
+        self.rows += judged
+        return judged
+
+    def rates(self, *, judged: int = 1) -> Rates:
         """The rates of what was counted so far."""
         check("judged", judged, judged >= 1, "at least 1")
-        check_choice("how", how, ("one_per_cluster", "exchangeable"))
         return Rates(
-            **_three(self.rows, self.pi, self.pi_c, judged, how),
-            by_kind=self.by("kind", judged=judged, how=how),
+            **_three(self.rows, self.pi, self.pi_c, judged),
+            by_kind=self.by("kind", judged=judged),
             cluster=self.cluster,
             points=self.points,
             secrets=len(self.rows),
@@ -446,14 +400,12 @@ class Counter:
             judged=judged,
         )
 
-    def by(
-        self, trait: str, *, judged: int = 1, how: How = "one_per_cluster"
-    ) -> dict[str, dict[str, Rate]]:
+    def by(self, trait: str, *, judged: int = 1) -> dict[str, dict[str, Rate]]:
         """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
         itself."""
         groups: dict[str, list[Judged]] = {}
         for row in self.rows:
             kind = row.kind if row.kind in self.kinds else "other"
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
-        terms = (self.pi, self.pi_c, judged, how)
+        terms = (self.pi, self.pi_c, judged)
         return {name: _three(groups[name], *terms) for name in sorted(groups)}

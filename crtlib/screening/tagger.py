@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -314,10 +313,8 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
             frozenset(map(int, known["shapes"])),
         )
         check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError,
-            SafetensorError, MemoryError) as error:  # fmt: skip
-        why = type(error).__name__
-        says = f"is damaged or is no tagger ({why}); teach it again"
+    except Exception as error:  # whatever a damaged file makes the libraries raise
+        says = f"is damaged or is no tagger ({type(error).__name__}); teach it again"
         raise ValueError(f"{folder}: its tagger {says}") from None
     if summary.get("version") != net.version:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
@@ -325,17 +322,17 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
 
 
 # --------------------------------------------------------------------------- its two policies
-def _policy(name: str, label: str, tagger: Tagger, plain: float) -> Policy:
+def _policy(name: str, tagger: Tagger, plain: float) -> Policy:
     """Flags what ``tagger`` calls plain with a probability under ``plain``."""
     known = (tagger.taught_by,) if tagger.taught_by else ()
     made = detector(name, tagger.kinds, tagger.probabilities, plain)
-    return replace(made, label=label, taught_by=known, own_words=False)
+    return replace(made, taught_by=known, own_words=False)
 
 
 def redacting(tagger: Tagger) -> Policy:
     """``pi``: words whose score for the kinds together is at least the tagger's threshold (A.4:
     0.3), whatever else is masked (:func:`crtlib.screening.policies.steady`)."""
-    return steady(_policy("tagger", "tagger", tagger, plain_under(tagger.threshold)))
+    return steady(_policy("tagger", tagger, plain_under(tagger.threshold)))
 
 
 def conservative(tagger: Tagger) -> Policy:
@@ -346,7 +343,7 @@ def conservative(tagger: Tagger) -> Policy:
     least 1 - ``threshold``, all that ``pi`` flags is flagged.
     """
     plain = max(0.5, round(1 - tagger.threshold / 3, 6))
-    return _policy("tagger_conservative", "tagger, cautious", tagger, plain)
+    return _policy("tagger_conservative", tagger, plain)
 
 
 register("tagger", ":FOLDER", learned=True)(lambda folder: redacting(load(folder)))

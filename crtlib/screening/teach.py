@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from crtlib import outputs
 from crtlib.checks import check
-from crtlib.screening import rates, recall, tagger
+from crtlib.screening import rates, tagger
 from crtlib.screening.policy import Shift, shift, teaching
 from crtlib.text import corpora, label_import, units
 from crtlib.text import labels as labels_module
@@ -40,23 +39,18 @@ class Taught:
 
     tagger: tagger.Tagger
     rates: dict[str, rates.Rates]
-    recall: dict[str, pd.DataFrame]
     shift: Shift
     summary: dict[str, Any]
 
     def text(self) -> str:
         """The summary for a terminal."""
         lines = []
-        for name, table in self.recall.items():
-            told = self.summary[name]
+        for name, found in self.rates.items():
+            told, points = self.summary[name], self.summary["judged_points"]
             lines += [
-                f"{name} ({told['policy']}) on {self.summary['judged_points']} held-out points",
-                table.to_string(float_format=lambda x: f"{x:.4g}"),
-                f"flagged points: {told['flagged_points']} of {self.summary['judged_points']}",
-                f"secrets whose mask changes other labels: {told['labels_changed_by_a_mask']} of "
-                f"{told['secrets']}",
-                self.rates[name].table(),
-                "",
+                f"{name} ({told['policy']}) on {points} held-out points, of which it flags "
+                f"{told['flagged_points']}",
+                f"{found.table()}\n",
             ]
         lines.append(f"of the held-out text {self.shift}: its numbers are for text like this")
         return "\n".join(lines)
@@ -126,13 +120,11 @@ def make(
         **{"taught_points": len(taught), "judged_points": len(others)},
     }
     found: dict[str, rates.Rates] = {}
-    tables: dict[str, pd.DataFrame] = {}
     for key, policy in (
         ("pi", tagger.redacting(made)),
         ("pi_c", tagger.conservative(made)),
     ):
         flags = policy(others)
-        tables[key] = recall.recall(others, flags, confidence=0.975)
         found[key] = rates.rates(
             *(others, policy, policy),
             flags=flags,
@@ -140,19 +132,15 @@ def make(
             cluster=by,
             judged=judged,
         )
-        changed, secrets = recall.label_stability(policy, others)
         summary[key] = {
             "policy": policy.name,
-            "recall": json.loads(tables[key].to_json(orient="index") or "{}"),
             "rates": found[key].to_json(),
             "labels": found[key].labels_json(),
             "flagged_points": sum(map(bool, flags)),
-            "labels_changed_by_a_mask": changed,
-            "secrets": secrets,
         }
     unlike = shift(others, teaching(taught))
     summary["shift"] = asdict(unlike)
     with outputs.staged(out, force=force, **recipe) as part:
         tagger.save(made, part)
         (part / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return Taught(made, found, tables, unlike, summary)
+    return Taught(made, found, unlike, summary)

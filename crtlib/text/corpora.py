@@ -236,16 +236,19 @@ def load(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")
-    corpus = source(name).load(split, folder, limit)
+    one = source(name)
+    one.check(split, folder)
+    corpus = one.read(split, folder, limit)
     return replace(corpus, dialogues=corpus.dialogues[:limit])
 
 
 def available(name: str | os.PathLike, split: str | None = None, *, folder: Folder = None) -> bool:
     """Whether ``load`` would find the corpus, and the split where one is named."""
     try:
-        return source(name).available(split, folder)
+        source(name).check(split, folder)
     except ValueError:
         return False
+    return True
 
 
 def fingerprint(name: str | os.PathLike, split: str = "train", *, folder: Folder = None) -> str:
@@ -254,4 +257,6 @@ def fingerprint(name: str | os.PathLike, split: str = "train", *, folder: Folder
     Of a simulated corpus: of what it is made from. A file is read again only when its size or its
     time has changed.
     """
-    return source(name).fingerprint(split, folder)
+    one = source(name)
+    one.check(split, folder)
+    return one.content(split, folder)

@@ -118,7 +118,7 @@ class How:
     a share of rows, ``limit`` a number of rows."""
 
     format: str = "auto"
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str | None] = field(default_factory=dict)
     no_users: bool = False
     agents: Sequence[str] = ()
     dates: str = "auto"
@@ -136,7 +136,7 @@ class How:
             ("split", self.split.isidentifier(), "letters, digits and '_'"),
             ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
             (
-                *("agents", "user" in self.columns or not (self.agents and self.no_users)),
+                *("agents", self.columns.get("user") or not (self.agents and self.no_users)),
                 "left out with --no-users",
             ),
         ):
@@ -176,7 +176,8 @@ class Source:
         good = (cells for _, cells in self.read() if not isinstance(cells, Bad))
         first = list(itertools.islice(good, LOOKED_AT))
         names = list(dict.fromkeys(name for cells in first for name in cells))
-        no_users, given = self.how.no_users, self.how.columns
+        no_users = self.how.no_users
+        given = {role: name for role, name in self.how.columns.items() if name}
         if first:
             self.shape = shape(first[0])
         if self.form in ("mbox", "eml"):
@@ -402,10 +403,6 @@ class Summary:
     facts: Facts
     up_to_date: bool = False
 
-    def json(self) -> dict[str, Any]:
-        """As one JSON object, schema ``crtlib/ingest/1``."""
-        return {"schema": "crtlib/ingest/1", "ok": True, **asdict(self)}
-
 
 def ingest(
     sources: Sequence[Named],
@@ -522,7 +519,7 @@ def _write(
             raise ValueError("--agents: nobody of these wrote a message here")
         if not turns:
             raise ValueError(f"{plans[0].name}: holds no message that can be used")
-        if how.agents or "user" in how.columns:
+        if how.agents or how.columns.get("user"):
             sorter.run(_FILLED)
         sorter.run(_NAMED)
         while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:

@@ -14,7 +14,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,31 +52,6 @@ class Answer(BaseModel):
     text: str | None = Field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class Imported:
-    """What an import took: ``read`` of ``tasks`` turns, in all and in the judging part, secrets by
-    kind, and what was mended. ``agreement`` of two readers: F1 of spans, Cohen's kappa of turns."""
-
-    labels: str
-    annotator: str
-    tasks: int
-    read: int
-    judged: int
-    judge: int
-    secrets: Mapping[str, int]
-    users_with_a_secret: int
-    drawn: str
-    offsets: str
-    merged: int
-    inside_words: int
-    f1: float | None = None
-    kappa: float | None = None
-
-    def json(self) -> dict[str, Any]:
-        """As one JSON object, schema ``crtlib/label/1``."""
-        return {"schema": "crtlib/label/1", "ok": True, **asdict(self)}
-
-
 def take(
     corpus: str | os.PathLike,
     file: str | os.PathLike,
@@ -85,8 +60,10 @@ def take(
     annotator: str = "a",
     second: str | os.PathLike | None = None,
     partial: bool = False,
-) -> Imported:
-    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
+) -> dict[str, Any]:
+    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``: what
+    was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what was mended,
+    and of two readers the agreement (F1 of spans, Cohen's kappa of turns).
 
     ``second`` is another reader's file, kept as annotator "b" (or "b2" where that is taken) and
     compared. ``partial`` accepts unread turns in the judging part; the labels then count as
@@ -106,31 +83,32 @@ def take(
             f"{Path(file).name}: {unread:,} of {len(judge):,} tasks to judge are unread; leaving "
             "out the hard ones spoils the rate; --partial takes them as given"
         )
-    works, scores = {annotator: found}, dict[str, Any]()
+    works, scores = {annotator: found}, dict[str, float]()
     if second is not None:
         other, _ = _read(Path(second), tasks, about["kinds"])
         works["b" if annotator != "b" else "b2"] = other
         scores["f1"], scores["kappa"] = agreement(found, other)
-    summary = Imported(
-        labels=os.fspath(folder),
-        annotator=annotator,
-        tasks=len(tasks),
-        read=len(found),
-        judged=len(judge) - unread,
-        judge=len(judge),
-        secrets=dict(Counter(s.kind for some in found.values() for s in some)),
-        users_with_a_secret=sum(bool(found.get(t.task)) for t in judge),
-        drawn="given" if unread else "at_random",
+    drawn = "given" if unread else "at_random"
+    summary = {
+        "labels": os.fspath(folder),
+        "annotator": annotator,
+        "tasks": len(tasks),
+        "read": len(found),
+        "judged": len(judge) - unread,
+        "judge": len(judge),
+        "secrets": dict(Counter(s.kind for some in found.values() for s in some)),
+        "users_with_a_secret": sum(bool(found.get(t.task)) for t in judge),
+        "drawn": drawn,
         **notes,
         **scores,
-    )
+    }
     rows = [row for row in _rows(Path(folder)) if row["annotator"] not in works]  # others' stay
     readers = dict(about.get("readers", {}))
     for name, work in works.items():
         readers[name] = {"read": len(work), "secrets": sum(map(len, work.values()))}
         for task, spans in work.items():
             rows.append({"task": task, "annotator": name, "secrets": [asdict(s) for s in spans]})
-    about |= {"readers": readers, "drawn": summary.drawn, "first": annotator}
+    about |= {"readers": readers, "drawn": drawn, "first": annotator}
     about |= {"agreement": scores} if scores else {}
     with outputs.staged(
         folder,
@@ -352,22 +330,25 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     return labels.pairs(told, corpus, {*pairs, (pi, pi_c)}, drawn)
 
 
-def table(summary: Imported) -> str:
+def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label import`` prints."""
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(summary.secrets.items()))
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(summary["secrets"].items()))
     lines = [
-        f"read {summary.read:,} of {summary.tasks:,} turns · to judge "
-        f"{summary.judged:,} of {summary.judge:,} · with a secret {summary.users_with_a_secret:,}",
-        f"secrets {sum(summary.secrets.values()):,}{': ' if kinds else ''}{kinds}",
+        f"read {summary['read']:,} of {summary['tasks']:,} turns · to judge "
+        f"{summary['judged']:,} of {summary['judge']:,} · with a secret "
+        f"{summary['users_with_a_secret']:,}",
+        f"secrets {sum(summary['secrets'].values()):,}{': ' if kinds else ''}{kinds}",
     ]
-    if summary.f1 is not None:
-        lines.append(f"agreement: F1 of spans {summary.f1:.2f}, kappa of turns {summary.kappa:.2f}")
-    if summary.offsets != "code points":
-        lines.append(f"note: the tool counts {summary.offsets}; offsets were converted")
-    if summary.merged:
-        lines.append(f"note: {summary.merged:,} overlaps of one kind were merged")
-    if summary.inside_words:
-        lines.append(f"warning: {summary.inside_words:,} spans end inside a word")
-    if summary.drawn == "given":
+    if "f1" in summary:
+        lines.append(
+            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}"
+        )
+    if summary["offsets"] != "code points":
+        lines.append(f"note: the tool counts {summary['offsets']}; offsets were converted")
+    if summary["merged"]:
+        lines.append(f"note: {summary['merged']:,} overlaps of one kind were merged")
+    if summary["inside_words"]:
+        lines.append(f"warning: {summary['inside_words']:,} spans end inside a word")
+    if summary["drawn"] == "given":
         lines.append("note: not all drawn turns were read; these labels count as given")
     return "\n".join(lines)

@@ -7,7 +7,7 @@ in Unicode code points, as Python slices.
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(corpora.load("customersim", limit=60), home / "c.jsonl")
 >>> summary = sample(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["jsonl"])
->>> summary.judge, summary.teach, len(tasks(home / "labels"))
+>>> summary["judge"], summary["teach"], len(tasks(home / "labels"))
 (20, 5, 25)
 """
 
@@ -67,27 +67,6 @@ class Task:
     after: str = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What was drawn: turns to judge on and to teach with, from how many ``users`` (or threads)."""
-
-    out: str
-    corpus: str
-    by: str
-    seed: int
-    kinds: tuple[str, ...]
-    users: int
-    judge: int
-    teach: int
-    secrets: int
-    rate: float
-    files: tuple[str, ...]
-
-    def json(self) -> dict[str, Any]:
-        """As one JSON object, schema ``crtlib/label/1``."""
-        return {"schema": "crtlib/label/1", "ok": True, **asdict(self)}
-
-
 def sample(
     corpus: str | os.PathLike,
     out: str | os.PathLike,
@@ -99,21 +78,20 @@ def sample(
     by: str = "user",
     policy: Flags | None = None,
     sealed: Sequence[str] = (),
-    cautious: Flags | None = None,
     doubt: Callable[[Sequence[Point]], Sequence[float]] | None = None,
     kinds: Sequence[str] = KINDS,
     context: int = 2,
     forms: Sequence[str] = ("page",),
     seed: int | None = None,
     force: bool = False,
-) -> Sample:
+) -> dict[str, Any]:
     """Draw turns of ``corpus`` (a folder or JSONL) and write them to ``out`` for people to read.
 
     To judge: users (or threads) uniformly without replacement, one turn of each, uniformly; never
     prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of turns
     that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To teach:
-    ``teach`` turns of other users, half of them where ``policy`` and ``cautious`` disagree, or
-    where ``doubt`` is largest, prefilled by ``policy``. Where the users are too few for both parts,
+    ``teach`` turns of other users, half of them where ``doubt`` is largest, prefilled by
+    ``policy``. Where the users are too few for both parts,
     each gets its share of them. ``sealed`` are hashes of policies as they are before anybody reads.
     ``forms`` are of ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
     ``out`` may not be written.
@@ -148,17 +126,13 @@ def sample(
     wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
     judge = _texts(corpus, whose[:wanted], context)
     # To teach: half uniform, half where the policies disagree, of people who judge nothing.
-    uniform = (teach + 1) // 2 if policy and cautious else teach
-    choice = max(20 * teach, uniform) if policy and cautious else teach
+    uniform = (teach + 1) // 2 if doubt else teach
+    choice = max(20 * teach, uniform) if doubt else teach
     pool = _texts(corpus, whose[wanted:][:choice], context)
     some, rest = pool[:uniform], pool[uniform:]
-    if policy and cautious:
-        if doubt:
-            last = [-amount for amount in doubt(_points(rest))]
-        else:
-            pairs = zip(_flags(policy, rest), _flags(cautious, rest), strict=True)
-            last = [float(_covered(a) == _covered(b)) for a, b in pairs]
-        some += [rest[k] for k in sorted(range(len(rest)), key=last.__getitem__)][: teach - uniform]
+    if doubt:
+        most = np.argsort(-np.array(doubt(_points(rest))), kind="stable")
+        some += [rest[k] for k in most[: teach - uniform]]
     tasks = [
         replace(t, task=f"{part}-{k:05d}", part=part)
         for part, each in (("judge", judge), ("teach", some))
@@ -184,9 +158,23 @@ def sample(
         names = [write(form, part, tasks, flags, about) for form in forms]
         with known(about, [turn(t.text) for t in tasks]):  # before anybody can read them
             pass
-    counts = (len(whose), len(judge), len(taught), secrets, rate)
-    every = tuple(name for some in names for name in some)
-    return Sample(os.fspath(out), digest, by, seed, tuple(kinds), *counts, every)
+    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    wish = {"by": by, "seed": seed, "kinds": list(kinds), "secrets": secrets, "rate": rate}
+    every = [name for some in names for name in some]
+    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": every}
+
+
+def unlike(first: Flags, second: Flags) -> Callable[[Sequence[Point]], Sequence[float]]:
+    """Doubt of two policies: 1 for a point of which they flag different characters, else 0."""
+
+    def doubt(points: Sequence[Point]) -> Sequence[float]:
+        covered = (
+            [{i for s in spans for i in range(s.start, s.end)} for spans in policy(points)]
+            for policy in (first, second)
+        )
+        return [float(a != b) for a, b in zip(*covered, strict=True)]
+
+    return doubt
 
 
 Place = tuple[str, int]
@@ -235,10 +223,6 @@ def _points(tasks: Sequence[Task]) -> list[Point]:
 
 def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
     return [tuple(spans) for spans in policy(_points(tasks))]
-
-
-def _covered(spans: Iterable[Secret]) -> set[int]:
-    return {i for s in spans for i in range(s.start, s.end)}
 
 
 def _hash(tasks: Sequence[Task]) -> str:
@@ -328,41 +312,33 @@ def about(labels: str | os.PathLike) -> dict[str, Any]:
     return json.loads((Path(labels) / "labels.json").read_bytes())
 
 
-def _up(x: float) -> float:
-    """``x`` to three figures, rounded up.
-
-    >>> _up(10.5501), _up(0.91798)
-    (10.6, 0.918)
-    """
-    unit = 10.0 ** (math.floor(math.log10(x)) - 2)
-    return round(math.ceil(x / unit) * unit, 12)
-
-
-def table(summary: Sample) -> str:
+def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label sample`` prints."""
-    total = summary.judge + summary.teach
+    total = summary["judge"] + summary["teach"]
     hours = total * SECONDS / 3600
     time = f"{round(hours)} hours" if hours >= 1.5 else f"{max(1, round(60 * hours))} minutes"
-    expected = summary.judge * summary.rate
-    n = max(1, min(summary.secrets, round(expected)))
+    expected = summary["judge"] * summary["rate"]
+    n = max(1, min(summary["secrets"], round(expected)))
     failures = [x for x in (0, 3, 10, 30) if x <= n]
     bounds = [intervals.clopper_pearson_upper(x, n, confidence=0.975) for x in failures]
-    who = "users" if summary.by == "user" else "threads"
+    who = "users" if summary["by"] == "user" else "threads"
     lines = [
-        f"to read   {summary.judge:,} turns of {summary.judge:,} {who} to judge, "
-        f"{summary.teach:,} to teach; about {time}",
+        f"to read   {summary['judge']:,} turns of {summary['judge']:,} {who} to judge, "
+        f"{summary['teach']:,} to teach; about {time}",
         f"if {n} {who} show a secret and the policy fails on  "
         + "".join(f"{x:>7}" for x in failures),
-        f"{'the bound at 97.5 % is':<52}" + "".join(f"{_up(100 * b):>5.3g} %" for b in bounds),
-        f"note: {n} if {100 * summary.rate:.3g} % of the turns show one; --rate says another share",
+        f"{'the bound at 97.5 % is':<52}"
+        + "".join(f"{intervals.at_most(100 * b, 3):>5} %" for b in bounds),
+        f"note: {n} if {100 * summary['rate']:.3g} % of the turns show one; "
+        "--rate says another share",
     ]
-    few = summary.judge + summary.teach >= summary.users
-    if few and expected < 0.9 * summary.secrets:
+    few = summary["judge"] + summary["teach"] >= summary["users"]
+    if few and expected < 0.9 * summary["secrets"]:
         lines.append(
-            f"note: the corpus has {summary.users:,} {who}; about {expected:.0f} of them will show "
-            f"a secret, not {summary.secrets}"
+            f"note: the corpus has {summary['users']:,} {who}; about {expected:.0f} of them will "
+            f"show a secret, not {summary['secrets']}"
         )
-    return "\n".join([*lines, *(f"{summary.out}/{name}" for name in summary.files)])
+    return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])
 
 
 # --------------------------------------------------------------------------- the forms

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import tomllib
 from collections import Counter
@@ -75,16 +74,10 @@ def read(folder: Named, split: str, limit: int | None = None, *, name: str = "")
 
 def _json(path: Path, kind: type) -> Any:
     with reading(path) as file:
-        # Millions of small objects without a cycle: looking for cycles takes 60 % of the time.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
             content = json.loads(file.read())
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             raise ValueError(f"{path}: is not JSON in UTF-8") from None
-        finally:
-            if collecting:
-                gc.enable()
     if not isinstance(content, kind):
         raise ValueError(f"{path}: must hold a JSON {'list' if kind is list else 'object'}")
     return content

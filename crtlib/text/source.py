@@ -8,8 +8,8 @@ else's does the same, under the entry point group ``crtlib.corpora``.
 ...     said = (Turn("USR", f"It is {seed}."),)
 ...     return Corpus("toy", tuple(Dialogue(f"{seed}-{i}", "ann", said) for i in range(dialogues)))
 >>> toy = register(simulated("toy", "Toy talk", draw, sizes={"train": 3}, content="v1"))
->>> toy.load("train", None, 2).dialogues[1].turns[0].text, toy.available("test", None)
-('It is 0.', False)
+>>> toy.read("train", None, 2).dialogues[1].turns[0].text
+'It is 0.'
 >>> del SOURCES["toy"]
 """
 
@@ -49,24 +49,6 @@ class Source:
     content: Callable[[str, Folder], str]
     draw: Callable[[int, int, str], Corpus] | None = None
     by_rule: bool = False
-
-    def load(self, split: str, folder: Folder, limit: int | None) -> Corpus:
-        """The first dialogues of a split, or all; ``ValueError`` names what is missing."""
-        self.check(split, folder)
-        return self.read(split, folder, limit)
-
-    def available(self, split: str | None, folder: Folder) -> bool:
-        """Whether :meth:`load` would find the split (any, where None)."""
-        try:
-            self.check(split, folder)
-        except ValueError:
-            return False
-        return True
-
-    def fingerprint(self, split: str, folder: Folder) -> str:
-        """A hash of what :meth:`load` reads."""
-        self.check(split, folder)
-        return self.content(split, folder)
 
 
 SOURCES: dict[str, Source] = {}

@@ -776,8 +776,8 @@ UNITS = rows(
     ("labels of a text judge once, however often", "given",
      "return labels.pairs(", "return 1 or labels.pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
-    ("a caller's seed draws the secrets that count", "_counter", "rates.Counter(*pair)",
-     "rates.Counter(*pair, seed=how.seed)",
+    ("a caller's seed draws the secrets that count", "screen", "rates.Counter(pi, pi_c)",
+     "rates.Counter(pi, pi_c, seed=how.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",
@@ -800,13 +800,13 @@ UNITS = rows(
 STEADY = rows(
     "screening.policies",
     "screening/test_tagger.py",
-    ("a span is asked about beside the values of others", "_steady",
+    ("a span is asked about beside the values of others", "steady",
      "tuple(o for o in spans if o is not s)", "()",
      "test_a_span_that_stays_beside_masks_stays_beside_values"),
 ) + rows(
     "screening.policies",
     "screening/test_policies.py",
-    ("a turn with a mask in it is not flagged whole", "_whole_turns",
+    ("a turn with a mask in it is not flagged whole", "whole_turns",
      "merged([spans, masks])", "spans",
      "test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_flagged"),
 )

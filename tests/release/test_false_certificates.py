@@ -1310,10 +1310,8 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     shutil.copytree(tmp_path / "labels", tmp_path / "copy")
 
     def judged(name, **how):
-        made = screening._counter(
-            path, asked := screening.How("regex:customersim", "cautious", **how), tmp_path / name,
-            asked.pair(),
-        )  # fmt: skip
+        asked = screening.How("regex:customersim", "cautious", **how)
+        made = screening.judge(path, tmp_path / name, asked.pair(), **asked.judged())
         return made[1]["judged"]
 
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]

@@ -78,7 +78,7 @@ def test_what_flags_everything_flags_masks_too():
     turn = Turn("USR", "I am Ada here", (Secret("name", 5, 8),))
     (point,) = [units.joined("d/0", "u", [turn], ["<|user|> "])]
     everything = replace(policies.everything, own_words=True)
-    (judged,) = rates.judge([point], everything, everything)
+    (judged,) = rates.Counter(everything, everything).add([point])
     assert judged.trace == bool(rates.rates([point], everything, everything).trace.upper)
 
 

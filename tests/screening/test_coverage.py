@@ -29,7 +29,7 @@ def least(draws):
 def test_it_holds_on_simulated_people_whose_values_are_missed_wherever_they_stand(rate):
     points = units.points(customersim.simulate(1_000, 5, "rich"), unit="turn")
     pi = policies.miss(policies.regex(), 0.05, 1, per="value")
-    judged = rates.judge(points, pi, pi)
+    judged = rates.Counter(pi, pi).add(points)
     some = coverage.population(judged, [p.user for p in points], rate)
     assert 0.01 < some.truth("one a user") < 0.2
     for dialogues in (30, 100, 300):
@@ -58,11 +58,11 @@ def test_the_simulation_takes_secrets_as_the_library_does():
         for i in range(5)
     ]
     pi = policies.regex("wikitext2")
-    judged = rates.judge(points, pi, pi)
+    judged = rates.Counter(pi, pi).add(points)
     some = coverage.population(judged, [p.user for p in points], "miss")
     means = []
     for seed in range(1_500):
-        found = rates.one_of_each(rates.judge(points, pi, pi, seed=seed))
+        found = rates.one_of_each(rates.Counter(pi, pi, seed=seed).add(points))
         means.append(sum(j.miss for j in found))
     share = some.failures / some.secrets
     spread = (share * (1 - share)).sum() ** 0.5
@@ -118,7 +118,7 @@ def test_it_holds_on_dialogues_that_people_wrote():
 
     points = units.points(corpora.load("schema_guided", "dev", limit=800), unit="turn")
     pi = policies.regex("schema_guided")
-    judged = rates.judge(points, pi, pi)
+    judged = rates.Counter(pi, pi).add(points)
     for rate in rates.NAMES:
         some = coverage.population(judged, [p.user for p in points], rate)
         (ours, *_) = coverage.coverage(some, 100, 1_500, seed=0)

@@ -160,7 +160,7 @@ def test_everything_and_names():
     assert policies.everything([point, Point("q", "u", "")]) == [(Secret("text", 0, 7),), ()]
     for name in ("oracle", "everything", "none", "cautious", "regex:multiwoz"):
         policy = by_name.policy_by_name(name)
-        assert policy.name == name and policy.label and not policy.learned
+        assert policy.name == name and not policy.learned
     assert policies.miss(policies.oracle, 0.1, 0).name == "oracle (misses 0.1 per occurrence)"
     assert policies.regex() is policies.regex() != policies.regex("multiwoz")
 

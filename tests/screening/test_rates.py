@@ -111,7 +111,7 @@ def test_without_a_trace_both_worlds_prepare_alike_and_without_public_no_secret_
     pi = {"regex": policies.regex(), "oracle": policies.oracle, "half": flagging("half", halves)}
     pi = policies.miss(pi[base], gamma, seed)
     pi_c = data.draw(st.sampled_from([policies.none, policies.regex(), policies.everything]))
-    judged = rates.judge([point], pi, pi_c, seed=seed)
+    judged = rates.Counter(pi, pi_c, seed=seed).add([point])
     for secret, j in zip(point.secrets, judged, strict=True):
         worlds = [point], [redact(point, [secret])]
         ours, theirs = (prepare(w, pi(w), pi_c(w), dedup="none") for w in worlds)
@@ -161,7 +161,7 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
     assert (found.miss.of, found.secrets, found.miss.all) == (2, 9, (9, 9))
     taken = Counter()
     for seed in range(4000):
-        judged = rates.judge(some, policies.none, policies.none, seed=seed)
+        judged = rates.Counter(policies.none, policies.none, seed=seed).add(some)
         where = [(p.id, s.start) for p in some for s in p.secrets]
         chosen = {id(j) for j in rates.one_of_each(judged)}
         taken.update(w for w, j in zip(where, judged, strict=True) if id(j) in chosen)
@@ -235,10 +235,10 @@ def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
     made = rates.Counter(pi, policies.none, seed=3)
     for batch in (POINTS[:50], POINTS[50:]):
         made.add(batch)
-    assert made.rows == rates.judge(POINTS, pi, policies.none, seed=3)
+    assert made.rows == rates.Counter(pi, policies.none, seed=3).add(POINTS)
     assert made.rates() == rates.rates(POINTS, pi, policies.none, seed=3)
     assert made.rates().points == len(POINTS)
-    assert made.rows[0].order != rates.judge(POINTS, pi, policies.none)[0].order
+    assert made.rows[0].order != rates.Counter(pi, policies.none).add(POINTS)[0].order
 
 
 # --------------------------------------------------------------------------- without labels

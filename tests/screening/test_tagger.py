@@ -79,7 +79,7 @@ def test_a_span_that_stays_beside_masks_stays_beside_values(learned):
     each = replace(learned, threshold=0.1)
     left = {}
     for name, pi in (("once", asked_once(each)), ("steady", tagger.redacting(each))):
-        judged = rates.judge(TEST, pi, pi)
+        judged = rates.Counter(pi, pi).add(TEST)
         left[name] = sum(bool(j.trace and not j.miss) for j in judged)
     assert left["steady"] < left["once"]
 
@@ -212,7 +212,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     code, said = run("tagger", file, "--epochs", 2, "--out", tmp_path / "t")
     assert code == 0 and "pi_c (tagger_conservative)" in said.out
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
-    assert 0 <= summary["pi"]["labels_changed_by_a_mask"] <= summary["pi"]["secrets"]
+    assert 0 <= summary["pi"]["flagged_points"] <= summary["judged_points"]
     options = ["--policy", f"tagger:{tmp_path / 't'}", "--out", tmp_path / "s"]
     careful = ["--conservative", f"tagger_conservative:{tmp_path / 't'}", "--unit", "turn"]
     assert run("screen", file, *options, *careful)[0] == 0

@@ -12,4 +12,4 @@ def flag(points):
 
 @register("toy_policy")
 def make(_):
-    return Policy("toy_policy", flag, label="Toy policy")
+    return Policy("toy_policy", flag)

@@ -263,8 +263,6 @@ def test_bad_rows_are_left_out_counted_and_listed(tmp_path):
         ["'=mails.csv", "7", "user", "no user"],
     ]
     assert "left out 2: 1 no text, 1 no user" in ingest.table(summary)
-    assert summary.json()["rejected"] == {"no text": 1, "no user": 1}
-    json.dumps(summary.json())
 
 
 def test_a_guess_is_shown_and_asked_for(tmp_path):
