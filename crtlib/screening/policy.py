@@ -117,8 +117,14 @@ class Policy:
         """The flagged spans of each point, sorted and disjoint."""
         turns = _turns(points) if self.own_words else []
         read = [turn for _, _, turn in turns] if self.own_words else points
+        labels: Labels = []
         try:
-            labels = self.answers(read)
+            for lot in [read] if self.batched else [[point] for point in read]:
+                found = [tuple(spans) for spans in self.flag(lot)]
+                if len(found) != len(lot):
+                    says = f"{len(found)} labels for {len(lot)} points"
+                    raise Miscounted(f"policy={self.name!r}: {says}")
+                labels += found
         except (Miscounted, TooSlow):  # what quotes no text
             raise
         except Exception as error:  # its message may quote the text
@@ -129,16 +135,6 @@ class Policy:
                 if uncovered([Secret("text", 0, len(p.text))], spans):
                     raise ValueError(f"policy={self.name!r}: total, but leaves text in clear")
         return _moved(turns, labels, len(points)) if self.own_words else labels
-
-    def answers(self, points: Sequence[Point]) -> Labels:
-        """What ``flag`` says of each point by itself, its spans unchecked."""
-        labels: Labels = []
-        for lot in [points] if self.batched else [[point] for point in points]:
-            found = [tuple(spans) for spans in self.flag(lot)]
-            if len(found) != len(lot):
-                raise Miscounted(f"policy={self.name!r}: {len(found)} labels for {len(lot)} points")
-            labels += found
-        return labels
 
 
 def _turns(points: Sequence[Point]) -> list[tuple[int, int, Point]]:
