@@ -36,7 +36,7 @@ from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 SLIPS = 0.1
 """Of the secrets a reader passes over."""
-WRONG = 0.07
+WRONG = 0.09
 """Of all turns may be flagged beyond those with a secret."""
 THRESHOLDS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
 
