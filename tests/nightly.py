@@ -181,7 +181,7 @@ NIGHTLY = {
         "trains; by day one of each way of building layers",
     ),
     "tests/accounting/test_confidentiality.py::test_a_group_of_one_is_a_data_point": "3 s",
-    "tests/accounting/test_secrets.py::test_tight_accounting_finds_the_least_noise": "2 s",
+    "tests/book/test_tight.py::test_tight_accounting_finds_the_least_noise": "2 s",
     "tests/attacks/test_membership.py::test_a_memoriser_is_found": "trains, 3 s",
     "tests/attacks/test_leakage.py::test_users_left_out": "trains",
     "tests/book/experiments/test_claims.py::test_holm_keeps": "2 s",

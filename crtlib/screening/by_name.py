@@ -60,9 +60,8 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     others flag (:func:`crtlib.screening.policies.whole_turns`).
     """
     whole = ("whole_turns", "")
-    named = [part for part in parts(name) if part != whole] or [whole]
-    made = [_made(kind, argument, name, corpus) for kind, argument in named]
-    joined = made[0] if len(made) == 1 else policies.union(*made)
+    made = [_made(*part, name, corpus) for part in parts(name) if part != whole]
+    joined = made[0] if len(made) == 1 else policies.union(*made or [policies.none])
     return policies.whole_turns(joined) if whole in parts(name) else joined
 
 

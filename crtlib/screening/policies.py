@@ -290,3 +290,6 @@ def whole_turns(policy: Flag) -> Policy:
 
     name = f"{pi.name}+whole_turns"
     return replace(pi, name=name, flag=flag, own_words=False, batched=True)
+
+
+register("whole_turns")(lambda _: whole_turns(none))

@@ -342,5 +342,7 @@ def test_whole_turns_are_a_part_of_a_policys_name(name):
     first = by_name.policy_by_name(others)(SECRET_POINTS[:200])
     assert [bool(spans) for spans in found] == [bool(spans) for spans in first]
     assert by_name.digest(name) != by_name.digest(others)
+    masked = Point("m", "u", "I am <MASK>.")
+    assert by_name.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
     with pytest.raises(ValueError, match="must be one of"):
-        by_name.policy_by_name("whole_turns")
+        by_name.policy_by_name("whole_turns:10+none")
