@@ -265,9 +265,9 @@ def timed(step: Callable[[], None], device: str) -> float:
     return clock() - start
 
 
-def measure(name: str, rounds: int, device: str, low: bool) -> list[dict]:
+def measure(name: str, engines: Sequence[str], rounds: int, device: str, low: bool) -> list[dict]:
     """Rows of one model, of the engines that share a process."""
-    seconds = turns(name, ENGINES, device, low, rounds)
+    seconds = turns(name, engines, device, low, rounds)
     limit = multiplications(name) / speed(device, low)
     fastest = min(s for s, *_ in seconds["natural"])
     return [
@@ -379,6 +379,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, memory of ours only")
     parser.add_argument("--json", type=Path, help="write the table here")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
+    parser.add_argument(
+        "--engines", nargs="+", choices=ENGINES, default=[*ENGINES],
+        help="beside natural; natural-bf16 takes 20 times as long where a CPU emulates it",
+    )  # fmt: skip
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (autocast)")
     parser.add_argument("--threads", type=int, default=1, help="threads of a CPU")
@@ -399,7 +403,8 @@ def main() -> None:
     options += ["--bf16"] if args.bf16 else []
     for name in args.models:
         rounds = 5 if args.quick else 16
-        table = measure(name, rounds, args.device, args.bf16)
+        engines = [each for each in ENGINES if each in {"natural", *args.engines}]
+        table = measure(name, engines, rounds, args.device, args.bf16)
         if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
             table += kept_memory(name, rounds, options)
         for line in table:

@@ -38,7 +38,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening.lists import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import clear, overlaps, redact
@@ -53,7 +53,7 @@ ALPHA = 0.05
 KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
+How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
 
 TRAITS = ("kind", "length", "position", "script")
@@ -77,7 +77,8 @@ def _traits(text: str, s: Secret) -> tuple[str, str, str]:
 class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
-    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
+    ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound.
     """
 
@@ -104,7 +105,8 @@ class Rate:
         if not self.of or self.how == "policy":
             return f"at most {_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
+        over = " on average" * (self.how == "exchangeable")
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
 
 
 def _up(share: float) -> str:
@@ -159,6 +161,19 @@ class Rates:
     def delta2(self) -> float:
         """The bound of the public rate: delta2 of Theorem 8.3."""
         return self.public.upper
+
+    def averaged(self) -> Rates:
+        """The same counts with bounds of the mean over the draw of the labels."""
+
+        def mean(rate: Rate) -> Rate:
+            if rate.how != "one_per_cluster":
+                return rate
+            upper = exchangeable_rate(rate.count, rate.of, judged=self.judged)
+            return replace(rate, upper=upper, how="exchangeable")
+
+        kinds = {k: {n: mean(r) for n, r in row.items()} for k, row in self.by_kind.items()}
+        miss, trace, public = (mean(getattr(self, name)) for name in NAMES)
+        return replace(self, miss=miss, trace=trace, public=public, by_kind=kinds)
 
     def to_json(self) -> dict[str, Any]:
         """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
@@ -292,6 +307,7 @@ def rates(
     cautious_flags: Labels | None = None,
     cluster: Cluster = "user",
     judged: int = 1,
+    how: How = "one_per_cluster",
     seed: int = 0,
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
@@ -301,13 +317,17 @@ def rates(
     are known already. ``cluster``: what was drawn; a point without a user counts for its
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
-    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
-    with it as ``pi`` nothing leaves a trace, whatever the labels.
+    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
+    on average over a draw at random, for those whom nobody read, without a confidence. Points that
+    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
+    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
+    a trace, whatever the labels.
     """
+    check_choice("how", how, ("one_per_cluster", "exchangeable"))
     counter = Counter(pi, pi_c, cluster=cluster, seed=seed)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    return counter.rates(judged=judged)
+    found = counter.rates(judged=judged)
+    return found if how == "one_per_cluster" else found.averaged()
 
 
 class Counter:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from crtlib.intervals import exchangeable_rate
 from crtlib.screening import policies, rates, recall, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.prepare import prepare
@@ -335,3 +336,19 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_bounds_on_average_are_of_the_same_counts():
+    pi = policies.miss(policies.oracle, 0.3, seed=0)
+    sure, mean = (
+        rates.rates(POINTS, pi, policies.everything, judged=2, how=how)
+        for how in ("one_per_cluster", "exchangeable")
+    )
+    assert (mean.trace.count, mean.trace.of) == (sure.trace.count, sure.trace.of)
+    assert mean.trace.upper == exchangeable_rate(sure.trace.count, sure.trace.of, judged=2)
+    assert str(mean.trace).endswith("on average") and mean.public == sure.public
+    assert {r.how for row in mean.by_kind.values() for r in row.values()} <= {
+        "exchangeable", "policy"
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="how"):
+        rates.rates(POINTS, pi, policies.none, how="assumed")
