@@ -7,8 +7,9 @@ labels certify, against the truth of a corpus whose every secret is known.
 Half of the people judge, two turns each; of the turns of the others some are read to teach: a third
 at random, then in two rounds those that the tagger scores highest. The reader overlooks a tenth of
 the secrets. The threshold is the lowest at which no more of the unread turns are flagged than hold
-a secret and may be flagged in error: it needs no label. Truth is counted on 1,000
-turns with a secret, and on as many others, of the people who judge.
+a secret and may be flagged in error: it needs no label. Truth is counted on all secrets of the
+people who judge, and on 1,000 turns without one. What the labels certify depends on which turns are
+drawn and what the reader overlooks: of 300 draws the median and the 5th and 95th percentile.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from faker.providers.address.en_US import Provider as Place
 from faker.providers.person.en_US import Provider as Person
 
@@ -153,17 +155,15 @@ def first_day(folder: Path) -> tuple[Policy, Policy]:
     return policy_by_name(shapes), policy_by_name(listed)
 
 
-def judged(points: Sequence[Point], pi: Policy) -> rates.Rates:
-    return rates.rates(points, pi, policy_by_name("cautious"), cluster="dialogue")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", help="NAME:SPLIT, or simulated")
     parser.add_argument("--teach", type=int, default=1300)
     parser.add_argument("--judge", type=int, default=2000)
     parser.add_argument("--pool", type=int, default=3000)
-    parser.add_argument("--truth", type=int, default=1000, help="turns of each sort for the truth")
+    parser.add_argument("--clean", type=int, default=1000, help="turns that hold no secret")
+    parser.add_argument("--draws", type=int, default=300, help="of the turns that judge")
+    parser.add_argument("--tagger", type=Path, help="its folder: reads it, if it is there")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--backbone", default="minilm")
@@ -184,19 +184,29 @@ def main() -> None:
         by.setdefault(p.user, []).append(p)
     people = rng.sample(sorted(by), len(by))
     judges, others = people[: o.judge // 2], people[o.judge // 2 :]
-    drawn = read([p for u in judges for p in rng.sample(by[u], min(2, len(by[u])))], rng)
     every = [p for u in judges for p in by[u]]
-    clean = [p for p in every if not p.secrets]
-    clean = rng.sample(clean, min(len(clean), o.truth))
-    truth = [p for p in every if p.secrets]
-    truth = rng.sample(truth, min(len(truth), o.truth))
-    rate = sum(bool(p.secrets) for p in drawn) / len(drawn)  # as the readers saw it
-    drawn = [p for p in drawn if p.secrets]  # no other judges
+    truth, clean = [p for p in every if p.secrets], [p for p in every if not p.secrets]
+    clean = rng.sample(clean, min(len(clean), o.clean))
+
+    def drawn() -> list[Point]:
+        """Turns with a secret that a reader noticed, two of each who judges; no other judges."""
+        turns = read([p for u in judges for p in rng.sample(by[u], min(2, len(by[u])))], rng)
+        return [p for p in turns if p.secrets]
+
+    draws = [drawn() for _ in range(o.draws)]
+    rate = sum(map(len, draws)) / o.draws / sum(min(2, len(by[u])) for u in judges)
     pool = [p for u in others for p in by[u]]
     pool = rng.sample(pool, len(pool))
-    pool, unread = pool[: o.pool], pool[o.pool : o.pool + o.truth]
-    say(f"{len(people)} people, {len(drawn)} turns to judge, truth on {len(truth)} with a secret")
-    made = taught(pool, o.teach, o.rounds, o.seed, say, epochs=o.epochs, backbone=o.backbone)
+    pool, unread = pool[: o.pool], pool[o.pool : o.pool + o.clean]
+    say(
+        f"{len(people)} people, {len(draws[0])} turns to judge, truth on {len(truth)} with a secret"
+    )
+    if o.tagger and o.tagger.is_dir():
+        made = tagger.Remembered(**vars(tagger.load(o.tagger)))
+    else:
+        made = taught(pool, o.teach, o.rounds, o.seed, say, epochs=o.epochs, backbone=o.backbone)
+        if o.tagger:
+            tagger.save(made, o.tagger)
     with tempfile.TemporaryDirectory() as folder:
         shapes, listed = first_day(Path(folder))
 
@@ -216,24 +226,35 @@ def main() -> None:
         }
         table = {}
         for which, pi in policies.items():
-            seen, real = judged(drawn, pi), judged(truth, pi)
+            counter = rates.Counter(pi, policy_by_name("cautious"), cluster="dialogue")
+            told = {j.order: j for j in counter.add(truth)}
+            real = counter.rates()
             miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)
+            judged = []
+            for turns in draws:
+                noticed = (rates._order(0, p.id, s.start) for p in turns for s in p.secrets)
+                counter.rows = [told[k] for k in noticed if k in told]
+                judged.append(counter.rates().trace)
+            bounds = np.percentile([r.upper for r in judged], (50, 5, 95))
             table[which] = {
                 "true miss": miss[0] / miss[1],
                 "true trace": trace[0] / trace[1],
-                "judged": f"{seen.trace.count} of {seen.trace.of}",
-                "bound": seen.trace.upper,
+                "judged": [float(np.median([r.count for r in judged])),
+                           float(np.median([r.of for r in judged]))],
+                "bound": bounds.tolist(),
+                "bound holds": float(np.mean([r.upper >= trace[0] / trace[1] for r in judged])),
                 "clean flagged": sum(map(bool, pi(clean))) / len(clean),
                 "public": (real.public.all or (0, 1))[0] / miss[1],
                 "miss by kind": {
                     kind: (n := some["miss"].all or (0, 1))[0] / n[1]
                     for kind, some in real.by_kind.items()
                 },
-            }
+            }  # fmt: skip
             kinds = "  ".join(f"{k} {100 * v:.1f}" for k, v in table[which]["miss by kind"].items())
-            row = [f"{100 * table[which][k]:6.2f}" for k in ("true miss", "true trace", "bound")]
+            row = [f"{100 * table[which][k]:6.2f}" for k in ("true miss", "true trace")]
+            row += [f"{100 * x:6.2f}" for x in (*bounds, table[which]["bound holds"])]
             wrong = f"{100 * table[which]['clean flagged']:6.2f}"
-            say(f"{which:<28}", *row, table[which]["judged"], wrong, " ", kinds)
+            say(f"{which:<34}", *row, table[which]["judged"], wrong, " ", kinds)
     facts = {"corpus": o.corpus, "threshold": threshold, "policies": table}
     facts |= {"seconds": time.process_time() - start, "options": vars(o), "flagged": flagged}
     if o.json:

@@ -23,6 +23,9 @@ __version__ = "0.3.0"
 _FACE = {
     # what is read
     "load_corpus": "crtlib.text.corpora:load",
+    "ingest": "crtlib.text.ingest:ingest",
+    "label_sample": "crtlib.text.labels:sample",
+    "label_import": "crtlib.text.label_import:take",
     "simulate": "crtlib.text.customersim:simulate",
     "points": "crtlib.text.units:points",
     "Corpus": "crtlib.text.records:Corpus",
@@ -30,6 +33,11 @@ _FACE = {
     "Secret": "crtlib.text.records:Secret",
     # what is hidden
     "policy": "crtlib.screening.by_name:policy_by_name",
+    "policy_digest": "crtlib.screening.by_name:digest",
+    "Policy": "crtlib.screening.policy:Policy",
+    "register_policy": "crtlib.screening.policy:register",
+    "rates": "crtlib.screening.rates:rates",
+    "screen": "crtlib.reports.screening:make",
     "redact": "crtlib.screening.redact:redact",
     "prepare": "crtlib.screening.prepare:prepare",
     # what it costs
@@ -41,6 +49,7 @@ _FACE = {
     "protect": "crtlib.accounting.secrets:plan",
     # what is done, what leaks, what is run
     "train": "crtlib.experiments.own:train",
+    "certify": "crtlib.release.certify:write",
     "load_model": "crtlib.models.folder:load",
     "leakage": "crtlib.attacks.leakage:leakage",
     "leakage_report": "crtlib.reports.leakage:make",

@@ -41,6 +41,7 @@ NIGHTLY = {
     "tests/pins/test_certificates.py": "trains",
     "tests/pins/test_grids.py": "declares the studies of all profiles",
     "tests/pins/test_studies.py": "trains by each method",
+    "tests/release/test_library.py::test_twelve_lines": "screens, trains and certifies",
     **dict.fromkeys(
         (
             "tests/reports/test_leakage.py::"

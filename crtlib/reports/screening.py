@@ -28,7 +28,7 @@ from crtlib.files import Named
 from crtlib.reports import pages
 from crtlib.screening import corpus as screening
 from crtlib.screening import rates
-from crtlib.screening.corpus import How, Outcome
+from crtlib.screening.corpus import How, Outcome, fitting
 from crtlib.text import screened, shards
 
 PUBLIC = ("summary.json", "screening.html", "public/*")
@@ -39,15 +39,19 @@ LEAST = 5
 def make(
     corpus: Named,
     out: Named,
-    how: How,
+    how: How | None = None,
     *,
     labels: Named | None = None,
     reveal: int = 0,
     force: bool = False,
     executor: Executor | None = None,
     progress: bool = False,
+    **names: Any,
 ) -> Outcome | None:
     """Screen a corpus into the folder ``out``; None where it is there already, made of the same.
+
+    ``how`` may be given by the ``names`` of its fields; the policy is then the corpus' own if it
+    is not among them.
 
     The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
     is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
@@ -57,6 +61,7 @@ def make(
     """
     if screened.is_screened(corpus):
         raise ValueError(f"{corpus}: is screened already")
+    how = how or How(**{"policy": names.get("policy") or fitting(corpus), **names})
     how.pair()  # a policy that is none is said before anything is read
     inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
     recipe: dict[str, Any] = {"command": "screen", "inputs": inputs, "key": screened.KEY,

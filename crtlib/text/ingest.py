@@ -31,6 +31,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 import textwrap
 import tomllib
 from collections import Counter
@@ -39,7 +40,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from tqdm import tqdm
@@ -404,8 +405,14 @@ class Summary:
     up_to_date: bool = False
 
 
+class Frame(Protocol):
+    """A table that writes itself: a DataFrame of pandas, a ``datasets.Dataset``."""
+
+    def to_parquet(self, path: Path, /) -> Any: ...
+
+
 def ingest(
-    sources: Sequence[Named],
+    sources: Named | Sequence[Named] | Frame,
     out: Named,
     *,
     yes: bool = False,
@@ -414,14 +421,22 @@ def ingest(
     progress: bool = False,
     **how: Any,
 ) -> Summary:
-    """Make the corpus folder ``out`` of ``sources``: files, folders or ``hub:owner/name``.
+    """Make the corpus folder ``out`` of ``sources``: files, folders or ``hub:owner/name``; or of a
+    DataFrame or a ``datasets.Dataset``, whose rows lie in a private temporary folder meanwhile.
 
     ``how`` are the fields of :class:`How`. A guess of columns is used with ``yes``, or if ``ask``
     says so of the line that shows it. Rows are streamed: memory does not grow with the text. Raises
     ``ValueError`` in one line that names file, row and column and never quotes text; then nothing
     is written.
     """
+    if hasattr(sources, "to_parquet"):
+        with tempfile.TemporaryDirectory() as private:  # 0700
+            sources.to_parquet(table := Path(private) / "rows.parquet")
+            options = {"yes": yes, "ask": ask, "force": force, "progress": progress, **how}
+            return ingest([table], out, **options)
     reading = How(**how)
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
     if not sources:
         raise ValueError("SOURCE: is missing; name a file, a folder or hub:owner/name")
     plans: list[Source] = []

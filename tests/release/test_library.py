@@ -1,0 +1,58 @@
+"""The golden path as a library: a table in, a function as policy, Parquet and a verdict out."""
+
+import runpy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import crtlib
+from crtlib.screening import policy
+from crtlib.text import corpora
+
+datasets = pytest.importorskip("datasets")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_messages.py"
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    yield runpy.run_path(str(EXAMPLE))
+    policy.MAKERS.pop("codes")
+
+
+def rows(talks):
+    return [
+        {"person": talk.user, "talk": talk.id, "who": turn.speaker, "body": turn.text}
+        for talk in talks
+        for turn in talk.turns
+    ]
+
+
+def test_twelve_lines_from_a_dataset_to_a_certificate(example, capsys):
+    talks = crtlib.simulate(300, seed=77).dialogues
+    path = example["golden_path"]
+    path.__globals__["said"] = {turn.text: turn.secrets for talk in talks for turn in talk.turns}
+    public, verdict = path(datasets.Dataset.from_list(rows(talks)))
+    assert verdict == "holds" and "'met': True" in capsys.readouterr().out
+    assert pd.read_parquet("screened/public/data").equals(public.to_pandas())
+    assert not Path("certificate.json").read_text().count(talks[0].user)
+
+
+def test_a_table_makes_the_corpus_that_its_file_makes(tmp_path):
+    frame = pd.DataFrame(rows(crtlib.simulate(20, seed=1).dialogues))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    columns = {"user": "person", "thread": "talk", "speaker": "who", "text": "body"}
+    tables = {"csv": tmp_path / "t.csv", "pandas": frame}
+    tables |= {"index": frame.set_index("who", drop=False).rename_axis("key")}
+    tables |= {"datasets": datasets.Dataset.from_pandas(frame)}
+    for name, table in tables.items():
+        made = crtlib.ingest(table, tmp_path / name, columns=columns)
+        assert made.rows == len(frame) and not made.rejected
+        again = crtlib.ingest(table, tmp_path / name, columns=columns)
+        assert again.up_to_date
+    assert len({corpora.corpus_hash(tmp_path / name) for name in tables}) == 1
+    with pytest.raises(ValueError, match="body"):
+        crtlib.ingest(frame.drop(columns="body"), tmp_path / "none", columns=columns)
+    assert not (tmp_path / "none").exists()
