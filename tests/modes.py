@@ -27,6 +27,7 @@ STEPS = {
     "ingest": ["messages.csv", "--yes", "--out", "corpus"],
     "label sample": ["corpus", "--turns", 30, "--teach", 20, "--seed", 1, "--out", "labels"],
     "label import": ["corpus", "done.json", "--labels", "labels"],
+    "label adjudicate": ["corpus", "--labels", "labels", "--out", "again"],
     "tagger": ["corpus", "--labels", "labels", "--epochs", 1, "--out", "tagger"],
     "card": ["corpus", "--policy", "cautious", "--labels", "labels", "--out", "card"],
     "advise": ["corpus", "--labels", "labels", "--policy", "cautious", "--require", "guess <= 90"],
@@ -52,7 +53,7 @@ STEPS = {
 }  # fmt: skip
 """A call of each command; ``crtlib run`` writes what the commands write that it calls."""
 QUICK = ("simulate", "simulate --out shared", "convert", "ingest", "label sample", "label import",
-         "card", "screen", "report", "report --reveal", "new")  # fmt: skip
+         "label adjudicate", "card", "screen", "report", "report --reveal", "new")  # fmt: skip
 """Those that train nothing; the reports need a folder ``model``."""
 
 

@@ -81,10 +81,10 @@ def take(
     ],
     file: Annotated[Path, opt("What the page or the tool exported.", "place", argument="FILE")],
     labels: Annotated[Path, opt("Folder of crtlib label sample.", "place")],
-    annotator: Annotated[str, opt("Who read them: a short name.")] = "a",
-    second: Annotated[
-        Path | None, opt("A second reader's file; prints the agreement.", "place")
-    ] = None,
+    annotator: Annotated[str | None, opt("Who read them: a short name. [a; b; c]")] = None,
+    role: Annotated[
+        str, opt("Reader: first, second or decides; see crtlib label adjudicate.")
+    ] = "first",
     partial: Annotated[bool, opt("Accept unread turns; labels then count as given.")] = False,
 ) -> Answer:
     """Bring in labels, checked against the text they were made for.
@@ -98,10 +98,36 @@ def take(
         file,
         labels,
         annotator=annotator,
-        second=second,
+        role=role,
         partial=partial,
     )
     return Answer(summary, [library.table(summary)])
 
 
-label = {"sample": sample, "import": take}
+def adjudicate(
+    corpus: Annotated[
+        Path, opt("The corpus that the turns were drawn from.", "place", argument="CORPUS")
+    ],
+    labels: Annotated[Path, opt("Folder of crtlib label sample.", "place")],
+    out: Annotated[Path, opt("Folder of what is to be read.", "place")],
+    forms: Annotated[
+        list[str] | None, opt("Form: page, jsonl or labelstudio; repeatable. [page]", flag="--for")
+    ] = None,
+    force: Annotated[bool, opt("Replace a folder that exists.", "place")] = False,
+) -> Answer:
+    """Write what is read again, so that no reader alone decides what is a secret.
+
+    First for a second reader: all turns with a mark and as many without, the marks not shown; bring
+    them in with --role second. A mark of one reader alone then counts where a policy fails on it,
+    and nowhere else. Then, for --role decides, the turns on which the two differ, with all marks.
+
+    Example: crtlib label adjudicate corpus --labels labels --out again
+    """
+    from crtlib.text import label_import as library
+
+    summary = library.adjudicate(corpus, labels, out, forms=forms or ["page"], force=force)
+    line = f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"
+    return Answer(summary, [line, *(f"{out}/{name}" for name in summary["files"])])
+
+
+label = {"sample": sample, "import": take, "adjudicate": adjudicate}

@@ -236,6 +236,7 @@ def judge(
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
     about = labels.about(folder)
+    twice = about.get("agreement")
     if unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
@@ -247,12 +248,18 @@ def judge(
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"], kinds=about["kinds"])
-    counter.add(label_import.points(corpus, folder, part="judge", unit=unit, without=late))
+    read = partial(label_import.points, corpus, folder, part="judge", unit=unit, without=late)
+    sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
+    counter.add(read(), sure=sure)
     one, other = _hashes(names, unit, dial)
     judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)}
-    return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
+    if twice:
+        doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
+        given["read_twice"] = {n: twice[n] for n in ("turns", "empty", "overlooked")}
+        given["read_twice"]["doubted"] = doubted
+    return counter, given | {"agreement": twice and twice["f1"]}
 
 
 def given(
@@ -443,6 +450,13 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
     if found.trace.how == "unknown":
         notes.append(
             "without --labels nothing is known of what was missed, and a certificate will be void"
+        )
+    elif found.trace.count and found.trace.how == "one_per_cluster":
+        twice = (summary["labels"] or {}).get("read_twice")
+        alone = twice["doubted"] if twice else "all"
+        notes.append(
+            f"{found.trace.count} labels decide the bound of the trace rate, {alone} of them by "
+            "one reader alone; 'crtlib label adjudicate' writes what to read again"
         )
     elif not found.trace.of:
         notes.append("no labelled turn has a secret, so nothing bounds what was missed")

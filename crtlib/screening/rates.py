@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal
@@ -225,7 +225,8 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
-    ``traits`` are what it is, by :data:`TRAITS`, but for its kind."""
+    ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
+    it."""
 
     cluster: str
     kind: str
@@ -234,6 +235,7 @@ class Judged:
     trace: bool | None
     public: bool
     traits: tuple[str, str, str]
+    sure: bool = True
 
 
 def _traces(
@@ -282,7 +284,9 @@ def _upper(count: int, of: int, pairs: int) -> float:
 
 
 def _rate(name: str, judged: Sequence[Judged], pairs: int) -> Rate:
-    taken = one_of_each(judged)
+    """What one reader of two alone marked counts where it fails, and nowhere else: so of a cluster
+    a failure is counted wherever the secret that is taken fails, if only true ones were marked."""
+    taken = one_of_each([j for j in judged if j.sure or getattr(j, name)])
     count = sum(getattr(j, name) for j in taken)
     each = [getattr(j, name) for j in judged]
     every = None if None in each else (sum(each), len(each))
@@ -356,9 +360,11 @@ class Counter:
         *,
         flags: Labels | None = None,
         cautious_flags: Labels | None = None,
+        sure: Container[tuple[str, int]] | None = None,
     ) -> list[Judged]:
         """Judge the policies on further points: what befalls each labelled secret. Canaries do not
-        count, nor what taught one of them.
+        count, nor what taught one of them. ``sure``: point and start of the secrets that no reader
+        doubts (:func:`crtlib.text.label_import.read`); None for all.
 
         Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
         each of which has the size of its whole point: where there are many secrets in a point only
@@ -395,10 +401,12 @@ class Counter:
                 same.setdefault(value, []).append(s)
                 name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
                 traits = _traits(p.text, s)
-                judged.append(Judged(name, s.kind, order, s in missed, None, public, traits))
+                known_by_all = sure is None or (p.id, s.start) in sure
+                row = Judged(name, s.kind, order, s in missed, None, public, traits, known_by_all)
+                judged.append(row)
                 where.append((p, spans, same[value]))
         take: Sequence[int] = range(len(judged))
-        if longest > 16 * size + 2**20:
+        if longest > 16 * size + 2**20 and sure is None:
             each = attrgetter("cluster"), attrgetter("cluster", "kind")
             first = {id(j) for one in each for j in one_of_each(judged, one)}
             take = [k for k, j in enumerate(judged) if id(j) in first]

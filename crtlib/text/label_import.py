@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -32,6 +33,8 @@ from crtlib.text.records import Corpus, Dialogue, Point, Secret
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
 Spans = dict[str, tuple[Secret, ...]]
 """The secrets of each task that was read."""
+ROLES = ("first", "second", "decides")
+"""In which order turns are read: all of them; again, blind; where the first two differ."""
 
 
 class Span(BaseModel):
@@ -57,44 +60,56 @@ def take(
     file: str | os.PathLike,
     folder: str | os.PathLike,
     *,
-    annotator: str = "a",
-    second: str | os.PathLike | None = None,
+    annotator: str | None = None,
+    role: str = "first",
     partial: bool = False,
 ) -> dict[str, Any]:
     """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``: what
     was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what was mended,
     and of two readers the agreement (F1 of spans, Cohen's kappa of turns).
 
-    ``second`` is another reader's file, kept as annotator "b" (or "b2" where that is taken) and
-    compared. ``partial`` accepts unread turns in the judging part; the labels then count as
-    "given". Raises ``ValueError`` naming file and task:
-    a changed text, a span outside it or with another value, overlapping spans of two kinds, an
-    unknown kind or task, unread turns. No text is quoted.
+    ``role`` is one of ``ROLES``: the first reader reads all that was drawn; the second and who
+    decides read what :func:`adjudicate` gives them. ``partial`` accepts turns in the judging part
+    that the first left unread; the labels then count as "given". Raises ``ValueError`` naming file
+    and task: a changed text, a span outside it or with another value, overlapping spans of two
+    kinds, an unknown kind or task, unread turns. No text is quoted.
     """
     about, tasks = labels.about(folder), {t.task: t for t in labels.tasks(folder)}
     same_corpus(corpus, about)
-    if not 0 < len(annotator) <= 40:
-        raise ValueError(f"--annotator: {annotator!r} must be a short name")
+    if role not in ROLES:
+        raise ValueError(f"--role: {role!r} must be one of {', '.join(ROLES)}")
+    others = [about.get(other) for other in ROLES if other != role]
+    if others[: ROLES.index(role)].count(None):
+        raise ValueError(f"--role: {role!r} reads after {ROLES[ROLES.index(role) - 1]!r}")
+    annotator = annotator or "abc"[ROLES.index(role)]
+    if not 0 < len(annotator) <= 40 or annotator in others:
+        raise ValueError(f"--annotator: {annotator!r} must be a short name of no other reader")
     found, notes = _read(Path(file), tasks, about["kinds"])
     judge = [t for t in tasks.values() if t.part == "judge"]
-    unread = sum(t.task not in found for t in judge)
+    unread = sum(t.task not in found for t in judge) if role == "first" else 0
     if unread and not partial:
         raise ValueError(
             f"{Path(file).name}: {unread:,} of {len(judge):,} tasks to judge are unread; leaving "
             "out the hard ones spoils the rate; --partial takes them as given"
         )
-    works, scores = {annotator: found}, dict[str, float]()
-    if second is not None:
-        other, _ = _read(Path(second), tasks, about["kinds"])
-        works["b" if annotator != "b" else "b2"] = other
-        scores["f1"], scores["kappa"] = agreement(found, other)
-    drawn = "given" if unread else "at_random"
+    rows = [row for row in _rows(Path(folder)) if row["annotator"] != annotator]  # others' stay
+    scores = dict[str, float]()
+    if role == "second":
+        before = _of(rows, about["first"])
+        scores["f1"], scores["kappa"] = agreement(before, found)
+        empty = [t.task for t in judge if t.task in found and not before.get(t.task)]
+        scores |= {
+            "turns": len(found),
+            "empty": len(empty),
+            "overlooked": sum(bool(found[t]) for t in empty),
+        }
+    drawn = about["drawn"] if role != "first" else "given" if unread else "at_random"
     summary = {
         "labels": os.fspath(folder),
         "annotator": annotator,
         "tasks": len(tasks),
         "read": len(found),
-        "judged": len(judge) - unread,
+        "judged": sum(t.task in found for t in judge),
         "judge": len(judge),
         "secrets": dict(Counter(s.kind for some in found.values() for s in some)),
         "users_with_a_secret": sum(bool(found.get(t.task)) for t in judge),
@@ -102,19 +117,17 @@ def take(
         **notes,
         **scores,
     }
-    rows = [row for row in _rows(Path(folder)) if row["annotator"] not in works]  # others' stay
     readers = dict(about.get("readers", {}))
-    for name, work in works.items():
-        readers[name] = {"read": len(work), "secrets": sum(map(len, work.values()))}
-        for task, spans in work.items():
-            rows.append({"task": task, "annotator": name, "secrets": [asdict(s) for s in spans]})
-    about |= {"readers": readers, "drawn": drawn, "first": annotator}
+    readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
+    for task, spans in found.items():
+        rows.append({"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]})
+    about |= {"readers": readers, "drawn": drawn, role: annotator}
     about |= {"agreement": scores} if scores else {}
     with outputs.staged(
         folder,
         add=True,
         command="label import",
-        options={"annotator": annotator},
+        options={"annotator": annotator, "role": role},
         inputs={"file": file},
     ) as part:
         pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
@@ -261,22 +274,85 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist() if path.is_file() else []
 
 
+def _of(rows: Sequence[Mapping[str, Any]], annotator: str | None) -> Spans:
+    """What a reader marked, by task."""
+    return {
+        row["task"]: tuple(Secret(**s) for s in row["secrets"])
+        for row in rows
+        if row["annotator"] == annotator
+    }
+
+
+def _joined(first: Sequence[Secret], second: Sequence[Secret], sure: bool) -> tuple[Secret, ...]:
+    """What one reader at least marked, overlapping marks as one; ``sure``: what both marked.
+
+    >>> _joined([Secret("name", 0, 3), Secret("id", 9, 12)], [Secret("name", 1, 5)], True)
+    (Secret(kind='name', start=0, end=5),)
+    """
+    groups: list[tuple[Secret, set[int]]] = []
+    marks = [(s.start, who, s) for who, some in enumerate((first, second)) for s in some]
+    for start, who, s in sorted(marks, key=lambda mark: mark[:2]):
+        if groups and start < groups[-1][0].end:
+            last, readers = groups[-1]
+            groups[-1] = (replace(last, end=max(last.end, s.end)), readers | {who})
+        else:
+            groups.append((s, {who}))
+    return tuple(s for s, readers in groups if len(readers) == 2 or not sure)
+
+
 def read(
-    folder: str | os.PathLike, *, part: str | None = None
+    folder: str | os.PathLike, *, part: str | None = None, sure: bool = False
 ) -> list[tuple[Task, tuple[Secret, ...]]]:
-    """The turns that were read, of one ``part`` or both, and their secrets: those of the reader
-    who was imported last as the first."""
+    """The turns that were read, of one ``part`` or both, and their secrets: what who decides says;
+    where two read, what one at least marked, or where ``sure``, both; else what the first says."""
     about = labels.about(folder)
     if "first" not in about:
         raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
     outputs.demand(folder, names=["labels.parquet"])
-    spans = {
-        row["task"]: tuple(Secret(**s) for s in row["secrets"])
-        for row in _rows(Path(folder))
-        if row["annotator"] == about["first"]
-    }
+    rows = _rows(Path(folder))
+    spans, second, decided = (_of(rows, about.get(role)) for role in ROLES)
+    spans |= {t: _joined(spans.get(t, ()), marked, sure) for t, marked in second.items()} | decided
     tasks = labels.tasks(folder)
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
+
+
+def adjudicate(
+    corpus: str | os.PathLike,
+    folder: str | os.PathLike,
+    out: str | os.PathLike,
+    *,
+    forms: Sequence[str] = ("page",),
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write to ``out`` what is to be read next of the judging part of the labels ``folder``.
+
+    After the first reader: each turn with a mark and as many without, in random order, without the
+    marks, for the second. After the second: where they differ, with all marks, for who decides.
+    Raises ``ValueError`` where nothing is left, and where ``out`` may not be written."""
+    about = labels.about(folder)
+    same_corpus(corpus, about)
+    marked = read(folder, part="judge")
+    role, flags = "second", dict[str, tuple[Secret, ...]]()
+    if "second" in about:
+        role, agreed = "decides", dict(read(folder, part="judge", sure=True))
+        flags = {t.task: spans for t, spans in marked if spans != agreed[t]}
+        some = [t for t, _ in marked if t.task in flags]
+    else:
+        some = [t for t, spans in marked if spans]
+        rest = [t for t, spans in marked if not spans]
+        some += random.SystemRandom().sample(rest, min(len(some), len(rest)))
+    if bad := [f for f in forms if f not in labels.FORMS]:
+        raise ValueError(f"--for: {bad[0]!r} must be one of {', '.join(labels.FORMS)}")
+    if not some:
+        raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
+    random.SystemRandom().shuffle(some)
+    with outputs.staged(
+        out, command="label adjudicate", options={"role": role}, inputs={"labels": folder},
+        force=force,
+    ) as part:  # fmt: skip
+        about["labels"] += role  # a page remembers its own answers
+        names = [name for f in forms for name in labels.write(f, part, some, flags, about)]
+    return {"out": os.fspath(out), "role": role, "turns": len(some), "files": names}
 
 
 def points(
@@ -286,14 +362,15 @@ def points(
     part: str,
     unit: str,
     without: Collection[str] = (),
+    sure: bool = False,
 ) -> tuple[Point, ...]:
     """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
-    the reader marked there, ``without`` some tasks; labels that the corpus came with are passed
-    over. Raises ``ValueError``
-    where the labels are of another corpus, or that part is empty."""
+    readers marked there (:func:`read`), ``without`` some tasks; labels that the corpus came with
+    are passed over. Raises ``ValueError`` where they are of another corpus, or that part is
+    empty."""
     about = labels.about(folder)
     same_corpus(corpus, about)
-    done = ((t, spans) for t, spans in read(folder, part=part) if t.task not in without)
+    done = ((t, spans) for t, spans in read(folder, part=part, sure=sure) if t.task not in without)
     secrets = {(t.id, t.turn): spans for t, spans in done}
     if not secrets:
         empty = {"teach": "teaching", "judge": "judging"}[part]
@@ -317,7 +394,8 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
     corpus; how many pairs so far (:func:`crtlib.text.labels.pairs`), this one included."""
     told = labels.about(folder)
-    said = [row for row in _rows(Path(folder)) if row["annotator"] == told.get("first")]
+    said = [(t.task, [asdict(s) for s in spans]) for k in (False, True)
+            for t, spans in read(folder, part="judge", sure=k)]  # fmt: skip
     pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
@@ -341,7 +419,8 @@ def table(summary: Mapping[str, Any]) -> str:
     ]
     if "f1" in summary:
         lines.append(
-            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}"
+            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}; "
+            f"of {summary['empty']:,} without a mark {summary['overlooked']:,} have one now"
         )
     if summary["offsets"] != "code points":
         lines.append(f"note: the tool counts {summary['offsets']}; offsets were converted")

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -352,3 +353,54 @@ def test_bounds_on_average_are_of_the_same_counts():
     }  # fmt: skip
     with pytest.raises(ValueError, match="how"):
         rates.rates(POINTS, pi, policies.none, how="assumed")
+
+
+# Two readers.
+
+
+def one(user, *, fails, sure=True, start=0):
+    order = rates._order(0, user, start)
+    return rates.Judged(user, "name", order, fails, fails, fails, ("1 to 4", "", ""), sure)
+
+
+def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
+    rows = [one(f"u{k}", fails=k < 3, sure=k % 2 == 0) for k in range(10)]  # 1 of the 3 is doubted
+    counter = rates.Counter(policies.none, policies.none)
+    counter.rows = rows
+    trace = counter.rates().trace
+    assert (trace.count, trace.of, trace.all) == (3, 6, (3, 10))
+    # What is taken of a user does not hide a failure behind a mark that nobody else saw.
+    both = [
+        one("u", fails=f, sure=s, start=k)
+        for k, (f, s) in enumerate([(False, False), (True, True)])
+    ]
+    for some in (both, both[::-1]):
+        counter.rows = some
+        assert (counter.rates().trace.count, counter.rates().trace.of) == (1, 1)
+
+
+def test_the_bound_by_two_readers_covers_where_that_by_one_does_not():
+    """What is hard to see is hard for the policy and for the first reader; both mark what is no
+    secret at times. No secret is overlooked by both: of those nobody knows anything."""
+    rng = np.random.default_rng(5)
+    n, draws, hard_share = 150, 1_500, 0.15
+    truth = hard_share * 0.5 + (1 - hard_share) * 0.01
+    covered = Counter()
+    for _ in range(draws):
+        hard = rng.random(n) < hard_share
+        fails = rng.random(n) < np.where(hard, 0.5, 0.01)
+        first = rng.random(n) >= np.where(hard, 0.5, 0.05)
+        second = ~first | (rng.random(n) >= np.where(hard, 0.3, 0.05))
+        real = [
+            (one(f"u{k}", fails=bool(fails[k]), sure=bool(first[k] and second[k])), first[k])
+            for k in range(n)
+        ]
+        false = [
+            (one(f"f{k}", fails=bool(rng.random() < 0.1), sure=False), rng.random() < 0.5)
+            for k in range(rng.binomial(n, 0.2))
+        ]
+        alone = [replace(row, sure=True) for row, by_first in real + false if by_first]
+        for name, rows in (("two", [row for row, _ in real + false]), ("one", alone)):
+            covered[name] += rates._rate("trace", rows, 1).upper >= truth
+    assert covered["two"] / draws >= 0.975
+    assert covered["one"] / draws < 0.9

@@ -378,7 +378,8 @@ def test_two_readers_are_compared_and_both_kept(home):
             known = [vars_of(s) for s in spans(t["text"]) if t["text"] != wrong]
             t |= {"done": True, "secrets": known}
         (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
-    summary = take(home, home / "a.jsonl", annotator="ada", second=home / "b.jsonl")
+    take(home, home / "a.jsonl", annotator="ada")
+    summary = take(home, home / "b.jsonl", role="second")
     assert summary["f1"] == pytest.approx(2 * 6 / (8 + 6))
     assert summary["kappa"] == pytest.approx(0.5)
     kept = pq.read_table(home / "labels/labels.parquet").to_pylist()
@@ -481,3 +482,63 @@ def test_the_page_has_no_network_and_hashes_its_script(home):
     assert labels._csp(script) in csp and labels._csp(style) in csp
     assert "</script><b>" not in page and "\u2028" not in page
     assert page.count("<script") == 2
+
+
+# Two readers and who decides.
+
+
+def reading(home, name, marks, tasks, **options):
+    """Import as a reader who marks ``marks(task)`` in each of the tasks."""
+    lines = [
+        {"task": t.task, "text": t.text, "done": True, "secrets": [vars_of(s) for s in marks(t)]}
+        for t in tasks
+    ]
+    (home / f"by {name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return take(home, home / f"by {name}.jsonl", **options)
+
+
+def test_a_second_reader_sees_what_was_marked_and_as_many_others_blind(home):
+    tasks = draw(home)
+    reading(home, "a", lambda t: spans(t.text), tasks)
+    marked = {t.task for t in tasks if spans(t.text)}
+    told = label_import.adjudicate(
+        home / "c.jsonl", home / "labels", home / "again", forms=["jsonl", "page"]
+    )
+    shown = [json.loads(line) for line in (home / "again/tasks.jsonl").read_text().splitlines()]
+    assert told["role"] == "second" and told["turns"] == len(shown)
+    assert marked <= {r["task"] for r in shown}
+    assert len(shown) == len(marked) + min(len(marked), len(tasks) - len(marked))
+    assert not any(r["secrets"] or r["done"] for r in shown)
+    assert (
+        labels.about(home / "labels")["labels"] + "second" in (home / "again/page.html").read_text()
+    )
+    with pytest.raises(ValueError, match="'decides' reads after 'second'"):
+        reading(home, "c", lambda t: (), tasks, role="decides")
+    with pytest.raises(ValueError, match="must be a short name of no other reader"):
+        reading(home, "b", lambda t: (), tasks, role="second", annotator="a")
+    with pytest.raises(ValueError, match="must be one of first, second, decides"):
+        reading(home, "b", lambda t: (), tasks, role="third")
+
+
+def test_where_readers_differ_somebody_decides(home):
+    tasks = draw(home)
+    reading(home, "a", lambda t: spans(t.text), tasks)
+    differ = next(t for t in tasks if spans(t.text))
+    summary = reading(
+        home, "b", lambda t: () if t == differ else spans(t.text), tasks, role="second"
+    )
+    assert summary["overlooked"] == 0 and summary["f1"] < 1
+    both, sure = (dict(label_import.read(home / "labels", sure=k)) for k in (False, True))
+    assert both[differ] == spans(differ.text) and sure[differ] == ()
+    assert {t: s for t, s in both.items() if t != differ} == {
+        t: s for t, s in sure.items() if t != differ
+    }
+    told = label_import.adjudicate(
+        home / "c.jsonl", home / "labels", home / "last", forms=["jsonl"]
+    )
+    (shown,) = [json.loads(line) for line in (home / "last/tasks.jsonl").read_text().splitlines()]
+    assert told["role"] == "decides" and shown["task"] == differ.task and shown["secrets"]
+    reading(home, "c", lambda t: (), [differ], role="decides")
+    assert dict(label_import.read(home / "labels"))[differ] == ()
+    with pytest.raises(ValueError, match="no mark that a reader could differ on"):
+        label_import.adjudicate(home / "c.jsonl", home / "labels", home / "more")
