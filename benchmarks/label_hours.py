@@ -8,7 +8,8 @@ Half of the people judge, two turns each; of the turns of the others some are re
 at random, then in two rounds those that the tagger scores highest. The reader overlooks a tenth of
 the secrets. The threshold is the lowest at which no more of the unread turns are flagged than hold
 a secret and may be flagged in error: it needs no label. Truth is counted on all secrets of the
-people who judge, and on 1,000 turns without one. What the labels certify depends on which turns are
+people who judge, and on 1,000 turns without one; a bound is for a secret of a turn that is drawn,
+which weighs those of a turn with many less. What the labels certify depends on which turns are
 drawn and what the reader overlooks: of 300 draws the median and the 5th and 95th percentile.
 """
 
@@ -188,12 +189,12 @@ def main() -> None:
     truth, clean = [p for p in every if p.secrets], [p for p in every if not p.secrets]
     clean = rng.sample(clean, min(len(clean), o.clean))
 
-    def drawn() -> list[Point]:
+    def draw() -> list[Point]:
         """Turns with a secret that a reader noticed, two of each who judges; no other judges."""
         turns = read([p for u in judges for p in rng.sample(by[u], min(2, len(by[u])))], rng)
         return [p for p in turns if p.secrets]
 
-    draws = [drawn() for _ in range(o.draws)]
+    draws = [draw() for _ in range(o.draws)]
     rate = sum(map(len, draws)) / o.draws / sum(min(2, len(by[u])) for u in judges)
     pool = [p for u in others for p in by[u]]
     pool = rng.sample(pool, len(pool))
@@ -236,13 +237,15 @@ def main() -> None:
                 counter.rows = [told[k] for k in noticed if k in told]
                 judged.append(counter.rates().trace)
             bounds = np.percentile([r.upper for r in judged], (50, 5, 95))
+            drawn = sum(r.count for r in judged) / sum(r.of for r in judged)
             table[which] = {
                 "true miss": miss[0] / miss[1],
                 "true trace": trace[0] / trace[1],
                 "judged": [float(np.median([r.count for r in judged])),
                            float(np.median([r.of for r in judged]))],
                 "bound": bounds.tolist(),
-                "bound holds": float(np.mean([r.upper >= trace[0] / trace[1] for r in judged])),
+                "of a turn drawn": drawn,
+                "bound holds": float(np.mean([r.upper >= drawn for r in judged])),
                 "clean flagged": sum(map(bool, pi(clean))) / len(clean),
                 "public": (real.public.all or (0, 1))[0] / miss[1],
                 "miss by kind": {

@@ -1,6 +1,6 @@
 """Confidential language modelling: screen, train, account, attack and report.
 
-The face of the library: what a first script needs, each from the room where it lives, imported
+The face of the library: what a first script needs, each name from its own module, imported
 when it is asked for.
 
 >>> import crtlib
