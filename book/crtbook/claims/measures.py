@@ -96,7 +96,8 @@ def select(table: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
 def values(
     table: pd.DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
-    """One number a seed of an arm: of a metric at the "last" or "first" snapshot or a given epoch;
+    """One number a seed of an arm, which must have all its miss rates: of a metric at the "last" or
+    "first" snapshot or a given epoch;
     of several items their "mean", or the "max" of each run; the share ("under 3") or the number
     ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank correlation with a
     column or with another metric, over the rows of a seed."""
@@ -119,6 +120,9 @@ def values(
     runs = rows.groupby("run").epoch
     epoch = {"last": mine.groupby("run").epoch.max(), "first": runs.min()}.get(str(at))
     mine = mine[mine.epoch == (at if epoch is None else mine.run.map(epoch))]
+    if "gamma" in mine:  # a mean over some miss rates is no mean over all
+        points = mine.groupby("seed").gamma.nunique()
+        mine = mine[mine.seed.map(points) == points.max()]
     by = mine.groupby("seed").value
     if kind == "under":
         return by.agg(lambda x: float((x < float(option)).mean()))

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from crtbook import tables
-from crtbook.claims import calculations, ledger, statistics
+from crtbook.claims import calculations, ledger, measures, statistics
 from crtbook.claims.claim import Claim, read, terms
 
 SEEDS = 5
@@ -269,3 +269,15 @@ def test_close_is_as_near_as_another_draw_of_the_learning_rate():
     trials = last[last.method == "sgd"].groupby(["corpus", "model", "init"]).value
     gap = (trials.median() / trials.min()).max()
     assert np.ceil(10 * gap) / 10 == statistics.CLOSE
+
+
+def test_a_seed_without_all_miss_rates_has_no_mean():
+    """One run of a second seed at the worst miss rate is no second mean over five of them."""
+    gammas = terms()["arms"]["sgd_missing"]["gamma"]
+    rows = [
+        (seed, g, 10 * seed + g) for seed in (0, 1) for g in (gammas if not seed else gammas[-1:])
+    ]
+    table = pd.DataFrame(rows, columns=["seed", "gamma", "value"])
+    table = table.assign(method="sgd", metric="exposure", epoch=5, run=range(len(rows)))
+    found = measures.values(table, "sgd_missing", "exposure", "last")
+    assert found.to_dict() == {0: pytest.approx(sum(gammas) / len(gammas))}
