@@ -236,7 +236,7 @@ def judge(
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
     about = labels.about(folder)
-    twice = about.get("agreement")
+    twice = about.get("agreement") if "second" in about else None  # compared alone before 0.3
     if unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
