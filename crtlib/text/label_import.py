@@ -394,7 +394,7 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
     corpus; how many pairs so far (:func:`crtlib.text.labels.pairs`), this one included."""
     told = labels.about(folder)
-    said = [(t.task, [asdict(s) for s in spans]) for k in (False, True)
+    said = [(t.task, [asdict(s) for s in spans]) for k in (False, True) if "first" in told
             for t, spans in read(folder, part="judge", sure=k)]  # fmt: skip
     pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
