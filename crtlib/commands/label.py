@@ -110,6 +110,9 @@ def adjudicate(
     ],
     labels: Annotated[Path, opt("Folder of crtlib label sample.", "place")],
     out: Annotated[Path, opt("Folder of what is to be read.", "place")],
+    share: Annotated[
+        float, opt("Share of all turns that the second reads whatever is marked.")
+    ] = 0.2,
     forms: Annotated[
         list[str] | None, opt("Form: page, jsonl or labelstudio; repeatable. [page]", flag="--for")
     ] = None,
@@ -117,15 +120,18 @@ def adjudicate(
 ) -> Answer:
     """Write what is read again, so that no reader alone decides what is a secret.
 
-    First for a second reader: all turns with a mark and as many without, the marks not shown; bring
-    them in with --role second. A mark of one reader alone then counts where a policy fails on it,
-    and nowhere else. Then, for --role decides, the turns on which the two differ, with all marks.
+    First for a second reader: all turns with a mark and a random share of all, the marks not shown;
+    bring them in with --role second. A mark of one reader alone then counts where a policy fails on
+    it, and nowhere else, and what the first overlooked enters the bounds. Then, for --role decides,
+    the turns on which the two differ, with all marks.
 
     Example: crtlib label adjudicate corpus --labels labels --out again
     """
     from crtlib.text import label_import as library
 
-    summary = library.adjudicate(corpus, labels, out, forms=forms or ["page"], force=force)
+    summary = library.adjudicate(
+        corpus, labels, out, share=share, forms=forms or ["page"], force=force
+    )
     line = f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"
     return Answer(summary, [line, *(f"{out}/{name}" for name in summary["files"])])
 

@@ -22,10 +22,10 @@ from crtlib.experiments import crt, data, own, record
 from crtlib.experiments.crt import CrtStudy
 from crtlib.experiments.data import Data
 from crtlib.files import Named
-from crtlib.intervals import at_most, clopper_pearson_upper, upwards
+from crtlib.intervals import at_most, upwards
 from crtlib.release import certify, gate, limits
 from crtlib.screening.corpus import fitting
-from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, from_json
+from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, bound, from_json
 from crtlib.text import labels as labelled
 from crtlib.training import schedules
 
@@ -223,9 +223,12 @@ def _after(rates: Rates, more: float) -> Rates:
     def grown(rate: Rate) -> Rate:
         if rate.how != "one_per_cluster":
             return rate
-        of, count = math.floor(rate.of * more), math.ceil(rate.count * more)
-        upper = clopper_pearson_upper(min(count, of), of, confidence=1 - rates.alpha / 2)
-        return replace(rate, count=min(count, of), of=of, upper=upper)
+        (count, of), *again = (
+            (min(math.ceil(x * more), math.floor(n * more)), math.floor(n * more))
+            for x, n in ((rate.count, rate.of), *([rate.again] if rate.again else []))
+        )
+        upper = bound(count, of, *again, alpha=rates.alpha / 2)
+        return replace(rate, count=count, of=of, upper=upper, again=next(iter(again), None))
 
     return replace(
         rates, miss=grown(rates.miss), trace=grown(rates.trace), public=grown(rates.public)

@@ -213,7 +213,9 @@ def meter(
     such a run counts as one without."""
     rates = _rates(study, prepared)
     both = {"trace": rates.trace, "public": rates.public}
-    counted = {n: (r.count, r.of) for n, r in both.items() if r.how == "one_per_cluster"}
+    counted = {
+        n: (r.count, r.of, *(r.again or ())) for n, r in both.items() if r.how == "one_per_cluster"
+    }
     facts = {
         "counted": {"labels": _labels(study, prepared)["sha256"], **counted} if counted else {},
         "unit": _unit(study),

@@ -25,11 +25,11 @@ from crtlib.accounting import confidentiality, ledger, odometer, statements
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_choice
-from crtlib.intervals import at_most, clopper_pearson_upper, exchangeable_rate, upwards
+from crtlib.intervals import at_most, exchangeable_rate, upwards
 from crtlib.release import gate, limits, seal
 from crtlib.release.gate import Fold
 from crtlib.reports import certificate
-from crtlib.screening.rates import ALPHA
+from crtlib.screening.rates import ALPHA, bound
 from crtlib.text import labels
 
 RECORD = "record.json"
@@ -220,10 +220,11 @@ def family(spent: Known, told: Mapping[str, Any] | None = None, corpus: str = ""
     def later(e: odometer.Entry, name: str, upper: float) -> float:
         if name not in e.counted:
             return upper
-        (count, of), by = e.counted[name], e.counted["labels"]
+        (count, of, *again), by = e.counted[name], e.counted["labels"]
         ours = told if told and (e.corpus == corpus or by == told["sha256"]) else {
             "alpha": ALPHA, "judged": max(1, labels.pairs({"labels": by}, e.corpus))}  # fmt: skip
-        return max(upper, _bound({"count": count, "of": of, "how": "one_per_cluster"}, ours))
+        row = {"count": count, "of": of, "again": again, "how": "one_per_cluster"}
+        return max(upper, _bound(row, ours))
 
     entries = (
         replace(e, gamma=later(e, "trace", e.gamma), delta2=later(e, "public", e.delta2))
@@ -464,11 +465,13 @@ def average(own: Promise, record: Mapping[str, Any]) -> Pair | None:
     """The trace and the public rate on average over the draw of the labels
     (:func:`crtlib.intervals.exchangeable_rate`); None where nobody drew them, all were read or
     chosen from, an earlier search adds to the rates of this one, its bounds are not of its counts,
-    or a rate is charged up to 1, which would void what the others promise."""
+    turns were read twice, or a rate is charged up to 1, which would void what the others
+    promise."""
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
     alone = own.gamma == own.fold.gamma == trace["upper"] and own.delta2 == own.fold.delta2
     alone &= all(_bound(row, labels) == row["upper"] for row in (trace, public))
+    alone &= "again" not in trace
     if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
         return None
     means = [
@@ -694,4 +697,4 @@ def _bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:
     if rate["how"] != "one_per_cluster" or not labels:
         return float(rate["upper"])
     alpha = labels["alpha"] / (2 * labels["judged"])
-    return clopper_pearson_upper(rate["count"], rate["of"], confidence=1 - alpha)
+    return bound(rate["count"], rate["of"], rate.get("again"), alpha=alpha)

@@ -236,7 +236,7 @@ def judge(
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
     about = labels.about(folder)
-    twice = about.get("agreement") if "second" in about else None  # compared alone before 0.3
+    twice = "second" in about
     if unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
@@ -250,16 +250,16 @@ def judge(
     counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"], kinds=about["kinds"])
     read = partial(label_import.points, corpus, folder, part="judge", unit=unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
-    counter.add(read(), sure=sure)
+    counter.add(read(), sure=sure, again=label_import.again(folder) if twice else None)
     one, other = _hashes(names, unit, dial)
     judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)}
     if twice:
         doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
-        given["read_twice"] = {n: twice[n] for n in ("turns", "empty", "overlooked")}
-        given["read_twice"]["doubted"] = doubted
-    return counter, given | {"agreement": twice and twice["f1"]}
+        turns = about["readers"][about["second"]]["read"]
+        given["read_twice"] = {"turns": turns, "doubted": doubted}
+    return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
 def given(

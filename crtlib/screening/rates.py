@@ -17,6 +17,10 @@ the outcomes are independent however alike one user's secrets are, and the bound
 Pearson is exact. Where one turn of each user was read, it is *a secret met by drawing a user, then
 one of his turns, until it holds one*: who seldom says a secret counts less.
 
+Readers overlook secrets, and mark what is none. Where a second one read again, blind, each turn
+with a mark and a random share of all (``crtlib label adjudicate``), :func:`bound` counts what the
+first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are taken for complete.
+
 >>> from crtlib.screening.policies import oracle, none
 >>> from crtlib.screening.policy import Policy
 >>> points = [Point(str(i), f"user {i}", "I am Ada", (Secret("name", 5, 8),)) for i in range(200)]
@@ -79,7 +83,9 @@ class Rate:
 
     ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
     ``assumed``, certain from the ``policy``, or ``unknown``.
-    ``all`` counts every labelled secret, without a bound.
+    ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
+    of the turns drawn at random in which the second reader found a secret, in how many the first
+    had marked nothing and the secret fails, and how many they are.
     """
 
     count: int
@@ -87,6 +93,7 @@ class Rate:
     upper: float
     how: How
     all: tuple[int, int] | None = None
+    again: tuple[int, int] | None = None
 
     @property
     def rate(self) -> float | None:
@@ -97,7 +104,8 @@ class Rate:
         """As ``rates.miss`` of ``summary.json`` and of a certificate."""
         values: dict[str, Any] = {"count": self.count, "of": self.of, "rate": self.rate}
         values |= {"upper": self.upper, "how": self.how}
-        return values | ({"all": list(self.all)} if self.all else {})
+        values |= {"all": list(self.all)} if self.all else {}
+        return values | ({"again": list(self.again)} if self.again else {})
 
     def __str__(self) -> str:
         if self.how == "unknown":
@@ -210,11 +218,11 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
     """
 
     def rate(row: Mapping[str, Any]) -> Rate:
-        every = (row["all"][0], row["all"][1]) if row.get("all") else None
+        every, again = ((n[0], n[1]) if (n := row.get(k)) else None for k in ("all", "again"))
         upper = row["upper"]
         if row["how"] == "one_per_cluster":
-            upper = _upper(row["count"], row["of"], judged)
-        return Rate(row["count"], row["of"], upper, row["how"], every)
+            upper = bound(row["count"], row["of"], again, alpha=ALPHA / (2 * judged))
+        return Rate(row["count"], row["of"], upper, row["how"], every, again)
 
     kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
     miss, trace, public = (rate(values[name]) for name in NAMES)
@@ -226,7 +234,7 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
     ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
-    it."""
+    it; ``again``: see :func:`crtlib.text.label_import.again`."""
 
     cluster: str
     kind: str
@@ -236,6 +244,7 @@ class Judged:
     public: bool
     traits: tuple[str, str, str]
     sure: bool = True
+    again: str | None = None
 
 
 def _traces(
@@ -279,23 +288,44 @@ def one_of_each(
     return list({each(j): j for j in last}.values())
 
 
-def _upper(count: int, of: int, pairs: int) -> float:
-    return clopper_pearson_upper(count, of, confidence=1 - ALPHA / (2 * pairs))
+def bound(count: int, of: int, again: Sequence[int] | None = None, *, alpha: float) -> float:
+    """The upper bound of a rate, which fails with a probability of at most ``alpha``.
+
+    That of Clopper and Pearson, of ``count`` in ``of``; where turns were read ``again``
+    (:class:`Rate`) the sum of two, with half of ``alpha`` each: of the rate among what the first
+    reader found, and of the share of secrets that fail in turns where he marked nothing. It
+    is assumed that of the secrets that fail both readers together find at least the share that
+    either alone finds of all.
+
+    >>> [round(bound(0, 400, again, alpha=0.025), 4) for again in (None, (0, 80), (0, 400))]
+    [0.0092, 0.0642, 0.0218]
+    """
+    if again:
+        cases = (count, of), (again[0], again[1])
+        return min(1.0, sum(bound(x, n, alpha=alpha / 2) for x, n in cases))
+    return clopper_pearson_upper(count, of, confidence=1 - alpha)
 
 
-def _rate(name: str, judged: Sequence[Judged], pairs: int) -> Rate:
+def _rate(name: str, judged: Sequence[Judged], alpha: float) -> Rate:
     """What one reader of two alone marked counts where it fails, and nowhere else: so of a cluster
     a failure is counted wherever the secret that is taken fails, if only true ones were marked."""
-    taken = one_of_each([j for j in judged if j.sure or getattr(j, name)])
-    count = sum(getattr(j, name) for j in taken)
-    each = [getattr(j, name) for j in judged]
+    fails = attrgetter(name)
+    each = list(map(fails, judged))
     every = None if None in each else (sum(each), len(each))
-    upper = _upper(count, len(taken), pairs)
-    return Rate(count, len(taken), upper, "one_per_cluster", every)
+    taken = one_of_each([j for j in judged if j.sure or fails(j)])
+    again = None
+    if judged[0].again is not None:
+        new = [j for j in taken if j.again == "new"]
+        taken = [j for j in taken if j.again != "new"]
+        found = len(new) + len({j.cluster for j in judged if j.again == "found"})
+        again = sum(map(fails, new)), found
+    count, of = sum(map(fails, taken)), len(taken)
+    return Rate(count, of, bound(count, of, again, alpha=alpha), "one_per_cluster", every, again)
 
 
 def _three(judged: Sequence[Judged], pi: Policy, pi_c: Policy, pairs: int) -> dict[str, Rate]:
-    found = {name: _rate(name, judged, pairs) if judged else UNKNOWN for name in NAMES}
+    alpha = ALPHA / (2 * pairs)
+    found = {name: _rate(name, judged, alpha) if judged else UNKNOWN for name in NAMES}
     certain = Rate(0, found["miss"].of, 0.0, "policy")
     if pi.total:
         return dict.fromkeys(NAMES, certain)
@@ -361,10 +391,12 @@ class Counter:
         flags: Labels | None = None,
         cautious_flags: Labels | None = None,
         sure: Container[tuple[str, int]] | None = None,
+        again: Mapping[str, str] | None = None,
     ) -> list[Judged]:
         """Judge the policies on further points: what befalls each labelled secret. Canaries do not
         count, nor what taught one of them. ``sure``: point and start of the secrets that no reader
-        doubts (:func:`crtlib.text.label_import.read`); None for all.
+        doubts (:func:`crtlib.text.label_import.read`); None for all. ``again``: what the second
+        reader found, by cluster (:func:`crtlib.text.label_import.again`); None where nobody read.
 
         Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
         each of which has the size of its whole point: where there are many secrets in a point only
@@ -402,7 +434,9 @@ class Counter:
                 name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
                 traits = _traits(p.text, s)
                 known_by_all = sure is None or (p.id, s.start) in sure
-                row = Judged(name, s.kind, order, s in missed, None, public, traits, known_by_all)
+                found = None if again is None else again.get(name, "")
+                row = Judged(name, s.kind, order, s in missed, None, public, traits, known_by_all,
+                             found)  # fmt: skip
                 judged.append(row)
                 where.append((p, spans, same[value]))
         take: Sequence[int] = range(len(judged))

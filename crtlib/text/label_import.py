@@ -11,8 +11,8 @@ import difflib
 import fcntl
 import hashlib
 import json
+import math
 import os
-import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, StrictInt
@@ -66,11 +67,12 @@ def take(
 ) -> dict[str, Any]:
     """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``: what
     was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what was mended,
-    and of two readers the agreement (F1 of spans, Cohen's kappa of turns).
+    and of two readers the agreement on turns drawn at random (F1 of spans, Cohen's kappa of turns).
 
     ``role`` is one of ``ROLES``: the first reader reads all that was drawn; the second and who
-    decides read what :func:`adjudicate` gives them. ``partial`` accepts turns in the judging part
-    that the first left unread; the labels then count as "given". Raises ``ValueError`` naming file
+    decides read what :func:`adjudicate` gives them. Who comes later is forgotten: a new first
+    reading is read again anew. ``partial`` accepts turns that the first in the judging part, or the
+    second, left unread; the labels then count as "given". Raises ``ValueError`` naming file
     and task: a changed text, a span outside it or with another value, overlapping spans of two
     kinds, an unknown kind or task, unread turns. No text is quoted.
     """
@@ -78,15 +80,21 @@ def take(
     same_corpus(corpus, about)
     if role not in ROLES:
         raise ValueError(f"--role: {role!r} must be one of {', '.join(ROLES)}")
-    others = [about.get(other) for other in ROLES if other != role]
-    if others[: ROLES.index(role)].count(None):
-        raise ValueError(f"--role: {role!r} reads after {ROLES[ROLES.index(role) - 1]!r}")
-    annotator = annotator or "abc"[ROLES.index(role)]
+    place = ROLES.index(role)
+    for later in (*ROLES[place + 1 :], *(["agreement", "again"] if role == "first" else [])):
+        about.pop(later, None)
+    others = [about.get(other) for other in ROLES[:place]]
+    if None in others or (role == "second" and "again" not in about):
+        raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
+    annotator = annotator or "abc"[place]
     if not 0 < len(annotator) <= 40 or annotator in others:
         raise ValueError(f"--annotator: {annotator!r} must be a short name of no other reader")
+    if role != "first":
+        asked = about["again"]["read"] if role == "second" else _disputed(folder)
+        tasks = {name: tasks[name] for name in asked}
     found, notes = _read(Path(file), tasks, about["kinds"])
     judge = [t for t in tasks.values() if t.part == "judge"]
-    unread = sum(t.task not in found for t in judge) if role == "first" else 0
+    unread = sum(t.task not in found for t in judge) if role != "decides" else 0
     if unread and not partial:
         raise ValueError(
             f"{Path(file).name}: {unread:,} of {len(judge):,} tasks to judge are unread; leaving "
@@ -96,14 +104,9 @@ def take(
     scores = dict[str, float]()
     if role == "second":
         before = _of(rows, about["first"])
-        scores["f1"], scores["kappa"] = agreement(before, found)
-        empty = [t.task for t in judge if t.task in found and not before.get(t.task)]
-        scores |= {
-            "turns": len(found),
-            "empty": len(empty),
-            "overlooked": sum(bool(found[t]) for t in empty),
-        }
-    drawn = about["drawn"] if role != "first" else "given" if unread else "at_random"
+        drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
+        scores["f1"], scores["kappa"] = agreement(before, drawn_at_random)
+    drawn = "given" if unread else "at_random" if role == "first" else about["drawn"]
     summary = {
         "labels": os.fspath(folder),
         "annotator": annotator,
@@ -131,7 +134,7 @@ def take(
         inputs={"file": file},
     ) as part:
         pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
-        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        _tell(part, about)
     if judge:
         labels.pairs(about, about["corpus"], [("", "")], (labels.turn(t.text) for t in judge))
     return summary
@@ -274,6 +277,10 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist() if path.is_file() else []
 
 
+def _tell(folder: Path, about: Mapping[str, Any]) -> None:
+    (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
 def _of(rows: Sequence[Mapping[str, Any]], annotator: str | None) -> Spans:
     """What a reader marked, by task."""
     return {
@@ -303,17 +310,48 @@ def _joined(first: Sequence[Secret], second: Sequence[Secret], sure: bool) -> tu
 def read(
     folder: str | os.PathLike, *, part: str | None = None, sure: bool = False
 ) -> list[tuple[Task, tuple[Secret, ...]]]:
-    """The turns that were read, of one ``part`` or both, and their secrets: what who decides says;
-    where two read, what one at least marked, or where ``sure``, both; else what the first says."""
+    """The turns that were read, of one ``part`` or both, and their secrets: what both readers
+    marked, or who decides; where nobody did, what one at least marked, unless only what is ``sure``
+    is asked for; where one read, what the first says."""
     about = labels.about(folder)
     if "first" not in about:
         raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
     outputs.demand(folder, names=["labels.parquet"])
     rows = _rows(Path(folder))
     spans, second, decided = (_of(rows, about.get(role)) for role in ROLES)
-    spans |= {t: _joined(spans.get(t, ()), marked, sure) for t, marked in second.items()} | decided
+    for t, marked in second.items():
+        both = _joined(spans.get(t, ()), marked, sure or t in decided)
+        spans[t] = _joined(both, decided.get(t, ()), False)
     tasks = labels.tasks(folder)
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
+
+
+def _disputed(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
+    """The turns on which two readers differ, decided or not, with what one at least marked."""
+    about, rows = labels.about(folder), _rows(Path(folder))
+    first, second = (_of(rows, about[role]) for role in ROLES[:2])
+    pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
+    return {
+        t: _joined(*both, False)
+        for t, both in pairs.items()
+        if _joined(*both, False) != _joined(*both, True)
+    }
+
+
+def again(folder: str | os.PathLike) -> dict[str, str]:
+    """What the second reader found in the turns that were drawn at random, by user (or thread):
+    "new" where the first had marked nothing, "found" where he marked a secret that stands."""
+    about, rows = labels.about(folder), _rows(Path(folder))
+    first, second = (_of(rows, about[role]) for role in ROLES[:2])
+    stands = {t.task: (t, spans) for t, spans in read(folder, sure=True)}
+    found: dict[str, str] = {}
+    for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
+        name = (about["by"] == "user" and t.user) or t.id
+        if not first.get(t.task):
+            found[name] = "new"
+        elif _joined(second[t.task], spans, True):
+            found[name] = "found"
+    return found
 
 
 def adjudicate(
@@ -321,37 +359,41 @@ def adjudicate(
     folder: str | os.PathLike,
     out: str | os.PathLike,
     *,
+    share: float = 0.2,
     forms: Sequence[str] = ("page",),
     force: bool = False,
 ) -> dict[str, Any]:
     """Write to ``out`` what is to be read next of the judging part of the labels ``folder``.
 
-    After the first reader: each turn with a mark and as many without, in random order, without the
-    marks, for the second. After the second: where they differ, with all marks, for who decides.
+    After the first reader: each turn with a mark, and a random ``share`` of all turns, in one
+    order, without the marks, for the second; which they are is noted in ``folder``, and of a larger
+    share those of a smaller one are a part, so that nobody can choose. After the second: where they
+    differ, with all marks, for who decides.
     Raises ``ValueError`` where nothing is left, and where ``out`` may not be written."""
+    if not 0 < share <= 1:
+        raise ValueError(f"--share: {share!r} must be in (0, 1]")
     about = labels.about(folder)
     same_corpus(corpus, about)
     marked = read(folder, part="judge")
     role, flags = "second", dict[str, tuple[Secret, ...]]()
     if "second" in about:
-        role, agreed = "decides", dict(read(folder, part="judge", sure=True))
-        flags = {t.task: spans for t, spans in marked if spans != agreed[t]}
+        role, flags = "decides", _disputed(folder)
         some = [t for t, _ in marked if t.task in flags]
     else:
-        some = [t for t, spans in marked if spans]
-        rest = [t for t, spans in marked if not spans]
-        some += random.SystemRandom().sample(rest, min(len(some), len(rest)))
+        order = np.random.default_rng([about["seed"], 2]).permutation(len(marked))
+        drawn = {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
+        some = [t for t, spans in marked if spans or t.task in drawn]
+        about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
     if bad := [f for f in forms if f not in labels.FORMS]:
         raise ValueError(f"--for: {bad[0]!r} must be one of {', '.join(labels.FORMS)}")
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
-    random.SystemRandom().shuffle(some)
-    with outputs.staged(
-        out, command="label adjudicate", options={"role": role}, inputs={"labels": folder},
-        force=force,
-    ) as part:  # fmt: skip
-        about["labels"] += role  # a page remembers its own answers
-        names = [name for f in forms for name in labels.write(f, part, some, flags, about)]
+    shown = about | {"labels": about["labels"] + role}  # a page remembers its own answers
+    said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
+    with outputs.staged(out, **said, inputs={"corpus": about["corpus"]}, force=force) as part:
+        names = [name for f in forms for name in labels.write(f, part, some, flags, shown)]
+        with outputs.staged(folder, add=True, **said) as kept:
+            _tell(kept, about)
     return {"out": os.fspath(out), "role": role, "turns": len(some), "files": names}
 
 
@@ -394,8 +436,9 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
     corpus; how many pairs so far (:func:`crtlib.text.labels.pairs`), this one included."""
     told = labels.about(folder)
-    said = [(t.task, [asdict(s) for s in spans]) for k in (False, True) if "first" in told
-            for t, spans in read(folder, part="judge", sure=k)]  # fmt: skip
+    rows = _rows(Path(folder))
+    said = [row for role in ROLES for row in rows if row["annotator"] == told.get(role)]
+    said += [told["again"]] if "second" in told else []
     pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
@@ -419,8 +462,7 @@ def table(summary: Mapping[str, Any]) -> str:
     ]
     if "f1" in summary:
         lines.append(
-            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}; "
-            f"of {summary['empty']:,} without a mark {summary['overlooked']:,} have one now"
+            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}"
         )
     if summary["offsets"] != "code points":
         lines.append(f"note: the tool counts {summary['offsets']}; offsets were converted")

@@ -721,9 +721,11 @@ UNITS = rows(
     ("edited labels of a corpus are the first ones", "Counter.add",
      'f"{p.id} {p.user} {p.secrets}"', '""',
      "test_labels_of_a_corpus_that_are_edited_judge_anew"),
-    ("a mark of one reader counts as found", "_rate", "if j.sure or getattr(j, name)", "if True",
+    ("a mark of one reader counts as found", "_rate", "if j.sure or fails(j)", "if True",
      "screening/test_rates.py::test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else"),
-    ("a mark of one reader counts nowhere", "_rate", "j.sure or getattr(j, name)", "j.sure",
+    ("what the first reader overlooked is not counted", "bound", "if again:", "if False:",
+     "screening/test_rates.py::test_the_bound_by_two_readers_covers[0.2-True-harder]"),
+    ("a mark of one reader counts nowhere", "_rate", "j.sure or fails(j)", "j.sure",
      "screening/test_rates.py::test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else"),
 ) + rows(
     "accounting.odometer",

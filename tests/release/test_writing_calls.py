@@ -45,7 +45,7 @@ OWN = {
     "text.folder": "Writer.__init__ Writer.add card save writer",
     "text.ingest": "ingest _write",
     "text.jsonl": "write_jsonl",
-    "text.label_import": "take adjudicate",
+    "text.label_import": "take adjudicate _tell",
     "text.labels": "sample write",
     "text.screened": "Parts._write",
 }

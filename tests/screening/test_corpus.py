@@ -163,7 +163,11 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
     assert outcome.rates.judged == 3
     assert screening.recorded(home / "s1").alpha == 0.05 / 6  # chosen among what was judged since
     missing = next(a for a in answers if a["secrets"])  # a second reader passes over one of them
-    export["tasks"] = [a | {"secrets": []} if a is missing else a for a in answers]
+    label_import.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
+    asked = labels.about(home / "labels")["again"]["read"]
+    export["tasks"] = [
+        a | {"secrets": []} if a is missing else a for a in answers if a["task"] in asked
+    ]
     (home / "again.json").write_text(json.dumps(export))
     label_import.take(home / "c.jsonl", home / "again.json", home / "labels", role="second")
     for k, (policy, doubted) in enumerate((("regex:customersim", 0), ("none", 1))):
@@ -171,7 +175,9 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         outcome = pages.make(home / "c.jsonl", home / f"twice{k}", how, labels=home / "labels")
         trace, twice = outcome.rates.trace, outcome.summary["labels"]["read_twice"]
         assert (trace.count, trace.of) == (doubted * with_secret, with_secret - 1 + doubted)
-        assert (twice["doubted"], twice["turns"]) == (doubted * len(missing["secrets"]), 25)
+        assert (twice["doubted"], twice["turns"]) == (doubted * len(missing["secrets"]), len(asked))
+        assert trace.again == (0, with_secret - 1)
+        assert screening.recorded(home / f"twice{k}").trace.again == trace.again
         assert outcome.rates.judged == 4 + k  # another reading judges anew
     jsonl.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):

@@ -379,6 +379,7 @@ def test_two_readers_are_compared_and_both_kept(home):
             t |= {"done": True, "secrets": known}
         (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
     take(home, home / "a.jsonl", annotator="ada")
+    label_import.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
     summary = take(home, home / "b.jsonl", role="second")
     assert summary["f1"] == pytest.approx(2 * 6 / (8 + 6))
     assert summary["kappa"] == pytest.approx(0.5)
@@ -497,22 +498,54 @@ def reading(home, name, marks, tasks, **options):
     return take(home, home / f"by {name}.jsonl", **options)
 
 
-def test_a_second_reader_sees_what_was_marked_and_as_many_others_blind(home):
-    tasks = draw(home)
+def again(home, name, **options):
+    """What is to be read next, as a tool gets it."""
+    label_import.adjudicate(
+        home / "c.jsonl", home / "labels", home / name, **{"forms": ["jsonl"]} | options
+    )
+    return [json.loads(line) for line in (home / name / "tasks.jsonl").read_text().splitlines()]
+
+
+def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path):
+    home = tmp_path
+    jsonl.write_jsonl(everybody(200), home / "c.jsonl")
+    tasks = draw(home, turns=200)
+    with pytest.raises(ValueError, match="reads what 'crtlib label adjudicate' wrote for it"):
+        reading(home, "b", lambda t: (), tasks, role="second")
     reading(home, "a", lambda t: spans(t.text), tasks)
     marked = {t.task for t in tasks if spans(t.text)}
-    told = label_import.adjudicate(
-        home / "c.jsonl", home / "labels", home / "again", forms=["jsonl", "page"]
-    )
-    shown = [json.loads(line) for line in (home / "again/tasks.jsonl").read_text().splitlines()]
-    assert told["role"] == "second" and told["turns"] == len(shown)
-    assert marked <= {r["task"] for r in shown}
-    assert len(shown) == len(marked) + min(len(marked), len(tasks) - len(marked))
-    assert not any(r["secrets"] or r["done"] for r in shown)
+    drawn = {}
+    for share in (0.2, 0.5):
+        shown = again(home, f"again {share}", share=share)
+        told = labels.about(home / "labels")["again"]
+        drawn[share] = set(told["random"])
+        assert told["read"] == [r["task"] for r in shown] == sorted(marked | drawn[share])
+        assert len(drawn[share]) == 200 * share
+        assert not any(r["secrets"] or r["done"] for r in shown)
+    assert drawn[0.2] < drawn[0.5]  # nobody can choose among draws
+    by_hand = [t for t in tasks if t.task in told["read"]]
+    with pytest.raises(ValueError, match=r"1 of .* tasks to judge are unread"):
+        reading(home, "b", lambda t: (), by_hand[1:], role="second")
+    with pytest.raises(ValueError, match="is none of the tasks"):
+        reading(home, "b", lambda t: (), tasks, role="second")
+    reading(home, "b", lambda t: (), by_hand, role="second")
+    with pytest.raises(ValueError, match="is none of the tasks"):  # nobody decides what none doubts
+        reading(home, "c", lambda t: (), by_hand, role="decides")
+    reading(home, "a", lambda t: spans(t.text), tasks)
+    assert not {"second", "again", "agreement"} & set(labels.about(home / "labels"))
+    for share in (0, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=r"--share: .* must be in"):
+            again(home, "x", share=share)
+
+
+def test_a_page_that_is_read_again_remembers_nothing_of_the_first(home):
+    tasks = draw(home)
+    reading(home, "a", lambda t: spans(t.text), tasks)
+    again(home, "again", forms=["jsonl", "page"])
     assert (
         labels.about(home / "labels")["labels"] + "second" in (home / "again/page.html").read_text()
     )
-    with pytest.raises(ValueError, match="'decides' reads after 'second'"):
+    with pytest.raises(ValueError, match="'decides' reads what"):
         reading(home, "c", lambda t: (), tasks, role="decides")
     with pytest.raises(ValueError, match="must be a short name of no other reader"):
         reading(home, "b", lambda t: (), tasks, role="second", annotator="a")
@@ -524,21 +557,33 @@ def test_where_readers_differ_somebody_decides(home):
     tasks = draw(home)
     reading(home, "a", lambda t: spans(t.text), tasks)
     differ = next(t for t in tasks if spans(t.text))
+    again(home, "again", share=1)
     summary = reading(
         home, "b", lambda t: () if t == differ else spans(t.text), tasks, role="second"
     )
-    assert summary["overlooked"] == 0 and summary["f1"] < 1
+    assert summary["f1"] < 1
+    found = label_import.again(home / "labels")
+    assert found == {t.user: "found" for t in tasks if spans(t.text) and t != differ} | {
+        t.user: "new" for t in tasks if not spans(t.text)
+    }
     both, sure = (dict(label_import.read(home / "labels", sure=k)) for k in (False, True))
     assert both[differ] == spans(differ.text) and sure[differ] == ()
     assert {t: s for t, s in both.items() if t != differ} == {
         t: s for t, s in sure.items() if t != differ
     }
-    told = label_import.adjudicate(
-        home / "c.jsonl", home / "labels", home / "last", forms=["jsonl"]
-    )
-    (shown,) = [json.loads(line) for line in (home / "last/tasks.jsonl").read_text().splitlines()]
-    assert told["role"] == "decides" and shown["task"] == differ.task and shown["secrets"]
+    (shown,) = again(home, "last")
+    assert shown["task"] == differ.task and shown["secrets"]
     reading(home, "c", lambda t: (), [differ], role="decides")
     assert dict(label_import.read(home / "labels"))[differ] == ()
-    with pytest.raises(ValueError, match="no mark that a reader could differ on"):
-        label_import.adjudicate(home / "c.jsonl", home / "labels", home / "more")
+    assert again(home, "more") == [shown]  # it may be decided again
+
+
+def test_what_both_readers_marked_is_not_decided_away(home):
+    tasks = draw(home)
+    differ = next(t for t in tasks if len(spans(t.text)) == 2)
+    reading(home, "a", lambda t: spans(t.text), tasks)
+    again(home, "again", share=1)
+    reading(home, "b", lambda t: spans(t.text)[: 1 if t == differ else 2], tasks, role="second")
+    reading(home, "c", lambda t: (), [differ], role="decides")
+    for sure in (False, True):
+        assert dict(label_import.read(home / "labels", sure=sure))[differ] == spans(differ.text)[:1]
