@@ -245,6 +245,13 @@ def test_words_that_depend_on_the_case():
     certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
     assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
     assert "passed over, but learned with noise** (at most" in said()["O3"][0]
+    once = said()["O7"][0]
+    assert "13 labels decide this certificate: the search leaves a trace of what" in once
+    assert "Nobody read them again: secrets that a reader overlooked" in once
+    twice = ("labels.read_twice", {"turns": 600, "doubted": 2}), ("rates.trace.again", [1, 80])
+    (text,) = said(*twice)["O7"]
+    assert "A second person read 600 of these messages again" in text and "Nobody" not in text
+    assert "of 80 secrets that the second found in messages drawn at random, 1 left a trace" in text
     assert "Labels judged policies 2 other times" in said(("labels.judged", 3))["O7"][0]
     assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
     assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]

@@ -228,6 +228,43 @@ def read_by_people(home, people=60):
     return home / "bare.jsonl", sum(bool(t["secrets"]) for t in tasks)
 
 
+def test_labels_that_two_people_read_judge_a_training(tmp_path):
+    """What the first overlooked is in the bound, and stays there when further pairs are judged."""
+    corpus, people = read_by_people(tmp_path)
+    told = json.loads((tmp_path / "done.json").read_text())
+    how = {**TINY, "policy": "cautious", "method": "crt", "labels": tmp_path / "labels"}
+    missed = next(t for t in told["tasks"] if t["secrets"])
+    one = [t | {"secrets": []} if t is missed else t for t in told["tasks"]]
+    for role, tasks in (("first", one), ("second", told["tasks"])):
+        (tmp_path / "read.json").write_text(json.dumps(told | {"tasks": tasks}))
+        label_import.take(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
+        if role == "first":
+            label_import.adjudicate(corpus, tmp_path / "labels", tmp_path / "again", share=1)
+    trainings.train(corpus, out=tmp_path / "m", **how)
+    for judged in (1, 2):
+        page = tmp_path / f"{judged}.html"
+        made = certify.write(tmp_path / "m", page, copies=(), audience="officer")
+        trace = made["rates"]["trace"]
+        assert made["verdict"] == "holds" and trace["of"] == people - 1
+        assert (trace["count"], trace["again"]) == (0, [0, people - 1])  # of one nobody decided
+        cases = (trace["count"], trace["of"]), trace["again"]
+        bound = sum(clopper_pearson_upper(*case, confidence=1 - 0.0125 / judged) for case in cases)
+        assert trace["upper"] == pytest.approx(bound)
+        said = sentences.sentences(made)["O7"][0]
+        assert f"of {people - 1} secrets that the second found" in said
+        assert {row["who"] for row in made["right_guess"]}.isdisjoint({"other"})
+        assert certify.verify(tmp_path / "m", page)[0] is None
+        assert verify.difference(tmp_path / "m", made, made["public_key"]) is None
+        label_import.judging(
+            tmp_path / "labels",
+            pi="p",
+            pi_c="p",
+            corpus=labels.about(tmp_path / "labels")["corpus"],
+        )
+    line = odometer.read(f"{corpus}.odometer")[-1]
+    assert list(line.counted["trace"]) == [trace["count"], trace["of"], *trace["again"]]
+
+
 def test_labels_that_people_made_judge_a_training(tmp_path):
     """As they judge a screening: the same counts, and each further pair widens the bounds."""
     corpus, people = read_by_people(tmp_path)
