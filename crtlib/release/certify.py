@@ -471,8 +471,9 @@ def average(own: Promise, record: Mapping[str, Any]) -> Pair | None:
     trace, public = (record["rates"][name] for name in ("trace", "public"))
     alone = own.gamma == own.fold.gamma == trace["upper"] and own.delta2 == own.fold.delta2
     alone &= all(_bound(row, labels) == row["upper"] for row in (trace, public))
-    drawn = labels.get("drawn") == "at_random" and labels.get("others")
-    if not drawn or not alone or "again" in trace:
+    if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
+        return None
+    if "again" in trace:
         return None
     means = [
         exchangeable_rate(row["count"], row["of"], judged=labels["judged"])
