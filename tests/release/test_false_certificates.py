@@ -1621,7 +1621,9 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
         assert run("screen", text, *words)[0] == 0
     first, second = map(screening.recorded, folders)
     assert first.judged == second.judged == 2
-    assert first.trace.upper == rates._upper(first.trace.count, first.trace.of, 2)
+    assert first.trace.upper == rates.bound(
+        first.trace.count, first.trace.of, alpha=rates.ALPHA / 4
+    )
     made = own.train(folders[0], out=tmp_path / "m", method="crt", epochs=1, width=4)
     assert "98.7 % upper bound" in made.promise
     value = certificate(tmp_path / "m", tmp_path / "m.html")
