@@ -29,17 +29,24 @@ def advise(
     hours: Annotated[float, opt("Hours that people can still read.", ge=0)] = 0.0,
     epochs: Annotated[int | None, opt("Passes over the points, as of crtlib train.", ge=1)] = None,
     init: Annotated[str | None, opt("Where the weights start, as of crtlib train.")] = None,
+    out: Annotated[
+        Path | None, opt("Page to write, with the guess at each epsilon as a picture.", "place")
+    ] = None,
+    force: Annotated[bool, opt("Replace the page that is there.", "place")] = False,
 ) -> Answer:
     """Say which policies and how much noise meet your limits, what that costs, or what is missing.
 
     Rates are counted on labels, never assumed; each pair of policies that is tried widens the
-    bounds of all a little, and the certificate of the plan will say the same. Ends with 4 where
-    nothing meets the limits.
+    bounds of all a little, and the certificate of the plan will say the same. --out is a private
+    page (0600). Ends with 4 where nothing meets the limits.
 
     Example: crtlib advise corpus --labels labels --require "public <= 1%" --require "guess <= 55"
     """
+    from crtlib import files, outputs
     from crtlib.experiments import advise as library
 
+    if out:
+        outputs.check_file(out, inputs=(corpus, labels), force=force)
     advice = library.advise(
         corpus,
         labels,
@@ -51,4 +58,6 @@ def advise(
         epochs=epochs,
         init=init,
     )
+    if out:
+        files.write_text(out, advice.page(), mode=outputs.PRIVATE)
     return Answer(advice.json(), [advice.text()])

@@ -24,6 +24,7 @@ from crtlib.experiments.data import Data
 from crtlib.files import Named
 from crtlib.intervals import at_most, upwards
 from crtlib.release import certify, gate, limits
+from crtlib.reports import pages
 from crtlib.screening.corpus import fitting
 from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, bound, from_json
 from crtlib.text import labels as labelled
@@ -41,7 +42,8 @@ class Row:
     most that was tried): the bounds of its certificate. ``read``: turns that must be read, in all,
     until it meets them, if the policies go on to fail as often as on these labels; None where no
     number of labels is enough. ``redacted`` is a share of the characters, ``private`` of the
-    points."""
+    points. ``tried``: for each of :data:`EPSILONS` the noise, the guess (in [0, 1]), the limits as
+    judged, and whether all are met."""
 
     policy: str
     conservative: str
@@ -55,6 +57,7 @@ class Row:
     judged: Sequence[Mapping[str, Any]]
     guess: float
     read: int | None
+    tried: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,10 @@ class Advice:
             f"{self.pairs} pairs, and all are charged"
         )
         return "\n".join([*lines, self.why, *self.commands])
+
+    def page(self) -> str:
+        """A page with the rows, and the guess of each over :data:`EPSILONS` as a picture."""
+        return pages.page("advise.html.j2", a=self, seconds=labelled.SECONDS, log10=math.log10)
 
 
 def advise(
@@ -154,8 +161,8 @@ class _Outlook:
     require: Sequence[str]
     ready: dict[float, CrtStudy] = field(default_factory=dict)
 
-    def at(self, epsilon: float, rates: Rates) -> tuple[list[dict[str, Any]], float]:
-        """The limits as judged, and how often a guess is right."""
+    def at(self, epsilon: float, rates: Rates) -> dict[str, Any]:
+        """The limits as judged, whether all are met, and how often a guess is right."""
         if epsilon not in self.ready:
             self.ready[epsilon] = replace(self.study, epsilon=epsilon).ready()
         ready, facts = self.ready[epsilon], self.facts
@@ -177,11 +184,9 @@ class _Outlook:
             "guarantee": promise.guarantee(),
             **promise.guesses(()),
         }
-        return limits.judged(said, self.require), said["right_guess"][0]["at_most"]
-
-    def meets(self, epsilon: float, rates: Rates) -> bool:
-        """Whether all limits are met."""
-        return all(row["met"] for row in self.at(epsilon, rates)[0])
+        judged, guess = limits.judged(said, self.require), said["right_guess"][0]["at_most"]
+        return {"epsilon": epsilon, "noise": ready.noise_multiplier or 0.0, "guess": guess,
+                "judged": judged, "met": all(row["met"] for row in judged)}  # fmt: skip
 
 
 def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) -> Row:
@@ -194,10 +199,10 @@ def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) ->
         spent = certify.family(meter.spent, told, meter.facts["corpus"])
         look = _Outlook(study, meter.facts, spent, require)
     rates, parts = prepared.rates, prepared.prepared
-    met = bisect_left(EPSILONS, True, key=lambda e: not look.meets(e, rates))
-    epsilon = EPSILONS[max(met - 1, 0)]
-    found, guess = look.at(epsilon, rates)
-    enough = (m for m in MORE if look.meets(epsilon, _after(rates, m)))
+    tried = [look.at(epsilon, rates) for epsilon in EPSILONS]
+    met = bisect_left(tried, True, key=lambda t: not t["met"])
+    taken = tried[max(met - 1, 0)]
+    enough = (m for m in MORE if look.at(taken["epsilon"], _after(rates, m))["met"])
     times = 1.0 if met else next(enough, None)
     covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
     return Row(
@@ -205,14 +210,15 @@ def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) ->
         conservative=study.conservative,
         unit=study.unit,
         meets=met > 0,
-        epsilon=epsilon,
-        noise=look.ready[epsilon].noise_multiplier or 0.0,
+        epsilon=taken["epsilon"],
+        noise=taken["noise"],
         private=len(parts.private) / max(1, len(parts.all)),
         redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in NAMES},
-        judged=found,
-        guess=guess,
+        judged=taken["judged"],
+        guess=taken["guess"],
         read=None if times is None else math.ceil(turns * times),
+        tried=tried,
     )
 
 

@@ -129,3 +129,34 @@ def test_the_command(corpus, run):
                         (["--require", "guess <= 60", "--unit", "word"], "unit")):  # fmt: skip
         code, _, error = run(*words, *wrong)
         assert code == 2 and says in error and len(error.splitlines()) == 1
+
+
+def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_path):
+    out = tmp_path / "advice.html"
+    words = ["advise", corpus, "--labels", corpus.parent / "labels", "--policy", FINDS,
+             "--epochs", 1, "--require", "public <= 1%", "--json"]  # fmt: skip
+    code, said, _ = run(*words, "--require", "guess <= 60", "--out", out)
+    page, value = out.read_text(), json.loads(said)
+    assert code == 0 and out.stat().st_mode & 0o777 == 0o600
+    for row in value["rows"]:
+        tried = row.pop("tried")
+        assert tuple(t["epsilon"] for t in tried) == library.EPSILONS
+        (taken,) = (t for t in tried if t["epsilon"] == row["epsilon"])
+        assert all(taken[name] == row[name] for name in ("noise", "guess", "judged"))
+        assert taken["met"] == row["meets"]
+        assert f"{row['policy']}, then {row['conservative']}" in page
+        assert [t["guess"] for t in tried] == sorted(t["guess"] for t in tried)
+        assert [t["met"] for t in tried] == sorted((t["met"] for t in tried), reverse=True)
+    assert page.count("<polyline") == len(value["rows"]) == 2
+    assert page.count('class="bound"') == page.count('class="best"') == 1
+    assert "<li><code>public &lt;= 1%</code></li>" in page and 'y1="134.8" y2="134.8"' in page
+    assert all(command.split()[1] in page for command in value["commands"])
+    code, _, error = run(*words, "--require", "trace <= 1%", "--out", out)
+    assert code == 2 and "exists" in error and out.read_text() == page
+    code, said, _ = run(*words, "--require", "trace <= 1%", "--out", out, "--force")
+    page = out.read_text()
+    assert code == 4 and "no plan meets your limits" in page
+    assert 'class="bound"' not in page and 'class="best"' not in page
+    code, _, error = run(*words, "--out", corpus, "--force")
+    assert code == 2 and "input" in error
+    assert run(*words, "--require", "trace <= 1%")[1].replace("\n", "") == said.replace("\n", "")

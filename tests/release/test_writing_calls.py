@@ -32,6 +32,7 @@ ASIDE = {
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
     "attacks.run_audit": "audit",
+    "commands.advise": "advise",
     "commands.new": "new",
     "experiments.own": "write",  # stages the folder; its files are the gate's
     "experiments.plans": "make _write",
