@@ -138,8 +138,13 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     code, said, _ = run(*words, "--require", "guess <= 60", "--out", out)
     page, value = out.read_text(), json.loads(said)
     assert code == 0 and out.stat().st_mode & 0o777 == 0o600
+    head = ["schema", "ok", "rows", "best", "why", "commands", "turns", "people", "pairs"]
+    keys = ["policy", "conservative", "unit", "meets", "epsilon", "noise", "private", "redacted",
+            "rates", "judged", "guess", "read"]  # fmt: skip
+    assert list(value) == head
     for row in value["rows"]:
         tried = row.pop("tried")
+        assert list(row) == keys
         assert tuple(t["epsilon"] for t in tried) == library.EPSILONS
         (taken,) = (t for t in tried if t["epsilon"] == row["epsilon"])
         assert all(taken[name] == row[name] for name in ("noise", "guess", "judged"))
@@ -153,10 +158,9 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     assert all(command.split()[1] in page for command in value["commands"])
     code, _, error = run(*words, "--require", "trace <= 1%", "--out", out)
     assert code == 2 and "exists" in error and out.read_text() == page
-    code, said, _ = run(*words, "--require", "trace <= 1%", "--out", out, "--force")
+    code, _, _ = run(*words, "--require", "trace <= 1%", "--out", out, "--force")
     page = out.read_text()
     assert code == 4 and "no plan meets your limits" in page
     assert 'class="bound"' not in page and 'class="best"' not in page
     code, _, error = run(*words, "--out", corpus, "--force")
     assert code == 2 and "input" in error
-    assert run(*words, "--require", "trace <= 1%")[1].replace("\n", "") == said.replace("\n", "")
