@@ -37,7 +37,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,7 +56,7 @@ ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MILLISECOND = timedelta(milliseconds=1)
+EPOCH_OF_NO_ZONE = datetime(1970, 1, 1)
 
 LOOKED_AT = 3
 """Rows that the guess of the columns is made from."""
@@ -212,11 +212,13 @@ def shape(cells: Mapping[str, Any]) -> str:
 def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
     """A cell, without the white space around it; numbers are ids as well. One that is ``empty``,
     where that is allowed, is None."""
-    if isinstance(value, float) and value.is_integer():  # of a column with gaps
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, str | int | None):
-        raise Bad(reason, "is neither text nor a whole number", column)
-    text = "" if value is None else str(value).strip()
+    if not isinstance(value, str):
+        if isinstance(value, float) and value.is_integer():  # of a column with gaps
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise Bad(reason, "is neither text nor a whole number", column)
+        value = "" if value is None else str(value)
+    text = value.strip()
     if not text and not empty:
         raise Bad(reason, "is empty", column)
     jsonl.whole(column, text)
@@ -247,7 +249,8 @@ def moment(value: Any, column: str = "time", dates: str = "auto") -> int | None:
         if isinstance(value, bool):  # a number to Python
             raise TypeError
         time = _parsed(value, dates, column)
-        return (time.replace(tzinfo=time.tzinfo or UTC) - EPOCH) // MILLISECOND
+        since = time - (EPOCH if time.tzinfo else EPOCH_OF_NO_ZONE)
+        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     except Bad:
         raise
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
@@ -310,22 +313,16 @@ MESSAGES = pa.schema(
 
 def row(cells: Mapping[str, Any], source: Source) -> list[Message]:
     """A row of a table: one message."""
-    columns, how = source.columns, source.how
-
-    def name(role: str, reason: str, *, empty: bool = False) -> str | None:
-        column = columns.get(role)
-        return _name(cells.get(column), column, reason, empty=empty) if column else None
-
-    text = _text(cells.get(columns["text"]), columns["text"])
-    user = name("user", "no user", empty=how.no_users)
-    thread = name("thread", "no thread")
-    speaker = name("speaker", "no speaker", empty=True)
+    how, (person, talk, sender, body, when) = source.how, map(source.columns.get, ROLES)
+    text = _text(cells.get(body), body or "")
+    user = _name(cells.get(person), person, "no user", empty=how.no_users) if person else None
+    thread = _name(cells.get(talk), talk, "no thread") if talk else None
+    speaker = _name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
     if how.agents:
         who, agents = (user or "").lower(), [name.lower() for name in how.agents]
         answers = who in agents or f"@{who.partition('@')[2]}" in agents
         user, speaker = None if answers else user, speaker or ("USR", "SYS")[answers]
         source.answers += answers
-    when = columns.get("time")
     time = moment(cells.get(when), when, how.dates) if when else None
     return [(thread, user, speaker or "", text, time, None)]
 

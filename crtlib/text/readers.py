@@ -187,7 +187,7 @@ def _table(
                     number += 1
                     if bad := _undecoded("".join(cells)):
                         yield number, bad
-                    elif [cell.strip() for cell in cells] == again:
+                    elif cells[0].strip() == again[0] and [cell.strip() for cell in cells] == again:
                         yield number, Bad(HEADER, "is the header again")
                     elif len(cells) == width:
                         yield number, dict(zip(header, cells, strict=False))

@@ -35,8 +35,11 @@ def unit(name: str | float) -> str:
     >>> unit("Ann@Example.com"), unit("aB3"), unit("1.50")
     ('ann@example.com', 'aB3', '1.50')
     """
-    seen = (c for c in str(name) if unicodedata.category(c) != "Cf")  # marks that nobody sees
-    text = unicodedata.normalize("NFKC", "".join(seen)).strip().strip("\"'").strip()
+    text = str(name)
+    if not text.isascii():
+        seen = (c for c in text if unicodedata.category(c) != "Cf")  # marks that nobody sees
+        text = unicodedata.normalize("NFKC", "".join(seen))
+    text = text.strip().strip("\"'").strip()
     whole = re.fullmatch(r"([+-]?\d+)\.0+", text)
     text = whole[1] if whole else text
     return text.casefold() if "@" in text else text
