@@ -37,7 +37,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,7 +56,9 @@ ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EPOCH_OF_NO_ZONE = datetime(1970, 1, 1)
+PLAIN = datetime(1970, 1, 1)
+"""The epoch for times without a zone."""
+MILLISECOND = timedelta(milliseconds=1)
 
 LOOKED_AT = 3
 """Rows that the guess of the columns is made from."""
@@ -137,7 +139,8 @@ class How:
             ("split", self.split.isidentifier(), "letters, digits and '_'"),
             ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
             (
-                *("agents", self.columns.get("user") or not (self.agents and self.no_users)),
+                "agents",
+                self.columns.get("user") or not (self.agents and self.no_users),
                 "left out with --no-users",
             ),
         ):
@@ -166,7 +169,8 @@ class Source:
         """Its rows, from the first."""
         how = self.how
         return readers.read(
-            *(self.path, self.form),
+            self.path,
+            self.form,
             encoding=how.encoding,
             split=how.split,
             rename=how.rename,
@@ -176,7 +180,6 @@ class Source:
         """Settle shape and columns by the first rows that can be read."""
         good = (cells for _, cells in self.read() if not isinstance(cells, Bad))
         first = list(itertools.islice(good, LOOKED_AT))
-        names = list(dict.fromkeys(name for cells in first for name in cells))
         no_users = self.how.no_users
         given = {role: name for role, name in self.how.columns.items() if name}
         if first:
@@ -186,7 +189,12 @@ class Source:
             if no_users:
                 del self.columns["user"]
         elif self.shape == "table" and first:
-            self.columns = guess(names, given, where=self.name, no_users=no_users)
+            self.columns = guess(
+                list(dict.fromkeys(itertools.chain(*first))),
+                given,
+                where=self.name,
+                no_users=no_users,
+            )
             self.guessed = len(self.columns) > len(given)
 
     def refusal(self, number: int, bad: Bad) -> str:
@@ -215,9 +223,9 @@ def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str |
     if not isinstance(value, str):
         if isinstance(value, float) and value.is_integer():  # of a column with gaps
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int | None):
+        if value is not None and type(value) is not int:
             raise Bad(reason, "is neither text nor a whole number", column)
-        value = "" if value is None else str(value)
+        value = str("" if value is None else value)
     text = value.strip()
     if not text and not empty:
         raise Bad(reason, "is empty", column)
@@ -249,8 +257,7 @@ def moment(value: Any, column: str = "time", dates: str = "auto") -> int | None:
         if isinstance(value, bool):  # a number to Python
             raise TypeError
         time = _parsed(value, dates, column)
-        since = time - (EPOCH if time.tzinfo else EPOCH_OF_NO_ZONE)
-        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+        return (time - (EPOCH if time.tzinfo else PLAIN)) // MILLISECOND
     except Bad:
         raise
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
@@ -313,8 +320,10 @@ MESSAGES = pa.schema(
 
 def row(cells: Mapping[str, Any], source: Source) -> list[Message]:
     """A row of a table: one message."""
-    how, (person, talk, sender, body, when) = source.how, map(source.columns.get, ROLES)
-    text = _text(cells.get(body), body or "")
+    how, columns = source.how, source.columns
+    person, talk, sender, _, when = map(columns.get, ROLES)
+    body = columns["text"]
+    text = _text(cells.get(body), body)
     user = _name(cells.get(person), person, "no user", empty=how.no_users) if person else None
     thread = _name(cells.get(talk), talk, "no thread") if talk else None
     speaker = _name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
@@ -337,8 +346,11 @@ def own(cells: Mapping[str, Any], source: Source) -> list[Message]:
         raise Bad("no dialogue of ours", str(error)) from None
     return [
         (
-            *(d.id, None if no_users else d.user),
-            *(t.speaker, t.text, moment(turn.get("time"))),
+            d.id,
+            None if no_users else d.user,
+            t.speaker,
+            t.text,
+            moment(turn.get("time")),
             json.dumps([asdict(s) for s in t.secrets])
             if turn.get("labelled", "secrets" in turn)
             else None,
@@ -490,17 +502,17 @@ def _write(
         rejected = csv.writer(file)
         rejected.writerow(("file", "row", "column", "reason"))
         for plan in plans:
-            make = SHAPES[plan.shape]
             reasons: Counter[str] = Counter()
-            bar = tqdm(plan.read(), "reading", unit=" rows", disable=not progress)
-            stream = itertools.islice(bar, left)
+            stream = itertools.islice(
+                tqdm(plan.read(), "reading", unit=" rows", disable=not progress), left
+            )
             while lot := list(itertools.islice(stream, readers.BATCH)):
                 messages: list[tuple[Any, ...]] = []
                 for number, cells in lot:
                     try:
                         if isinstance(cells, Bad):
                             raise cells
-                        made = make(cells, plan)
+                        made = SHAPES[plan.shape](cells, plan)
                         thread = made[0][0]
                         if plan.shape != "table" and thread in ids:
                             raise Bad("repeated id", "has an id that was used before", "id")
@@ -509,8 +521,9 @@ def _write(
                         if plan.bad and not how.skip_bad:
                             raise ValueError(plan.refusal(number, bad)) from None
                         reasons[bad.reason] += 1
-                        entry = (plan.name, str(number), bad.column, bad.reason)
-                        rejected.writerow(map(files.harmless, entry))
+                        rejected.writerow(
+                            map(files.harmless, (plan.name, str(number), bad.column, bad.reason))
+                        )
                         continue
                     if unique and thread is not None:
                         ids.add(thread)

@@ -96,11 +96,10 @@ def field(record: Any, where: str, key: str, kind: type) -> Any:
 
 def whole(column: str, *texts: str) -> None:
     """Refuse what JSON can say and UTF-8 cannot: half of a surrogate pair."""
-    for text in texts:
-        try:
-            text.isascii() or text.encode()
-        except UnicodeEncodeError:
-            raise Bad("half a surrogate pair", "holds half a surrogate pair", column) from None
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise Bad("half a surrogate pair", "holds half a surrogate pair", column) from None
 
 
 def dialogue(record: Any) -> Dialogue:

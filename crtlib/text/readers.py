@@ -161,7 +161,7 @@ def _table(
     csv.field_size_limit(max(csv.field_size_limit(), files.LONGEST))
     with _decoded(path, encoding) as text:
         lines = files.lines(text, path)
-        first = next((line for line in lines if line.strip()), "")
+        first = next(filter(str.strip, lines), "")
         sign = delimiter or max(",;\t|", key=first.count)
         again = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
         places = [str(k + 1) for k in range(len(again))]
@@ -178,8 +178,8 @@ def _table(
                 what = f"column{'s' * bool(name)} {k + 1} {says}"
                 raise ValueError(f"{path.name}: {what}; --rename {k + 1}=NAME gives it another")
         reader = csv.reader(lines, delimiter=sign, strict=True)
-        number, width, more = 1, len(header), True
-        while more:
+        number, width = 1, len(header)
+        while True:
             try:
                 for cells in reader:
                     if not cells:
@@ -194,7 +194,7 @@ def _table(
                     else:
                         says = f"has {len(cells)} cells, the header has {width}"
                         yield number, Bad("another number of columns", says)
-                more = False
+                return
             except csv.Error as error:
                 number += 1
                 unclosed = "unexpected end" in str(error) or "field larger" in str(error)
