@@ -188,6 +188,13 @@ class Language(Recipe):
             "float32.", group=MODEL),
     ] = "auto"  # fmt: skip
     epochs: Epochs = None
+    core_hours: Annotated[
+        float | None,
+        opt("Hours of a core (or GPU) that training may take; they choose the model: SmolLM2 with "
+            "adapters where crtlib[pretrained] is installed and they suffice, else the widest LSTM "
+            "that is done in them. [1 on a GPU; on a CPU the LSTM of --width]",
+            group=MODEL, gt=0),
+    ] = None  # fmt: skip
     batch_size: BatchSize = None
     gradient_checkpointing: Annotated[
         bool,

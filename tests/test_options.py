@@ -99,7 +99,7 @@ def other(option):
 def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
     home, begins, tmp_path, method, kind
 ):
-    known = recipe.options(method)
+    known = options.options_of(recipe.recipe_of(method))
     names = {o.name for o in known}
     base = {n: v for n, v in BASE.items() if n in names}
     base |= {"method": method, "corpus": home / "0.jsonl"}

@@ -36,3 +36,21 @@ def test_an_option_that_a_plan_does_not_read_spends_nothing(planned, tmp_path, r
         with pytest.raises(options.Refused, match="is no option of method plan"):
             own.train(corpus, out=tmp_path / "m", **names)
     assert sorted(tmp_path.iterdir()) == before  # no odometer either
+
+
+def test_hours_choose_the_model(tmp_path, monkeypatch):
+    corpus = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(customersim.simulate(20, 0), corpus)
+    monkeypatch.setattr(own.pretrained, "lacking", lambda: "no package")
+    wide = own.train(corpus, method="sgd", epochs=1, core_hours=0.0003)
+    assert wide.settings["hidden"] == 256 and "core_hours" not in wide.settings
+    assert own.train(corpus, method="sgd", epochs=1).settings["hidden"] == 64
+    with pytest.raises(options.Refused, match="core_hours=1.0: chooses the model, and width is"):
+        own.train(corpus, method="sgd", core_hours=1, width=64)
+
+
+def test_hours_that_suffice_start_from_a_model_that_has_read(monkeypatch):
+    monkeypatch.setattr(own.pretrained, "lacking", lambda: None)
+    smollm2 = {"init": "smollm2", "lora": 8}
+    assert own.within(1, 1000, "cpu") == smollm2 != own.within(1, 10_000, "cpu")
+    assert own.within(1, 5000, "cpu", epochs=1) == own.within(1, 500_000, "cuda:0") == smollm2

@@ -39,7 +39,7 @@ from crtlib.models import folder as model_folder
 from crtlib.models import pretrained
 from crtlib.models.build import build
 from crtlib.models.spec import ModelSpec
-from crtlib.recipe import Recipe, SecretPlan
+from crtlib.recipe import Language, Recipe, SecretPlan
 from crtlib.release import certify, gate
 from crtlib.screening import by_name
 from crtlib.screening.corpus import fitting, given, judge, unproved
@@ -64,6 +64,13 @@ PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
 
 CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
+
+SPEED = {"cpu": 4e10, "cuda": 2e13}
+"""Operations a second that the hours of a training are reckoned with: those of one core, measured
+with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU."""
+
+SHAPE = {"init", "model", "width", "layers", "vocab_size", "lora"}
+"""Options that say which model is trained."""
 
 Facts = Mapping[str, Any]
 Card = Callable[[Facts], str]
@@ -164,6 +171,25 @@ def usual(parameters: int, *, adapters: bool) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
+def within(hours: float, turns: int, device: str, epochs: int | None = None) -> dict[str, Any]:
+    """The model that is trained on so many turns (30 tokens each) in so many hours: SmolLM2 with
+    adapters where it can be read here and they suffice, else the widest LSTM for which they do, of
+    64 units at least. No clock is read, so that a training can go on elsewhere. Of the turns
+    the rounded number counts alone: the choice leaves with the model.
+
+    >>> [within(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
+    [64, 128, 1024]
+    """
+    most = hours * 3600 * SPEED[device.partition(":")[0]] / (6 * 30 * gate.rounded(turns))
+
+    def fits(parameters: int, *, adapters: bool = False) -> bool:
+        return parameters * (epochs or usual(parameters, adapters=adapters)["epochs"]) <= most
+
+    if not pretrained.lacking() and fits(pretrained.SIZE, adapters=True):
+        return {"init": pretrained.SMOLLM2, "lora": 8}
+    return {"width": max((w for w in (128, 256, 512, 1024) if fits(8 * w * (w + 128))), default=64)}
+
+
 def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
     """The study with what was not ``given`` chosen by the sizes of its model and of its text. A
     batch has a tenth of the points at most; delta is the largest power of ten that is at most a
@@ -253,6 +279,8 @@ def train(
     device = device_by_name(recipe.device)
     if ":" in device and parallel.crew().size > 1:  # each takes the GPU of its own number
         raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
+    if isinstance(recipe, Language) and not study:
+        recipe = _chosen(recipe, device)
     inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
     before = outputs.hashed(inputs)
     data.forget()
@@ -287,6 +315,23 @@ def train(
             if aside:
                 with contextlib.suppress(OSError):  # it holds what goes on later, or results
                     aside.rmdir()
+
+
+def _chosen(recipe: Language, device: str) -> Recipe:
+    """The recipe with the model that its hours allow, where none is named."""
+    given = recipe.model_dump(exclude_unset=True)
+    hours = given.pop("core_hours", None)
+    if named := sorted(SHAPE & given.keys()):
+        if hours is not None:
+            raise recipes.Refused(
+                "core_hours", f"chooses the model, and {named[0]} is given", str(hours)
+            )
+        return recipe
+    if hours is None and (device == "cpu" or pretrained.lacking()):
+        return recipe
+    turns = sum(len(d.turns) for d in corpora.dialogues(recipe.corpus))
+    chosen = within(hours or 1.0, turns, device, recipe.epochs)
+    return recipes.make({"method": recipe.method} | given | chosen)
 
 
 def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Job:

