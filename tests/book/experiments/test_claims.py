@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
+from scipy import stats
 
 from crtbook import tables
 from crtbook.claims import calculations, ledger, measures, statistics
@@ -201,6 +202,15 @@ def test_holm_keeps_false_verdicts_of_a_family_rare():
 def points(values, spread, gammas=(0.1, 0.5)):
     rows = [(g, s, v, spread) for g in gammas for s, v in enumerate(values)]
     return pd.DataFrame(rows, columns=["gamma", "seed", "value", "spread"])
+
+
+@pytest.mark.parametrize(
+    ("looks", "error"), [((5,), 0.05), ((5, 10), 0.087), ((5, 10, 14), 0.111), ((3, 4, 5), 0.101)]
+)
+def test_who_looks_again_errs_as_often_as_the_page_says(looks, error):
+    draws = np.random.default_rng(0).standard_normal((20_000, max(looks)))
+    wrong = [stats.ttest_1samp(draws[:, :n], 0, axis=1).pvalue < 0.05 for n in looks]
+    assert np.any(wrong, axis=0).mean() == pytest.approx(error, abs=0.01)
 
 
 def test_chance_of_an_exposure_is_gammas_law():
