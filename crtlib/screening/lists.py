@@ -35,7 +35,7 @@ import regex
 
 from crtlib.checks import check
 from crtlib.screening import policies
-from crtlib.screening.policy import Policy, TooSlow, register
+from crtlib.screening.policy import Policy, Unanswered, register
 from crtlib.screening.redact import merged
 from crtlib.text.records import MASK, Point, Secret
 
@@ -254,7 +254,7 @@ class Expression:
                 if 0 <= start < end and m[group] not in self.excluded:
                     yield Secret(self.kind, start, end)
         except TimeoutError:
-            raise TooSlow(
+            raise Unanswered(
                 f"{self.where}, [{self.kind}] pattern: takes longer than {seconds:.0f} s on "
                 f"{turn}; let no two repeats match the same characters"
             ) from None

@@ -16,15 +16,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from crtlib.checks import check, check_choice
 from crtlib.screening.policy import Flag, Labels, Policy, checked, register, spoken
-from crtlib.screening.redact import around, clear, merged, overlaps, redact
-from crtlib.text.records import MASK, Point, Secret
+from crtlib.screening.redact import (
+    Clear,
+    Spans,
+    around,
+    clear,
+    inside,
+    masks,
+    merged,
+    overlaps,
+    redact,
+)
+from crtlib.text.records import Point, Secret
 
 # Each piece starts with a sign or a capital: an optional start would take exponential time. What
 # can go on over many words has a most, or a text of nothing but such words takes quadratic time.
@@ -109,12 +119,11 @@ def matching(name: str, pattern: re.Pattern[str]) -> Policy:
     neighbour along: :func:`crtlib.screening.rates.rates` counts the traces.
     """
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-        for p in points:
-            found = pattern.finditer(p.text)
-            yield tuple(Secret(m.lastgroup or "", *m.span(m.lastgroup or 0)) for m in found)
+    def found(p: Point) -> Iterator[Secret]:
+        for m in pattern.finditer(p.text):
+            yield Secret(m.lastgroup or "", *m.span(m.lastgroup or 0))
 
-    return Policy(name, flag, batched=True)
+    return Policy(name, partial(map, found), batched=True)
 
 
 @lru_cache
@@ -151,6 +160,16 @@ register("none")(lambda _: none)
 register("everything")(lambda _: everything)
 
 
+def _changed(policy: Flag, change: Callable[[Point, Spans], Iterable[Secret]]) -> Policy:
+    """``policy``, with what it flags in a point put through ``change``."""
+    pi = checked(policy)
+
+    def flag(points: Sequence[Point]) -> Iterator[Iterable[Secret]]:
+        return map(change, points, pi(points))
+
+    return replace(pi, flag=flag, own_words=False, batched=True)
+
+
 # --------------------------------------------------------------------------- the dial
 Per = Literal["occurrence", "value"]
 
@@ -175,22 +194,12 @@ def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Poli
     """
     check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
     check_choice("per", per, ("occurrence", "value"))
-    pi = checked(policy)
 
-    def flag(points: Sequence[Point]) -> Labels:
-        return [
-            tuple(s for s in spans if _coin(seed, per, p, s) >= gamma)
-            for p, spans in zip(points, pi(points), strict=True)
-        ]
+    def found(p: Point, spans: Spans) -> Iterator[Secret]:
+        return (s for s in spans if _coin(seed, per, p, s) >= gamma)
 
-    return replace(
-        pi,
-        name=f"{pi.name} (misses {gamma:g} per {per})",
-        flag=flag,
-        own_words=False,
-        total=False,
-        batched=True,
-    )
+    made = _changed(policy, found)
+    return replace(made, name=f"{made.name} (misses {gamma:g} per {per})", total=False)
 
 
 # --------------------------------------------------------------------------- unions
@@ -212,18 +221,13 @@ def union(*parts: Flag) -> Policy:
 
 
 # --------------------------------------------------------------------------- steady
-def _hidden(
-    pi: Policy, jobs: Sequence[tuple[Point, Sequence[Secret]]]
-) -> Iterator[tuple[Secret, ...]]:
+def _hidden(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Iterator[Spans]:
     """Of each point what ``pi`` flags where some spans are masked, at its place in the point."""
     hidden = [redact(p, spans) for p, spans in jobs]
     for (p, spans), h, found in zip(jobs, hidden, pi(hidden), strict=True):
-        yield tuple(
-            Secret(f.kind, max(f.start - c.shift, c.start), min(f.end - c.shift, c.end))
-            for f in around(h.text, found)
-            for c in clear(p, spans)
-            if max(f.start - c.shift, c.start) < min(f.end - c.shift, c.end)
-        )
+        left = clear(p.text, spans)
+        back = [Clear(c.start + c.shift, c.end + c.shift, -c.shift) for c in left]
+        yield inside(around(h.text, found), back)
 
 
 def steady(policy: Flag) -> Policy:
@@ -247,19 +251,13 @@ def steady(policy: Flag) -> Policy:
         first = pi(points)
         held = [(p, spans) for p, spans in zip(points, first, strict=True) if spans]
         every = [
-            merged([spans, more]) for (_, spans), more in zip(held, _hidden(pi, held), strict=True)
+            (p, merged([spans, more]))
+            for (p, spans), more in zip(held, _hidden(pi, held), strict=True)
         ]
-        jobs = [
-            (p, tuple(o for o in spans if o is not s))
-            for (p, _), spans in zip(held, every, strict=True)
-            for s in spans
-        ]
+        jobs = [(p, tuple(o for o in spans if o is not s)) for p, spans in every for s in spans]
         again = _hidden(pi, jobs)
         kept = iter(
-            [
-                tuple(f for s in spans for f in next(again) if f.start < s.end and s.start < f.end)
-                for spans in every
-            ]
+            [[f for s in spans for f, _ in overlaps(next(again), [s])] for _, spans in every]
         )
         return [merged([next(kept)]) if spans else () for spans in first]
 
@@ -279,17 +277,14 @@ def whole_turns(policy: Flag) -> Policy:
     ...  for p in (Point("0", "u", "I am Ada Lovelace."), Point("1", "u", "I am <MASK>."))]
     ['<MASK>', '<MASK>']
     """
-    pi = checked(policy)
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-        for p, spans in zip(points, pi(points), strict=True):
-            masks = [Secret("", *m.span()) for m in re.finditer(re.escape(MASK), p.text)]
-            turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
-            hit = {turn for turn, _ in overlaps(turns, merged([spans, masks]))}
-            yield merged([spans, [turn for turn in turns if turn in hit]])
+    def found(p: Point, spans: Spans) -> Spans:
+        turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
+        hit = overlaps(turns, merged([spans, masks(p.text)]))
+        return merged([spans, list(dict.fromkeys(turn for turn, _ in hit))])
 
-    name = f"{pi.name}+whole_turns"
-    return replace(pi, name=name, flag=flag, own_words=False, batched=True)
+    made = _changed(policy, found)
+    return replace(made, name=f"{made.name}+whole_turns")
 
 
 register("whole_turns")(lambda _: whole_turns(none))

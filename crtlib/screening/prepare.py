@@ -20,7 +20,7 @@ from typing import Literal
 from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening.policy import Labels, check_labels
-from crtlib.screening.redact import redact, uncovered
+from crtlib.screening.redact import missed, redact
 from crtlib.text.records import MASK, Point, Secret
 
 Dedup = Literal["all", "flagged", "none"]
@@ -98,7 +98,7 @@ def prepare(
     ]  # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
     repeated = _repeated(points, private, dedup, pattern)
     parts: tuple[list[Point], list[Point]] = [], []
-    spans = touched = missed = 0
+    spans = touched = left = 0
     for p, marks, apart, again in zip(points, pi, private, repeated, strict=True):
         if again and duplicates == "drop":
             continue
@@ -107,9 +107,9 @@ def prepare(
             continue
         spans += len(marks)
         touched += bool(marks)
-        missed += len(uncovered(p.secrets, marks))
+        left += len(missed(p, marks))
         parts[apart].append(redact(p, marks))
-    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": missed}
+    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": left}
     public, masked = (tuple(part) for part in parts)
     return Prepared(public, masked, len(points), sum(repeated), **counts)
 

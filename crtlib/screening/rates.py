@@ -423,7 +423,7 @@ class Counter:
             public = not (spans or more or MASK in p.text)
             missed = {
                 s
-                for s, c in overlaps(p.secrets, clear(p, spans))
+                for s, c in overlaps(p.secrets, clear(p.text, spans))
                 if p.text[max(s.start, c.start) : min(s.end, c.end)].strip()
             }
             same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret

@@ -1,9 +1,4 @@
-"""How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`.
-
->>> from crtlib.text.records import Point, Secret
->>> missed(Point("0", "ann", "my ID is 12", (Secret("id", 9, 11),)), ())
-(Secret(kind='id', start=9, end=11),)
-"""
+"""How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`."""
 
 from __future__ import annotations
 
@@ -14,13 +9,8 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening.redact import overlaps, redact, uncovered
+from crtlib.screening.redact import missed, overlaps, redact
 from crtlib.text.records import Point, Secret
-
-
-def missed(point: Point, spans: Sequence[Secret]) -> tuple[Secret, ...]:
-    """The labelled secrets of which ``spans`` (sorted) leave anything in clear."""
-    return tuple(uncovered(point.secrets, spans))
 
 
 def recall(
