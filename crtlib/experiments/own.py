@@ -366,8 +366,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     prepared = _judged(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: Fitted, meter: record.Meter, key: bytes) -> Trained:
-        for name, sha in policies.items():
-            by_name.check_same(name, sha)
+        by_name.check_same(policies, policies.values())
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         how = record.of_study(done, fitted, guarantee, meter)
@@ -628,8 +627,8 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         counter = Counter(*prepared.policies)
         counter.add(points, flags=flags, cautious_flags=cautious)
         sha = corpora.corpus_hash(study.corpus)
-        judged = given(counter, sha, names=named, unit=study.unit, dial=dial)
-        return replace(prepared, known=unproved(counter.rates(judged=judged), named))
+        known = given(counter, sha, names=named, unit=study.unit, dial=dial)
+        return replace(prepared, known=known)
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if screened.is_screened(study.corpus):

@@ -11,18 +11,15 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 from crtlib.checks import MachineError
 from crtlib.screening import policies
-from crtlib.screening.policy import MAKERS, Labels, Maker, Policy, checked
+from crtlib.screening.policy import MAKERS, Maker, Policy, checked
 from crtlib.text import screened, source
-from crtlib.text.records import Secret
 
 GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
@@ -171,29 +168,12 @@ def of_a_file(part: str) -> bool:
     return not known and (own or kind not in _HOME)
 
 
-# --------------------------------------------------------------------------- elsewhere
-def packed(labels: Iterable[Iterable[Secret]]) -> list[list[tuple[str, int, int]]]:
-    """Labels as a JSON value."""
-    return [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in labels]
-
-
-def unpacked(value: Iterable[Iterable[Sequence[Any]]]) -> Labels:
-    """Labels of a JSON value."""
-    return [tuple(Secret(*span) for span in spans) for spans in value]
-
-
-def check_same(name: str, sha: str) -> None:
+def check_same(names: Iterable[str], shas: Iterable[str]) -> None:
     """Raise :class:`MachineError` where a policy's files are not those whose hash was taken: all
     workers must flag alike."""
-    if digest(name) != sha:
-        raise MachineError(
-            f"policy={plain(name)!r}: is another one now, or where a worker reads it; what was "
-            "finished is kept: give all workers the same files"
-        )
-
-
-@lru_cache(maxsize=4)
-def same(name: str, sha: str) -> Policy:
-    """The policy of this name and hash, made once by each worker."""
-    check_same(name, sha)
-    return policy_by_name(name)
+    for name, sha in zip(names, shas, strict=True):
+        if digest(name) != sha:
+            raise MachineError(
+                f"policy={plain(name)!r}: is another one now, or where a worker reads it; what was "
+                "finished is kept: give all workers the same files"
+            )

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
@@ -28,9 +27,10 @@ from typing import Any
 from tqdm import tqdm
 
 from crtlib.checks import check_choice
-from crtlib.screening import by_name, policies, rates
+from crtlib.files import Named
 from crtlib.screening import dedup as dedup_module
-from crtlib.screening.by_name import digest, of_a_file, plain
+from crtlib.screening import policies, rates
+from crtlib.screening.by_name import check_same, digest, of_a_file, plain, policy_by_name
 from crtlib.screening.policy import Labels, Policy, Shift, register, shift
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
@@ -49,7 +49,7 @@ NO_POLICY = (
 )
 
 
-def fitting(corpus: str | os.PathLike[str], otherwise: str = "") -> str:
+def fitting(corpus: Named, otherwise: str = "") -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
 
     No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
@@ -107,8 +107,9 @@ class How:
 @lru_cache(maxsize=4)
 def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
-    pi = policies.miss(by_name.same(how.policy, shas[0]), how.gamma, how.seed)
-    return pi, by_name.same(how.conservative, shas[1])
+    check_same((how.policy, how.conservative), shas)
+    pi = policies.miss(policy_by_name(how.policy), how.gamma, how.seed)
+    return pi, policy_by_name(how.conservative)
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,16 @@ class Outcome:
     summary: dict[str, Any]
     rates: rates.Rates
     notes: list[str]
-    examples: dict[str, list[tuple[str, str, str]]]
+    examples: Examples
     private: dict[str, Any]
+
+
+Row = list[int]
+Examples = dict[str, list[tuple[str, str, str]]]
+
+
+def _row() -> Row:
+    return [0] * PLACES
 
 
 @dataclass
@@ -133,9 +142,9 @@ class _Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     users: set[int] = field(default_factory=set)
     longest: int = 0
-    places: dict[str, list[int]] = field(default_factory=dict)
-    turns: list[int] = field(default_factory=lambda: [0] * PLACES)
-    examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    places: dict[str, Row] = field(default_factory=lambda: defaultdict(_row))
+    turns: Row = field(default_factory=_row)
+    examples: Examples = field(default_factory=lambda: defaultdict(list))
     coin: random.Random = field(default_factory=lambda: random.Random(0))
 
     def point(self, p: Point, spans: Sequence[Secret], unit: str) -> None:
@@ -149,26 +158,25 @@ class _Tally:
             self.turns[min(first + k, PLACES - 1)] += 1
         spans = [replace(s, kind=s.kind if s.kind in self.known else "other") for s in spans]
         for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
-            row = self.places.setdefault(kind, [0] * PLACES)
-            row[min(first + place, PLACES - 1)] += 1
+            self.places[kind][min(first + place, PLACES - 1)] += 1
         for s in spans:
             self.kinds[s.kind] += 1
-            some = self.examples.setdefault(s.kind, []) if self.reveal else []
-            place = len(some)
-            if place >= self.reveal > 0:  # all with the same chance
-                place = self.coin.randrange(self.kinds[s.kind])
+            place = self.kinds[s.kind] - 1
+            if place >= self.reveal:  # all with the same chance
+                place = self.coin.randrange(place + 1)
             if place < self.reveal:
                 a, b, c, d = max(0, s.start - AROUND), s.start, s.end, s.end + AROUND
-                some[place : place + 1] = [(p.text[a:b], p.text[b:c], p.text[c:d])]
+                example = p.text[a:b], p.text[b:c], p.text[c:d]
+                self.examples[s.kind][place : place + 1] = [example]
 
 
 def screen(
-    corpus: str | os.PathLike[str],
+    corpus: Named,
     folder: Path,
     how: How,
     *,
     key: bytes | None,
-    judges: str | os.PathLike[str] | None = None,
+    judges: Named | None = None,
     reveal: int = 0,
     executor: Executor | None = None,
     shards: Shards | None = None,
@@ -186,7 +194,7 @@ def screen(
     pi, pi_c = how.pair()
     counter = rates.Counter(pi, pi_c)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
-    if judges is not None:
+    if judges:
         counter, about = judge(corpus, judges, (pi, pi_c), **how.judged())
     tally = _Tally(reveal, counter.kinds)
     size, seen = 0, None
@@ -195,33 +203,30 @@ def screen(
         size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
     if how.dedup_by != "near":
         seen = dedup_module.Seen(how.dedup_by, size)
-    unlike: dict[int, list[Shift]] = {}
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
+    shifts = [Shift(0.0, 0.0, 0) for _ in taught]
     with screened.Parts(folder, key=key) as parts:
         for points, flags, cautious in _flagged(corpus, how, executor, shards, progress):
             again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
             tally.counts["labelled"] += sum(bool(p.secrets) for p in points)
-            if judges is None:
+            if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
             _write(parts, points, flags, cautious, again, how, tally)
-            for k, known in enumerate(taught):
-                unlike.setdefault(k, []).append(shift(points, known))
+            shifts = [shift(points, *each) for each in zip(taught, shifts, strict=True)]
         parts.note("units", corpora.units(corpus))
         decided = parts.close()
-    if judges is None:
-        about["judged"] = given(counter, corpora.corpus_hash(corpus), **how.judged())
-    found = counter.rates(judged=about["judged"])
-    if judges is None:
-        found = unproved(found, (how.policy, how.conservative))
-    shifts = [_together(some) for some in unlike.values()]
+    if judges:
+        found = counter.rates(judged=about["judged"])
+    else:
+        found = given(counter, corpora.corpus_hash(corpus), **how.judged())
     summary = _summary(corpus, how, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
 
 def judge(
-    corpus: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
+    corpus: Named,
+    folder: Named,
     pair: tuple[Policy, Policy],
     *,
     names: tuple[str, str],
@@ -264,14 +269,15 @@ def judge(
 
 def given(
     counter: rates.Counter, corpus: str, *, names: tuple[str, str], unit: str, dial: str = ""
-) -> int:
+) -> rates.Rates:
     """Note in the registry that the labels which a text with this hash brings, those that were
-    counted, judge the policies with these ``names``; how many pairs were judged on this text so
-    far, this one included."""
+    counted, judge the policies with these ``names``; the rates, as they are after all pairs that
+    were judged on this text so far, this one included."""
     said = sorted(counter.said)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    return labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], drawn)
+    judged = labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], drawn)
+    return unproved(counter.rates(judged=judged), names)
 
 
 def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:
@@ -287,13 +293,11 @@ def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
     ``names`` is a file of somebody's own, they may have taught it, and bound nothing."""
     if not any(of_a_file(part) for name in names for part in name.split("+")):
         return found
-    every = {"": {n: getattr(found, n) for n in rates.NAMES}, **found.by_kind}
-    loose = {
-        kind: {n: replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
-               for n, r in some.items()}
-        for kind, some in every.items()
-    }  # fmt: skip
-    return replace(found, **loose.pop(""), by_kind=loose)
+
+    def loose(r: rates.Rate) -> rates.Rate:
+        return replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
+
+    return replace(found, **rates.each(vars(found), loose))
 
 
 Batch = tuple[Sequence[Point], Labels, Labels]
@@ -314,12 +318,16 @@ def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[l
 
 
 def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[Any]:
+    """The spans of both policies, as a JSON value."""
     points = units.points(Corpus("", tuple(batch)), how.unit)
-    return [by_name.packed(policy(points)) for policy in _pair(how, shas)]
+    return [
+        [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
+        for policy in _pair(how, shas)
+    ]
 
 
 def _flagged(
-    corpus: str | os.PathLike[str],
+    corpus: Named,
     how: How,
     executor: Executor | None,
     shards: Shards | None,
@@ -330,12 +338,12 @@ def _flagged(
     whole = how.dedup_by == "near" or how.unit == "user"
     lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
     with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for batch, (flags, cautious) in in_order(partial(_flag, how, shas), lots, executor, shards):
+        for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
             points = units.points(Corpus("", tuple(batch)), how.unit)
             bar.update(len(points))
-            yield points, by_name.unpacked(flags), by_name.unpacked(cautious)
-    for name, sha in zip((how.policy, how.conservative), shas, strict=True):
-        by_name.check_same(name, sha)
+            pi, pi_c = ([tuple(Secret(*s) for s in spans) for spans in each] for each in both)
+            yield points, pi, pi_c
+    check_same((how.policy, how.conservative), shas)
 
 
 def _write(
@@ -369,16 +377,8 @@ def _write(
     tally.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
 
 
-def _together(shifts: Sequence[Shift]) -> Shift:
-    n = sum(s.of for s in shifts)
-    words, shapes = (
-        sum(getattr(s, name) * s.of for s in shifts) / max(n, 1) for name in ("words", "shapes")
-    )
-    return Shift(words, shapes, n)
-
-
 def _summary(
-    corpus: str | os.PathLike[str],
+    corpus: Named,
     how: How,
     tally: _Tally,
     found: rates.Rates,
@@ -411,7 +411,7 @@ def _summary(
     }
 
 
-def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
+def _about(corpus: Named, tally: _Tally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = folder.facts(path) if path.is_dir() else None
@@ -470,7 +470,7 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
 
 
 # --------------------------------------------------------------------------- what was screened
-def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
+def recorded(folder: Named) -> rates.Rates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
     judged until now, this one was chosen."""
     summary = screened.summary(folder)

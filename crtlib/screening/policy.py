@@ -221,9 +221,7 @@ def teaching(points: Sequence[Point]) -> Teaching:
     )
 
 
-def shift(
-    points: Sequence[Point], known: Teaching, before: Shift = Shift(0.0, 0.0, 0)
-) -> Shift:
+def shift(points: Sequence[Point], known: Teaching, before: Shift = Shift(0.0, 0.0, 0)) -> Shift:
     """How unlike ``points`` are to what taught, and those ``before`` them; by occurrences of words
     in the turns' own text."""
     words, shapes, n = round(before.words * before.of), round(before.shapes * before.of), before.of

@@ -42,7 +42,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.lists import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import clear, overlaps, redact
@@ -57,7 +57,7 @@ ALPHA = 0.05
 KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
+How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
 
 TRAITS = ("kind", "length", "position", "script")
@@ -81,8 +81,7 @@ def _traits(text: str, s: Secret) -> tuple[str, str, str]:
 class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
-    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
-    ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
     of the turns drawn at random in which the second reader found a secret, in how many the first
     had marked nothing and the secret fails, and how many they are.
@@ -102,10 +101,9 @@ class Rate:
 
     def to_json(self) -> dict[str, Any]:
         """As ``rates.miss`` of ``summary.json`` and of a certificate."""
-        values: dict[str, Any] = {"count": self.count, "of": self.of, "rate": self.rate}
-        values |= {"upper": self.upper, "how": self.how}
-        values |= {"all": list(self.all)} if self.all else {}
-        return values | ({"again": list(self.again)} if self.again else {})
+        values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
+        pairs = {name: list(n) for name in ("all", "again") if (n := getattr(self, name))}
+        return values | pairs
 
     def __str__(self) -> str:
         if self.how == "unknown":
@@ -113,8 +111,7 @@ class Rate:
         if not self.of or self.how == "policy":
             return f"at most {_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
-        over = " on average" * (self.how == "exchangeable")
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
 
 
 def _up(share: float) -> str:
@@ -170,23 +167,9 @@ class Rates:
         """The bound of the public rate: delta2 of Theorem 8.3."""
         return self.public.upper
 
-    def averaged(self) -> Rates:
-        """The same counts with bounds of the mean over the draw of the labels."""
-
-        def mean(rate: Rate) -> Rate:
-            if rate.how != "one_per_cluster":
-                return rate
-            upper = exchangeable_rate(rate.count, rate.of, judged=self.judged)
-            return replace(rate, upper=upper, how="exchangeable")
-
-        kinds = {k: {n: mean(r) for n, r in row.items()} for k, row in self.by_kind.items()}
-        miss, trace, public = (mean(getattr(self, name)) for name in NAMES)
-        return replace(self, miss=miss, trace=trace, public=public, by_kind=kinds)
-
     def to_json(self) -> dict[str, Any]:
         """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
-        kinds = {k: {n: r.to_json() for n, r in rows.items()} for k, rows in self.by_kind.items()}
-        return {name: getattr(self, name).to_json() for name in NAMES} | {"by_kind": kinds}
+        return each(vars(self), Rate.to_json)
 
     def labels_json(self) -> dict[str, Any]:
         """What a certificate says of the labels, as far as it is known here."""
@@ -210,6 +193,12 @@ class Rates:
         return "\n".join(rows)
 
 
+def each(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The three rates, and those ``by_kind``, with a change to each."""
+    kinds = {k: {n: change(r) for n, r in row.items()} for k, row in rates["by_kind"].items()}
+    return {name: change(rates[name]) for name in NAMES} | {"by_kind": kinds}
+
+
 def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
     """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs since.
 
@@ -218,15 +207,13 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
     """
 
     def rate(row: Mapping[str, Any]) -> Rate:
-        every, again = ((n[0], n[1]) if (n := row.get(k)) else None for k in ("all", "again"))
+        every, again = (tuple(row[n]) if n in row else None for n in ("all", "again"))
         upper = row["upper"]
         if row["how"] == "one_per_cluster":
             upper = bound(row["count"], row["of"], again, alpha=ALPHA / (2 * judged))
         return Rate(row["count"], row["of"], upper, row["how"], every, again)
 
-    kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
-    miss, trace, public = (rate(values[name]) for name in NAMES)
-    return Rates(miss, trace, public, by_kind=kinds, judged=judged)
+    return Rates(**each(values, rate), judged=judged)
 
 
 # --------------------------------------------------------------------------- judging
@@ -341,8 +328,6 @@ def rates(
     cautious_flags: Labels | None = None,
     cluster: Cluster = "user",
     judged: int = 1,
-    how: How = "one_per_cluster",
-    seed: int = 0,
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
@@ -351,17 +336,13 @@ def rates(
     are known already. ``cluster``: what was drawn; a point without a user counts for its
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
-    on average over a draw at random, for those whom nobody read, without a confidence. Points that
-    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
-    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
-    a trace, whatever the labels.
+    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
+    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public, with
+    it as ``pi`` nothing leaves a trace, whatever the labels.
     """
-    check_choice("how", how, ("one_per_cluster", "exchangeable"))
-    counter = Counter(pi, pi_c, cluster=cluster, seed=seed)
+    counter = Counter(pi, pi_c, cluster=cluster)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    found = counter.rates(judged=judged)
-    return found if how == "one_per_cluster" else found.averaged()
+    return counter.rates(judged=judged)
 
 
 class Counter:

@@ -1,5 +1,5 @@
-"""Spans become ``<MASK>``. What is asked of sorted, disjoint spans takes about as many steps as they
-are, and never a product of them.
+"""Spans become ``<MASK>``. What is asked of sorted, disjoint spans takes about as many steps as
+there are spans, and never a product of them.
 
 >>> a, b = [Secret("a", 0, 4), Secret("a", 6, 9)], [Secret("b", 3, 7)]
 >>> [(s.start, t.start) for s, t in overlaps(a, b)]

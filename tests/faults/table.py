@@ -781,7 +781,7 @@ UNITS = rows(
     "screening.corpus",
     "release/test_false_certificates.py",
     ("labels of a text judge once, however often", "given",
-     "return labels.pairs(", "return 1 or labels.pairs(",
+     "judged = labels.pairs(", "judged = 1 or labels.pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
     ("a caller's seed draws the secrets that count", "screen", "rates.Counter(pi, pi_c)",
      "rates.Counter(pi, pi_c, seed=how.seed)",
