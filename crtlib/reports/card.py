@@ -94,7 +94,7 @@ def _at_thresholds(policy: str) -> list[tuple[float, Policy]]:
     for part in policy.split("+"):
         kind, _, folder = part.partition(":")
         if kind == "tagger":
-            taggers.append(tagger.Remembered(**vars(tagger.load(folder))))
+            taggers.append(replace(tagger.load(folder), known={}))
         else:
             others.append(policy_by_name(part))
     if not taggers:

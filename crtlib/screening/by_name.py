@@ -32,7 +32,7 @@ _HOME = {  # imported when it is asked for: some need torch, or packages that ma
     "screened": ("corpus", ":FOLDER"),
     **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
     **dict.fromkeys(("ner", "ner_conservative"), ("tagger", ":MODEL")),
-    "presidio": ("detectors", "[:SPACY_MODEL]"),
+    "presidio": ("policies", "[:SPACY_MODEL]"),
 }
 
 

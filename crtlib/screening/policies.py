@@ -19,10 +19,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Literal
+from importlib import import_module, util
+from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.screening.policy import Flag, Labels, Policy, checked, register, spoken
+from crtlib.screening.policy import (
+    THRESHOLD,
+    Flag,
+    Labels,
+    Policy,
+    checked,
+    register,
+    spoken,
+    words,
+)
 from crtlib.screening.redact import (
     Clear,
     Spans,
@@ -288,3 +298,49 @@ def whole_turns(policy: Flag) -> Policy:
 
 
 register("whole_turns")(lambda _: whole_turns(none))
+
+
+# --------------------------------------------------------------------------- Presidio
+SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm"))
+"""English models of spaCy, the largest first."""
+
+
+def _engine(policy: str, model: str) -> Any:
+    """Presidio's engine on a spaCy model that is installed: ``model``, or the largest."""
+    if util.find_spec("presidio_analyzer") is None:
+        raise ValueError(
+            f"policy={policy!r}: needs the package presidio_analyzer: pip install presidio-analyzer"
+        )
+    packages = ("spacy", "presidio_analyzer", "presidio_analyzer.nlp_engine")
+    spacy, analyzer, nlp = map(import_module, packages)
+    wanted = (model,) if model else SPACY_MODELS
+    here = [name for name in wanted if spacy.util.is_package(name)]
+    if not here:
+        raise ValueError(
+            f"policy={policy!r}: needs a language model: python -m spacy download {wanted[0]}"
+        )
+    models = [{"lang_code": "en", "model_name": here[0]}]
+    how = {"nlp_engine_name": "spacy", "models": models}
+    provider = nlp.NlpEngineProvider(nlp_configuration=how)
+    return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
+
+
+@register("presidio", "[:SPACY_MODEL]", learned=True)
+def presidio(model: str = "", *, engine: Any = None) -> Policy:
+    """Flags the words in which Microsoft's Presidio, in English, finds something with a score of
+    at least 0.3 (CRT, A.4), on a spaCy ``model`` that is installed (the largest of
+    ``SPACY_MODELS`` by default); ``engine`` is an ``AnalyzerEngine`` of your own.
+
+    It gets the turn's own words, without the speaker: to Presidio "USR" is an organisation."""
+    name = f"presidio:{model}" if model else "presidio"
+    engine = engine or _engine(name, model)
+
+    def found(p: Point) -> Spans:
+        whole = []
+        for r in engine.analyze(text=p.text, language="en", score_threshold=THRESHOLD):
+            touched = [at for at in words(p.text) if at[0] < r.end and r.start < at[1]]
+            if touched:
+                whole.append([Secret(r.entity_type, touched[0][0], touched[-1][1])])
+        return merged(whole)
+
+    return Policy(name, partial(map, found), learned=True, own_words=True, batched=True)

