@@ -12,9 +12,9 @@ import difflib
 import hashlib
 import inspect
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 
 from crtlib.checks import MachineError
 from crtlib.screening import policies
@@ -25,15 +25,21 @@ GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
 
 _HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
-    **dict.fromkeys(("oracle", "none", "everything", "whole_turns"), ("policies", "")),
-    "regex": ("lists", ":CORPUS or :FILE.toml"),
-    "list": ("lists", ":FILE"),
-    "cautious": ("lists", "[:WORDS]"),
-    "screened": ("corpus", ":FOLDER"),
-    **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
-    **dict.fromkeys(("ner", "ner_conservative"), ("tagger", ":MODEL")),
-    "presidio": ("policies", "[:SPACY_MODEL]"),
+    "oracle": ("policies:oracle", ""),
+    "none": ("policies:none", ""),
+    "everything": ("policies:everything", ""),
+    "whole_turns": ("policies:whole_turns", ""),
+    "regex": ("lists:either", ":CORPUS or :FILE.toml"),
+    "list": ("lists:listed", ":FILE"),
+    "cautious": ("lists:cautious", "[:WORDS]"),
+    "screened": ("corpus:private_part", ":FOLDER"),
+    "tagger": ("tagger:by_folder", ":FOLDER"),
+    "tagger_conservative": ("tagger:conservative_by_folder", ":FOLDER"),
+    "ner": ("tagger:ner", ":MODEL"),
+    "ner_conservative": ("tagger:ner_conservative", ":MODEL"),
+    "presidio": ("policies:presidio", "[:SPACY_MODEL]"),
 }
+_LEARNED = ("tagger", "tagger_conservative", "ner", "ner_conservative", "presidio")
 
 
 def known() -> dict[str, str]:
@@ -43,8 +49,8 @@ def known() -> dict[str, str]:
     ':FILE'
     """
     names = {e.name: "[:...]" for e in entry_points(group=GROUP)}
-    names |= {name: takes for name, (_, takes) in _HOME.items()}
-    return names | {m.name: m.takes for m in MAKERS.values()}
+    names |= {m.name: m.takes for m in MAKERS.values()}
+    return names | {name: takes for name, (_, takes) in _HOME.items()}
 
 
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
@@ -92,8 +98,11 @@ def _made(kind: str, argument: str, name: str, corpus: str | None) -> Policy:
 
 
 def _maker(kind: str) -> Maker | None:
-    if kind not in MAKERS and kind in _HOME:
-        import_module(f"crtlib.screening.{_HOME[kind][0]}")
+    if kind in _HOME:
+        where, takes = _HOME[kind]
+        made = resolve_name(f"crtlib.screening.{where}")
+        make = (lambda _: made) if isinstance(made, Policy) else made
+        return Maker(kind, takes, make, kind in _LEARNED)
     if kind not in MAKERS:
         for e in entry_points(group=GROUP, name=kind):
             return Maker(kind, "[:...]", e.load())

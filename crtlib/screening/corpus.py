@@ -31,7 +31,7 @@ from crtlib.files import Named
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening import policies, rates
 from crtlib.screening.by_name import check_same, digest, of_a_file, plain, policy_by_name
-from crtlib.screening.policy import Labels, Policy, Shift, register, shift
+from crtlib.screening.policy import Labels, Policy, Shift, shift
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
@@ -479,7 +479,6 @@ def recorded(folder: Named) -> rates.Rates:
     return rates.from_json(summary["rates"], judged=max(told["judged"], now))
 
 
-@register("screened", ":FOLDER")
 def private_part(folder: str) -> Policy:
     """As pi_c on a screened folder: flags its private points, so that its split stays.
 

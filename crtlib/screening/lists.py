@@ -23,20 +23,21 @@ import tomllib
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ahocorasick
 import regex
+from pydantic import BaseModel, Field, ValidationError
 
 from crtlib.checks import check
 from crtlib.screening import policies
-from crtlib.screening.policy import Policy, Unanswered, register
-from crtlib.screening.redact import merged
+from crtlib.screening.policy import Policy, Unanswered
+from crtlib.screening.redact import Spans, merged
 from crtlib.text.records import MASK, Point, Secret
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def entry(value: str) -> tuple[str, bool]:
     number = sum(c.isdigit() for c in text) >= 4
     if number:
         text, _ = _compact(text, at)
-    inside = [i for i, c in enumerate(text) if c.isalnum()]
-    return (text[inside[0] : inside[-1] + 1] if inside else ""), number
+    inside = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
+    return (inside[0] if inside else ""), number
 
 
 # --------------------------------------------------------------------------- lists of values
@@ -166,7 +167,7 @@ class Finder:
         for automaton in self.automata:
             automaton.make_automaton()
 
-    def __call__(self, text: str) -> tuple[list[tuple[Secret, ...]], set[int]]:
+    def __call__(self, text: str) -> tuple[list[Spans], set[int]]:
         normal, at = _normalised(text)
         forms = [(normal, at), _compact(normal, at) if len(self.automata[1]) else ("", [])]
         spans: list[Secret] = []
@@ -174,9 +175,8 @@ class Finder:
         for automaton, (form, places) in zip(self.automata, forms, strict=True):
             for last, (length, kind, numbers) in automaton.iter(form) if len(automaton) else ():
                 start, end = places[last - length + 1], places[last] + 1
-                if _within(text[max(0, start - 1) : start], text[start]):
-                    continue
-                if _within(text[end : end + 1], text[end - 1]):
+                before, after = text[max(0, start - 1) : start], text[end : end + 1]
+                if _within(before, text[start]) or _within(after, text[end - 1]):
                     continue
                 while end < len(text) and unicodedata.combining(text[end]):
                     end += 1  # the accent of the last letter
@@ -186,7 +186,6 @@ class Finder:
         return [(s,) for s in spans], found
 
 
-@register("list", ":FILE")
 def listed(file: str) -> Policy:
     """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
     ``.parquet``, however their case, accents, dashes and spaces are written.
@@ -214,7 +213,7 @@ def listed(file: str) -> Policy:
         raise ValueError(f"{where}: holds no value")
     find = Finder(file, rows)
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
         hits: Counter[int] = Counter()
         for p in points:
             spans, found = find(p.text)
@@ -233,65 +232,65 @@ SECONDS = 5.0
 """An expression may take so long on a turn, and five microseconds more for each character."""
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A compiled expression of one kind, and the values that are no secrets; ``where`` is for
-    errors."""
+class _Table(BaseModel, extra="forbid", strict=True):
+    """One kind of a file of expressions."""
 
-    where: str
-    kind: str
-    pattern: regex.Pattern[str]
-    excluded: frozenset[str]
-
-    def spans(self, text: str, turn: str) -> Iterator[Secret]:
-        """What it matches in a text. Raises ``ValueError`` where that takes too long: an
-        expression may take exponential time, whatever it looks like. ``turn`` names the text."""
-        group = "secret" if "secret" in self.pattern.groupindex else 0
-        seconds = SECONDS + 5e-6 * len(text)
-        try:
-            for m in self.pattern.finditer(text, timeout=seconds):
-                start, end = m.span(group)
-                if 0 <= start < end and m[group] not in self.excluded:
-                    yield Secret(self.kind, start, end)
-        except TimeoutError:
-            raise Unanswered(
-                f"{self.where}, [{self.kind}] pattern: takes longer than {seconds:.0f} s on "
-                f"{turn}; let no two repeats match the same characters"
-            ) from None
+    pattern: str
+    flags: str = Field("", pattern="^[ix]*$")
+    examples: list[str] = []
+    excluded: list[str] = Field([], alias="not")
 
 
-def _expression(where: str, kind: str, table: Any) -> Expression:
-    """One table of a file of expressions; ``ValueError`` says what is wrong with it."""
+_RULES = {
+    "pattern": "must be a text",
+    "flags": "must be of i and x",
+    "examples": "must be a list of texts",
+    "not": "must be a list of texts",
+}
+
+
+def _expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:
+    """What one table of a file of expressions finds in a text, which is called so in errors.
+    ``ValueError`` says what is wrong with the table."""
 
     def wrong(key: str, why: str) -> ValueError:
         return ValueError(f"{where}, [{kind}] {key}: {why}")
 
-    if not isinstance(table, dict) or not isinstance(table.get("pattern"), str):
-        raise wrong("pattern", "must be a text")
-    if extra := sorted(set(table) - {"pattern", "flags", "examples", "not"}):
-        raise wrong(extra[0], "must be one of pattern, flags, examples, not")
-    flags = table.get("flags", "")
-    if not isinstance(flags, str) or set(flags) - set("ix"):
-        raise wrong("flags", "must be of i and x")
-    for key in ("examples", "not"):
-        values = table.get(key, [])
-        if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
-            raise wrong(key, "must be a list of texts")
+    def spans(text: str, turn: str) -> list[Secret]:
+        """Raises ``ValueError`` where that takes too long: an expression may take exponential
+        time, whatever it looks like."""
+        seconds = SECONDS + 5e-6 * len(text)
+        try:
+            found = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
+        except TimeoutError:
+            raise Unanswered(
+                f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
+                f"{turn}; let no two repeats match the same characters"
+            ) from None
+        return [Secret(kind, a, b) for said, a, b in found if a < b and said not in excluded]
+
     try:
-        bits = sum(regex.RegexFlag[flag.upper()] for flag in set(flags))
-        pattern = regex.compile(table["pattern"], bits)
+        table = _Table.model_validate(value)
+    except ValidationError as error:
+        key = str((*error.errors()[0]["loc"], "pattern")[0])
+        why = _RULES.get(key, f"must be one of {', '.join(_RULES)}")
+        raise wrong(key, why) from None
+    excluded = frozenset(table.excluded)
+    try:
+        bits = sum(regex.RegexFlag[flag.upper()] for flag in set(table.flags))
+        pattern = regex.compile(table.pattern, bits)
+        group = "secret" if "secret" in pattern.groupindex else 0
         if pattern.match("", timeout=SECONDS):
             raise wrong("pattern", "matches the empty text")
-        made = Expression(where, kind, pattern, frozenset(table.get("not", [])))
-        for number, example in enumerate(table.get("examples", []), 1):
+        for number, example in enumerate(table.examples, 1):
             whole = pattern.fullmatch(example, timeout=SECONDS)
-            if not whole or not list(made.spans(example, f"example {number}")):
+            if not whole or not spans(example, f"example {number}"):
                 raise wrong("examples", f"number {number} does not match whole")
     except (regex.error, RecursionError, OverflowError) as error:
         raise wrong("pattern", f"is no regular expression ({error})") from None
     except TimeoutError:
         raise wrong("pattern", f"takes longer than {SECONDS:.0f} s on its examples") from None
-    return made
+    return spans
 
 
 def expressions(file: str) -> Policy:
@@ -313,15 +312,15 @@ def expressions(file: str) -> Policy:
         raise ValueError(f"policy='regex:{file}': holds no table")
     made = [_expression(where, *item) for item in tables.items()]
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
         for k, p in enumerate(points, 1):
-            yield merged([tuple(e.spans(p.text, f"turn {k}")) for e in made])
+            yield merged([spans(p.text, f"turn {k}") for spans in made])
 
     return Policy(f"regex:{file}", flag, own_words=True, batched=True)
 
 
-@register("regex", ":CORPUS or :FILE.toml")
-def _regex(argument: str) -> Policy:
+def either(argument: str) -> Policy:
+    """What ``regex:`` names: a file of expressions, or a corpus."""
     return expressions(argument) if argument.endswith(".toml") else policies.regex(argument)
 
 
@@ -376,29 +375,23 @@ def _kind(token: str, starts: bool, common: frozenset[str]) -> str:
     return "rare"
 
 
-def _bold(common: frozenset[str], text: str) -> Iterator[Secret]:
+def _bold(common: frozenset[str], p: Point) -> list[Secret]:
     """Flagged tokens; those with nothing but spaces between them are one span."""
+    spans: list[Secret] = []
     starts = True
-    kind, start, end = "", 0, 0
-    for m in _SIGNS.finditer(text):
-        group = m.lastgroup or ""
-        new = {"address": "address", "word": ""}.get(group, "")
-        if group == "word":
-            new = _kind(m[0], starts, common)
+    for m in _SIGNS.finditer(p.text):
+        group = m.lastgroup
+        kind = _kind(m[0], starts, common) if group == "word" else group
         starts = group == "stop"
-        if not new:
+        if kind not in ("address", "number", "capital", "rare"):
             continue
-        if kind and not text[end : m.start()].strip(" "):
-            end = m.end()
-            continue
-        if kind:
-            yield Secret(kind, start, end)
-        kind, start, end = new, m.start(), m.end()
-    if kind:
-        yield Secret(kind, start, end)
+        if spans and not p.text[spans[-1].end : m.start()].strip(" "):
+            spans[-1] = replace(spans[-1], end=m.end())
+        else:
+            spans.append(Secret(kind, *m.span()))
+    return spans
 
 
-@register("cautious", "[:WORDS]")
 def cautious(words: str = "") -> Policy:
     """Flags each token with a digit, each with a capital that does not start a sentence, each
     e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
@@ -408,7 +401,5 @@ def cautious(words: str = "") -> Policy:
     elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
     """
     name = f"cautious:{words}" if words else "cautious"
-    common = common_words(words)
-    return Policy(
-        name, lambda points: (_bold(common, p.text) for p in points), own_words=True, batched=True
-    )
+    found = partial(_bold, common_words(words))
+    return Policy(name, partial(map, found), own_words=True, batched=True)

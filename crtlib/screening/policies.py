@@ -29,7 +29,6 @@ from crtlib.screening.policy import (
     Labels,
     Policy,
     checked,
-    register,
     spoken,
     words,
 )
@@ -165,10 +164,6 @@ everything = Policy(
 )
 """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
 
-register("oracle")(lambda _: oracle)
-register("none")(lambda _: none)
-register("everything")(lambda _: everything)
-
 
 def _changed(policy: Flag, change: Callable[[Point, Spans], Iterable[Secret]]) -> Policy:
     """``policy``, with what it flags in a point put through ``change``."""
@@ -297,9 +292,6 @@ def whole_turns(policy: Flag) -> Policy:
     return replace(made, name=f"{made.name}+whole_turns")
 
 
-register("whole_turns")(lambda _: whole_turns(none))
-
-
 # --------------------------------------------------------------------------- Presidio
 SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm"))
 """English models of spaCy, the largest first."""
@@ -325,7 +317,6 @@ def _engine(policy: str, model: str) -> Any:
     return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
 
 
-@register("presidio", "[:SPACY_MODEL]", learned=True)
 def presidio(model: str = "", *, engine: Any = None) -> Policy:
     """Flags the words in which Microsoft's Presidio, in English, finds something with a score of
     at least 0.3 (CRT, A.4), on a spaCy ``model`` that is installed (the largest of

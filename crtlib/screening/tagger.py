@@ -50,7 +50,6 @@ from crtlib.screening.policy import (
     Teaching,
     detector,
     plain_under,
-    register,
     teaching,
     words,
 )
@@ -473,8 +472,14 @@ def conservative(tagger: Tagger) -> Policy:
     return _policy("tagger_conservative", tagger, plain)
 
 
-register("tagger", ":FOLDER", learned=True)(lambda folder: redacting(load(folder)))
-register("tagger_conservative", ":FOLDER", learned=True)(lambda folder: conservative(load(folder)))
+def by_folder(folder: str) -> Policy:
+    """What ``tagger:`` names."""
+    return redacting(load(folder))
+
+
+def conservative_by_folder(folder: str) -> Policy:
+    """What ``tagger_conservative:`` names."""
+    return conservative(load(folder))
 
 
 # --------------------------------------------------------------------------- somebody else's
@@ -504,5 +509,4 @@ def ner(name: str, plain: float = plain_under(THRESHOLD)) -> Policy:
     return detector(f"ner:{name}", kinds, Tagger(kinds, net).probabilities, plain)
 
 
-register("ner", ":MODEL", learned=True)(ner)
-register("ner_conservative", ":MODEL", learned=True)(partial(ner, plain=0.9))
+ner_conservative = partial(ner, plain=0.9)
