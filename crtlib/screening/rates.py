@@ -35,6 +35,7 @@ first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are tak
 from __future__ import annotations
 
 import hashlib
+import itertools
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -207,16 +208,21 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
     """
 
     def rate(row: Mapping[str, Any]) -> Rate:
-        every, again = (tuple(row[n]) if n in row else None for n in ("all", "again"))
-        upper = row["upper"]
-        if row["how"] == "one_per_cluster":
-            upper = bound(row["count"], row["of"], again, alpha=ALPHA / (2 * judged))
-        return Rate(row["count"], row["of"], upper, row["how"], every, again)
+        pairs = {name: tuple(row[name]) for name in ("all", "again") if name in row}
+        made = Rate(row["count"], row["of"], row["upper"], row["how"], **pairs)
+        if made.how != "one_per_cluster":
+            return made
+        upper = bound(made.count, made.of, made.again, alpha=ALPHA / (2 * judged))
+        return replace(made, upper=upper)
 
     return Rates(**each(values, rate), judged=judged)
 
 
 # --------------------------------------------------------------------------- judging
+Place = tuple[Point, str, Sequence[Secret]]
+"""The point with a secret, its text as redacted, and where the secret's value is labelled in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
@@ -234,22 +240,14 @@ class Judged:
     again: str | None = None
 
 
-def _traces(
-    rows: Sequence[tuple[Point, Sequence[Secret], Sequence[Secret]]], pi: Policy
-) -> Iterator[bool]:
-    """Of each secret: whether the redacted point differs from the redacted neighbour."""
-    lot: list[tuple[str, Point]] = []
-    last, text, size = None, "", 0
-    for k, (p, spans, s) in enumerate(rows):
-        if p is not last:
-            last, text = p, redact(p, spans).text
-        lot.append((text, redact(p, s)))
-        size += len(p.text)
-        if size > 2**24 or k == len(rows) - 1:  # so many characters at a time
-            again = pi([neighbour for _, neighbour in lot])
-            for (before, neighbour), labels in zip(lot, again, strict=True):
-                yield before != redact(neighbour, labels).text
-            lot, size = [], 0
+def _traces(rows: Sequence[Place], pi: Policy) -> Iterator[bool]:
+    """Of each secret: whether the redacted point differs from the redacted neighbour. Neighbours
+    are made and read so many characters at a time."""
+    sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
+    for _, lot in itertools.groupby(zip(rows, sizes, strict=True), lambda row: row[1] // 2**24):
+        some = [(text, redact(p, s)) for (p, text, s), _ in lot]
+        for (text, p), spans in zip(some, pi([p for _, p in some]), strict=True):
+            yield text != redact(p, spans).text
 
 
 def whose(point: Point, cluster: Cluster) -> str:
@@ -384,16 +382,16 @@ class Counter:
         those are looked at that count, one of each cluster and kind. ``order`` decides which secret
         of a cluster is taken: BLAKE2b of seed, id and start.
         """
-        known = [*self.pi.taught_by, *self.pi_c.taught_by]
+        teachers = [*self.pi.taught_by, *self.pi_c.taught_by]
         flags = self.pi(points) if flags is None else flags
         cautious = self.pi_c(points) if cautious_flags is None else cautious_flags
         judged: list[Judged] = []
-        where: list[tuple[Point, Sequence[Secret], Sequence[Secret]]] = []
+        where: list[Place] = []
         size = longest = 0
         for p, spans, more in zip(points, flags, cautious, strict=True):
             if p.user.startswith(USER):
                 continue
-            if any(t.judged_by(p) for t in known):
+            if any(t.judged_by(p) for t in teachers):
                 self.left_out += 1
                 continue
             self.points += 1
@@ -401,7 +399,7 @@ class Counter:
                 continue
             self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
-            public = not (spans or more or MASK in p.text)
+            redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
             missed = {
                 s
                 for s, c in overlaps(p.secrets, clear(p.text, spans))
@@ -414,12 +412,12 @@ class Counter:
                 same.setdefault(value, []).append(s)
                 name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
                 traits = _traits(p.text, s)
-                known_by_all = sure is None or (p.id, s.start) in sure
-                found = None if again is None else again.get(name, "")
-                row = Judged(name, s.kind, order, s in missed, None, public, traits, known_by_all,
-                             found)  # fmt: skip
-                judged.append(row)
-                where.append((p, spans, same[value]))
+                known = sure is None or (p.id, s.start) in sure
+                new = None if again is None else again.get(name, "")
+                judged.append(
+                    Judged(name, s.kind, order, s in missed, None, public, traits, known, new)
+                )
+                where.append((p, redacted, same[value]))
         take: Sequence[int] = range(len(judged))
         if longest > 16 * size + 2**20 and sure is None:
             each = attrgetter("cluster"), attrgetter("cluster", "kind")
