@@ -26,8 +26,8 @@ from scipy import sparse
 
 from crtlib.checks import check, check_choice
 from crtlib.files import Named
-from crtlib.screening import lists
-from crtlib.screening.lists import SHORTEST, Finder, Listed, entry
+from crtlib.screening import policies
+from crtlib.screening.policies import SHORTEST, Finder, Listed, entry
 from crtlib.screening.policy import Policy, spoken
 from crtlib.text.records import Point, unit
 
@@ -151,7 +151,7 @@ def _held(
 
 
 def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
-    table = lists.table(path, str(path))
+    table = policies.table(path, str(path))
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(COLUMNS):
         words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)

@@ -44,7 +44,7 @@ from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening.lists import entry
+from crtlib.screening.policies import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import clear, overlaps, redact
 from crtlib.text import customersim, labels, multiwoz

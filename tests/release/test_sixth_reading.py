@@ -11,7 +11,7 @@ from crtlib.accounting import odometer
 from crtlib.experiments import own
 from crtlib.experiments.advise import Advice, Row, advise
 from crtlib.screening import corpus as screening
-from crtlib.screening import lists, policies, policy, rates
+from crtlib.screening import policies, policy, rates
 from crtlib.text import corpora, jsonl, records, units
 from crtlib.text.records import Secret, Turn
 from crtlib.training import methods, schedules
@@ -127,10 +127,10 @@ def test_an_error_names_no_person(tmp_path, monkeypatch):
         bad([point])
     assert "Lovelace" not in str(error.value) and "Lovelace" not in repr(point)
     (tmp_path / "p.toml").write_text("[code]\npattern = '(a+)+b'\n")
-    monkeypatch.setattr(lists, "SECONDS", 0.01)
+    monkeypatch.setattr(policies, "SECONDS", 0.01)
     slow = replace(point, text="a" * 5000 + " - b c !", secrets=(), spoken=())
     with pytest.raises(policy.Unanswered) as error:
-        lists.expressions(str(tmp_path / "p.toml"))([slow])
+        policies.expressions(str(tmp_path / "p.toml"))([slow])
     assert "Lovelace" not in str(error.value)
 
 
