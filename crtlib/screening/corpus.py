@@ -388,17 +388,15 @@ def _summary(
     if not tally.counts["points"]:
         raise ValueError(f"{corpus}: is empty, at least one dialogue is needed")
     names = ("points", "duplicates", "redacted_spans", "redacted_points", "public", "private")
-    labelled = bool(tally.counts["labelled"])
-    left = {
-        name: tally.counts[name] if labelled else None
-        for name in ("missed_secrets", "secrets_in_public")
-    }
+    unseen = ("missed_secrets", "secrets_in_public")
+    left = {n: tally.counts[n] if tally.counts["labelled"] else None for n in unseen}
+    pi, pi_c = how.pair()
     return {
         "schema": "crtlib/screen/1",
         "corpus": Path(corpus).name,
         "corpus_sha256": corpora.corpus_hash(corpus),
         "about": _about(corpus, tally),
-        "taught_by": dict(zip(("policy", "conservative"), map(_teachers, how.pair()), strict=True)),
+        "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
@@ -431,14 +429,6 @@ def _about(corpus: Named, tally: _Tally) -> dict[str, Any]:
         "to": facts and facts.last,
         "simulated": simulated,
     }
-
-
-def _teachers(policy: Policy) -> str | None:
-    """A hash of what taught a policy."""
-    known = [[sorted(t.turns), sorted(t.words), sorted(t.shapes)] for t in policy.taught_by]
-    if not known:
-        return "unknown" if policy.learned else None
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
 def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]) -> list[str]:

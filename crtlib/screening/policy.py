@@ -23,6 +23,7 @@ True
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,6 +107,13 @@ class Policy:
     own_words: bool = False
     total: bool = False
     batched: bool = False
+
+    @property
+    def teachers(self) -> str | None:
+        """Hashes of what taught it; None where nothing did."""
+        taught = [json.dumps([*map(sorted, vars(t).values())]) for t in self.taught_by]
+        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in taught]
+        return ", ".join(hashes) or ("unknown" if self.learned else None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "own_words", self.own_words and not self.total)

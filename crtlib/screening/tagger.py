@@ -425,18 +425,14 @@ def load(folder: Named) -> Tagger:
         kinds = tuple(map(str, summary["kinds"]))
         weights = load_file(str(parts[1]))
         tags = 1 + 2 * len(kinds)
-        if (tags,) not in {
-            w.shape for w in weights.values()
-        }:  # of the head, before memory is taken for it
-            raise ValueError("kinds")
+        if (tags,) not in [w.shape for w in weights.values()]:
+            raise ValueError("kinds")  # not of the head, before memory is taken for it
         backbone, threshold = summary.get("backbone"), float(summary.get("threshold", THRESHOLD))
         net = blank(folder, tags) if backbone else Net(tags)
         net.load_state_dict(weights)
-        known = summary.get("taught_by")
-        taught = known and Teaching(
-            frozenset(map(str, known["turns"])),
-            frozenset(map(int, known["words"])),
-            frozenset(map(int, known["shapes"])),
+        known = summary.get("taught_by") or {}
+        taught = (
+            Teaching(**{name: frozenset(some) for name, some in known.items()}) if known else None
         )
         check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     except Exception as error:  # whatever a damaged file makes the libraries raise
@@ -444,7 +440,7 @@ def load(folder: Named) -> Tagger:
         raise ValueError(f"{folder}: its tagger {says}") from None
     if summary.get("version") != net.version:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
-    return Tagger(kinds, net.eval(), taught or None, threshold, backbone)
+    return Tagger(kinds, net.eval(), taught, threshold, backbone)
 
 
 # --------------------------------------------------------------------------- its two policies
