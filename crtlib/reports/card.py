@@ -52,8 +52,7 @@ def make(
     recipe["options"] = {"policy": plain(policy), "sha256": digest(policy), "wanted": wanted}
 
     def judged(pi: Policy) -> tuple[rates.Counter, dict[str, Any]]:
-        names = (policy, policy)
-        return screening.judge(corpus, labels, (pi, pi), names=names, unit="turn")
+        return screening.judge(corpus, labels, screening.Pair((pi, pi), (policy, policy)))
 
     with outputs.staged(out, **recipe, public=FILES, force=force) as part:
         counter, about = judged(policy_by_name(policy))

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,24 @@ def fitting(corpus: Named, otherwise: str = "") -> str:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """The policies pi and pi_c as labels judge them: what they are called, on points of which
+    ``unit``, and what else was turned at pi, the ``dial``."""
+
+    policies: tuple[Policy, Policy]
+    names: tuple[str, str]
+    unit: str = "turn"
+    dial: str = ""
+
+    def hashes(self) -> tuple[str, str]:
+        """Hashes of both with what else decides their rates: on other points a pair has other
+        ones, and who tries both may choose."""
+        pi, pi_c = map(digest, self.names)
+        points = "" if self.unit == "turn" else f" by {self.unit}"
+        return f"{pi} {self.dial}".strip() + points, pi_c + points
+
+
+@dataclass(frozen=True)
 class How:
     """How a corpus is screened: the options of ``crtlib screen`` that decide what comes out."""
 
@@ -84,18 +102,15 @@ class How:
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
 
-    def judged(self) -> dict[str, Any]:
-        """What tells this pair of policies from others that the same labels judge."""
-        dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
-        return {"names": (self.policy, self.conservative), "unit": self.unit, "dial": dial}
-
     def hashes(self) -> tuple[str, str]:
         """Of what the policies pi and pi_c hold now."""
         return digest(self.policy), digest(self.conservative)
 
-    def pair(self) -> tuple[Policy, Policy]:
+    def pair(self) -> Pair:
         """The policies pi, with the dial, and pi_c."""
-        return _pair(self, self.hashes())
+        dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
+        made, names = _pair(self, self.hashes()), (self.policy, self.conservative)
+        return Pair(made, names, self.unit, dial)
 
     def recorded(self) -> dict[str, Any]:
         """As a marker records it: policies by name and by what they hold."""
@@ -124,28 +139,18 @@ class Outcome:
     private: dict[str, Any]
 
 
-Row = list[int]
 Examples = dict[str, list[tuple[str, str, str]]]
 
 
-def _row() -> Row:
-    return [0] * PLACES
-
-
-@dataclass
 class _Tally:
     """What is counted on the way; a kind is shown by a name that is ``known``, or as "other"."""
 
-    reveal: int
-    known: frozenset[str]
-    counts: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    users: set[int] = field(default_factory=set)
-    longest: int = 0
-    places: dict[str, Row] = field(default_factory=lambda: defaultdict(_row))
-    turns: Row = field(default_factory=_row)
-    examples: Examples = field(default_factory=lambda: defaultdict(list))
-    coin: random.Random = field(default_factory=lambda: random.Random(0))
+    def __init__(self, reveal: int, known: frozenset[str]) -> None:
+        self.reveal, self.known, self.coin = reveal, known, random.Random(0)
+        self.counts, self.kinds = Counter[str](), Counter[str]()
+        self.users, self.longest, self.turns = set[int](), 0, [0] * PLACES
+        self.places: dict[str, list[int]] = defaultdict(lambda: [0] * PLACES)
+        self.examples: Examples = defaultdict(list)
 
     def point(self, p: Point, spans: Sequence[Secret], unit: str) -> None:
         """Count the spans of pi in a point by kind and by the turn in which they stand."""
@@ -191,11 +196,12 @@ def screen(
     duplicates are compared in memory, as are people where they are the unit, all others in batches.
     Raises ``ValueError`` for what does not fit.
     """
-    pi, pi_c = how.pair()
+    pair = how.pair()
+    pi, pi_c = pair.policies
     counter = rates.Counter(pi, pi_c)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
-        counter, about = judge(corpus, judges, (pi, pi_c), **how.judged())
+        counter, about = judge(corpus, judges, pair)
     tally = _Tally(reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
@@ -218,33 +224,24 @@ def screen(
     if judges:
         found = counter.rates(judged=about["judged"])
     else:
-        found = given(counter, corpora.corpus_hash(corpus), **how.judged())
+        found = given(counter, corpora.corpus_hash(corpus), pair)
     summary = _summary(corpus, how, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
 
-def judge(
-    corpus: Named,
-    folder: Named,
-    pair: tuple[Policy, Policy],
-    *,
-    names: tuple[str, str],
-    unit: str,
-    dial: str = "",
-) -> tuple[rates.Counter, dict[str, Any]]:
-    """What the judging part of a ``folder`` of labels shows of a pair of policies that are called
-    ``names``, and what a certificate says of these labels; that they judged is noted there, with
-    what else was turned at pi, the ``dial``. Turns that had been drawn before a policy out of a
-    file was sealed do not judge it.
+def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.Counter, dict[str, Any]]:
+    """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
+    certificate says of these labels; that they judged is noted there. Turns that had been drawn
+    before a policy out of a file was sealed do not judge it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
     about = labels.about(folder)
     twice = "second" in about
-    if unit == "user" and about["by"] == "dialogue":
+    if pair.unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
-    own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
+    own = {digest(p): p for name in pair.names for p in name.split("+") if of_a_file(p)}
     unsealed = set(own) - set(about.get("sealed", ()))
     late = labels.late(folder, list(own))
     if unsealed or late >= {t.task for t in labels.tasks(folder) if t.part == "judge"}:
@@ -252,11 +249,12 @@ def judge(
             f"--labels: {plain(own[min(unsealed or own)])} may have been made from them; only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
-    counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"], kinds=about["kinds"])
-    read = partial(label_import.points, corpus, folder, part="judge", unit=unit, without=late)
+    drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
+    counter = rates.Counter(*pair.policies, **drawn)
+    read = partial(label_import.points, corpus, folder, part="judge", unit=pair.unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=label_import.again(folder) if twice else None)
-    one, other = _hashes(names, unit, dial)
+    one, other = pair.hashes()
     judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)}
@@ -267,25 +265,15 @@ def judge(
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def given(
-    counter: rates.Counter, corpus: str, *, names: tuple[str, str], unit: str, dial: str = ""
-) -> rates.Rates:
+def given(counter: rates.Counter, corpus: str, pair: Pair) -> rates.Rates:
     """Note in the registry that the labels which a text with this hash brings, those that were
-    counted, judge the policies with these ``names``; the rates, as they are after all pairs that
-    were judged on this text so far, this one included."""
+    counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
+    this text so far, this one included."""
     said = sorted(counter.said)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    judged = labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], drawn)
-    return unproved(counter.rates(judged=judged), names)
-
-
-def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:
-    """Hashes of two policies with what else decides their rates: on other points a pair has other
-    ones, and who tries both may choose."""
-    pi, pi_c = map(digest, names)
-    points = "" if unit == "turn" else f" by {unit}"
-    return f"{pi} {dial}".strip() + points, pi_c + points
+    judged = labels.pairs({"labels": name}, corpus, [pair.hashes()], drawn)
+    return unproved(counter.rates(judged=judged), pair.names)
 
 
 def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
@@ -390,7 +378,7 @@ def _summary(
     names = ("points", "duplicates", "redacted_spans", "redacted_points", "public", "private")
     unseen = ("missed_secrets", "secrets_in_public")
     left = {n: tally.counts[n] if tally.counts["labelled"] else None for n in unseen}
-    pi, pi_c = how.pair()
+    pi, pi_c = how.pair().policies
     return {
         "schema": "crtlib/screen/1",
         "corpus": Path(corpus).name,

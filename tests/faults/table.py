@@ -651,7 +651,7 @@ UNITS = rows(
     "release/test_false_certificates.py",
     ("inline labels judge what they taught", "unproved", "upper=1.0", "upper=r.upper",
      "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
-    ("every setting of the dial is one policy", "_hashes", 'f"{pi} {dial}".strip()', "pi",
+    ("every setting of the dial is one policy", "Pair.hashes", 'f"{pi} {self.dial}".strip()', "pi",
      "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
 ) + rows(
     "screening.by_name",

@@ -36,9 +36,8 @@ def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
     (tmp_path / "p.toml").write_text("[code]\npattern = '\\d{8}'\n")
     home = earlier.read(path, tmp_path / "labels", known, turns=150, seed=1, by="dialogue")
     found = policies.matching("eight digits", re.compile(r"\d{8}"))
-    counter, _ = screening.judge(
-        path, home, (found, policies.everything), names=("cautious", "everything"), unit="dialogue"
-    )
+    pair = screening.Pair((found, policies.everything), ("cautious", "everything"), "dialogue")
+    counter, _ = screening.judge(path, home, pair)
     assert counter.rates().trace.of == 150
 
 
