@@ -19,6 +19,7 @@ for a learned policy it holds but for the traces that :func:`crtlib.screening.ra
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 import zipfile
@@ -27,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib import util
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +60,7 @@ from crtlib.text.records import MASK, Point, Secret
 
 WIDTH = 64  # of features and of the hidden state
 _BUCKETS = 2**14  # of hashed features; 0 is none
-_LOT = 2**16  # words that are scored at once, so that a very long text fits
-_WINDOW = 2**11  # words of a longer text are taught in windows, so that its gradient fits
+_LOT = 2**16  # tokens that are scored at once
 
 
 @lru_cache(maxsize=2**17)
@@ -77,30 +78,87 @@ def _features(word: str) -> tuple[int, ...]:
     return tuple(zlib.crc32(f"{i}{p}".encode()) % (_BUCKETS - 1) + 1 for i, p in enumerate(parts))
 
 
-Sentence = list[tuple[int, ...]]
-"""The features of a text's words."""
+Sentence = tuple[list[Any], list[int]]
+"""The tokens of a text, and of each the word it is of."""
 
 
-def _padded(sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
-    """(batch, time, 6) features, 0 where there is no word, and the lengths of the sentences."""
-    rows = [torch.from_numpy(np.array(s)) for s in sentences]
-    return pad_sequence(rows, batch_first=True), torch.tensor([len(s) for s in sentences])
-
-
-def _lots(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of about equal lengths, the longest first: 128 at a time, fewer where they are long."""
-    order = sorted((i for i, n in enumerate(lengths) if n), key=lengths.__getitem__)
+def _lots(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Rows of about equal lengths, the longest first: ``most`` at a time, fewer where they are
+    long."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
     while order:
-        size = max(1, min(128, _LOT // lengths[order[-1]]))
+        size = max(1, min(most, _LOT // lengths[order[-1]]))
         yield order[-size:]
         del order[-size:]
 
 
-class Net(nn.Module):
-    """Hashed features, summed -> bidirectional GRU -> a score for each tag."""
+class Scorer(nn.Module):
+    """What gives each token of a text a score for each tag, and so each word: read, taught and
+    asked in one way. It is called on the tokens of several texts and answers with (tokens, tags)
+    scores of all, in a row.
+
+    A text of more than ``piece`` tokens is read in pieces; when they are scored, with so many
+    ``beside`` them on either side. ``together`` texts are scored at a time. ``weight`` is that of a
+    token of a secret in the loss. ``columns`` (tags, 1 + 2 kinds) say what each tag counts for:
+    plain; then, of each kind, begins and goes on. None: the tags are these.
+    """
 
     rate, epochs, plain = 6e-3, 14, 2
-    version = 2  # of the hashed features, and of the digests of what taught it
+    version = 2  # of what is read and saved, and of the digests of what taught it
+    piece, beside, together, weight = 2**11, 2**8, 128, 1.0
+    columns: Floats | None = None
+
+    def read(self, text: str) -> Sentence:
+        """A text as tokens."""
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Write what is to be read back beside the weights."""
+
+    def loss(self, sentences: Sequence[Sentence], tags: Sequence[Sequence[int]]) -> Tensor:
+        """Cross entropy of the tokens' tags; a word's later tokens go on where it begins."""
+        lots, wanted = [], list[int]()
+        for (tokens, of), right in zip(sentences, tags, strict=True):
+            each = [
+                right[k] + (right[k] % 2 and k == last)
+                for k, last in zip(of, [-1, *of[:-1]], strict=True)
+            ]
+            for k in range(0, len(tokens), self.piece):
+                lots.append(tokens[k : k + self.piece])
+                wanted += each[k : k + self.piece]
+        scores = self(lots)
+        weight = torch.full((scores.shape[1],), self.weight).index_fill(0, torch.tensor(0), 1.0)
+        return F.cross_entropy(scores, torch.tensor(wanted), weight)
+
+    def scores(self, sentences: Sequence[Sentence]) -> Iterator[tuple[int, Floats]]:
+        """Of each text that has a word: (words, 1 + 2 kinds) probabilities, rounded, and in double
+        precision where texts are read together, so that no other shows in them. A word is as little
+        plain as its least plain token, and begins what its first one begins."""
+        net = copy.deepcopy(self).double() if self.together > 1 else self
+        at = [(n, k) for n, (s, _) in enumerate(sentences) for k in range(0, len(s), self.piece)]
+        ends = self.piece + self.beside
+        read = [sentences[n][0][max(0, k - self.beside) : k + ends] for n, k in at]
+        found = dict[tuple[int, int], Tensor]()
+        for rows in _lots(list(map(len, read)), self.together):
+            lots = [read[i] for i in rows]
+            every = net(lots).softmax(-1).split(list(map(len, lots)))
+            for i, scores in zip(rows, every, strict=True):
+                first = min(at[i][1], self.beside)
+                found[at[i]] = scores[first : first + self.piece]
+        for n, some in itertools.groupby(at, itemgetter(0)):
+            each, of = (
+                torch.cat([found[one] for one in some]).double(),
+                torch.tensor(sentences[n][1]),
+            )
+            if self.columns is not None:
+                each = each @ torch.from_numpy(self.columns)
+            made = each[torch.searchsorted(of, of.unique())]
+            made[:, 0].scatter_reduce_(0, of, each[:, 0], "amin")
+            yield n, made.round(decimals=6).numpy()
+
+
+class Net(Scorer):
+    """Hashed features of a word, summed -> bidirectional GRU -> a score for each tag."""
 
     def __init__(self, tags: int) -> None:
         super().__init__()
@@ -110,41 +168,22 @@ class Net(nn.Module):
 
     def read(self, text: str) -> Sentence:
         """The features of each word of a text."""
-        return [_features(text[a:b]) for a, b in words(text)]
+        at = words(text)
+        return [_features(text[a:b]) for a, b in at], list(range(len(at)))
 
-    def forward(self, features: Tensor, lengths: Tensor, *, dropout: float = 0.0) -> Tensor:
-        """(batch, time, 6) hashed features -> (batch, time, tags) scores."""
-        x = self.embed(features.flatten(0, 1)).unflatten(0, features.shape[:2])
-        packed = pack_padded_sequence(
-            F.dropout(x, dropout), lengths, batch_first=True, enforce_sorted=False
-        )
+    def forward(self, lots: Sequence[Sequence[tuple[int, ...]]]) -> Tensor:
+        """Features of the words of several texts -> (words, tags) scores of all."""
+        lengths = torch.tensor([len(lot) for lot in lots])
+        rows = [torch.from_numpy(np.array(lot)) for lot in lots]
+        features = pad_sequence(rows, batch_first=True)  # 0 where there is no word
+        shape = features.shape[:2]
+        if self.training:  # it is for unseen words: some lose their letters and keep their shape
+            features[..., :3].masked_fill_((torch.rand(shape) < 0.4)[..., None], 0)
+        x = F.dropout(self.embed(features.flatten(0, 1)).unflatten(0, shape), 0.3, self.training)
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         h, _ = pad_packed_sequence(self.mix(packed)[0], batch_first=True)
-        scores: Tensor = self.head(F.dropout(h, dropout))
-        return scores
-
-    def loss(self, sentences: Sequence[Sentence], tags: Sequence[Sequence[int]]) -> Tensor:
-        """Cross entropy of the words' tags."""
-        windows = [s[k : k + _WINDOW] for s in sentences for k in range(0, len(s), _WINDOW)]
-        features, lengths = _padded(windows)
-        # It is for unseen words: some lose their letters here and keep their shape.
-        forget = torch.rand(features.shape[:2]) < 0.4
-        features[..., :3].masked_fill_(forget[..., None], 0)
-        inside = torch.arange(features.shape[1]) < lengths[:, None]
-        scores = self(features, lengths, dropout=0.3)[inside]
-        return F.cross_entropy(scores, torch.tensor([t for each in tags for t in each]))
-
-    def scores(self, sentences: Sequence[Sentence]) -> Iterator[tuple[int, Floats]]:
-        """Of each text that has a word: (words, tags) probabilities, in double precision and
-        rounded, so that the company in which it is read does not show in them."""
-        net = copy.deepcopy(self).double().eval()
-        for rows in _lots([len(s) for s in sentences]):
-            features, lengths = _padded([sentences[i] for i in rows])
-            found = net(features, lengths).softmax(-1).round(decimals=6).numpy()
-            for i, p in zip(rows, found, strict=True):
-                yield i, p[: len(sentences[i])]
-
-    def save(self, folder: Path) -> None:
-        """Its weights are all that is to be read back."""
+        scores: Tensor = self.head(F.dropout(h, 0.3, self.training))
+        return scores[torch.arange(shape[1]) < lengths[:, None]]
 
 
 # --------------------------------------------------------------------------- of transformers
@@ -152,24 +191,14 @@ NAME, PACKAGE = "minilm", "all_minilm_l6_v2"
 READ = 240
 """A longer text is read in pieces of so many tokens at most, a sixth of which are before and a
 sixth after what is scored."""
-WEIGHT = 3.0
-"""Of a token of a secret in the loss: most are none."""
-
-Tokens = tuple[list[int], list[int]]
-"""The tokens of a text, and of each the word it is of."""
 
 
-class Encoder(nn.Module):
-    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay.
-
-    ``columns`` (tags, 1 + 2 kinds) say what each tag counts for: plain; then, of each kind, begins
-    and goes on. None: the tags are these.
-    """
+class Encoder(Scorer):
+    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay. Each
+    text is read alone."""
 
     rate, epochs, plain = 1e-4, 6, 20
-    version = 3  # of what is saved
-
-    columns: Floats | None = None
+    version, together, weight = 3, 1, 3.0  # most tokens are of no secret
 
     def __init__(self, body: nn.Module, tokenizer: Any) -> None:
         super().__init__()
@@ -180,7 +209,7 @@ class Encoder(nn.Module):
         self.beside = read // 6
         self.piece = read - 2 * self.beside
 
-    def read(self, text: str) -> Tokens:
+    def read(self, text: str) -> Sentence:
         """A text as tokens; a word that the tokenizer does not know is one."""
         names = [text[a:b] for a, b in words(text)]
         names = [self.tokenizer.mask_token or "mask" if n == MASK else f" {n}" for n in names]
@@ -199,40 +228,6 @@ class Encoder(nn.Module):
         found = self.body(tokens, attention_mask=there).logits
         first = len(before)
         return torch.cat([s[first : first + len(x)] for s, x in zip(found, lots, strict=True)])
-
-    def loss(self, sentences: Sequence[Tokens], tags: Sequence[Sequence[int]]) -> Tensor:
-        """Cross entropy of the tokens' tags; a word's later tokens go on where it begins."""
-        lots, wanted = [], list[int]()
-        for (tokens, of), right in zip(sentences, tags, strict=True):
-            each = [
-                right[k] + (right[k] % 2 and k == last)
-                for k, last in zip(of, [-1, *of[:-1]], strict=True)
-            ]
-            for k in range(0, len(tokens), self.piece):
-                lots.append(tokens[k : k + self.piece])
-                wanted += each[k : k + self.piece]
-        scores = self(lots)
-        weight = torch.full((scores.shape[1],), WEIGHT).index_fill(0, torch.tensor(0), 1.0)
-        return F.cross_entropy(scores, torch.tensor(wanted), weight)
-
-    def scores(self, sentences: Sequence[Tokens]) -> Iterator[tuple[int, Floats]]:
-        """Of each text that has a word, read alone, so that no other shows in it: (words, 1 + 2
-        kinds) probabilities. A word is as little plain as its least plain token, and begins what
-        its first one begins."""
-        for n, (tokens, of) in enumerate(sentences):
-            found = []
-            for k in range(0, len(tokens), self.piece):
-                first, last = max(0, k - self.beside), k + self.piece
-                read = self([tokens[first : last + self.beside]])
-                found.append(read[k - first : last - first].softmax(-1))
-            if not tokens:
-                continue
-            every, place = torch.cat(found).double(), torch.tensor(of)
-            if self.columns is not None:
-                every = every @ torch.from_numpy(self.columns)
-            made = every[torch.searchsorted(place, torch.arange(of[-1] + 1))]
-            made[:, 0].scatter_reduce_(0, place, every[:, 0], "amin")
-            yield n, made.round(decimals=6).numpy()
 
     def save(self, folder: Path) -> None:
         """Write what :func:`blank` reads beside the weights."""
@@ -299,7 +294,7 @@ class Tagger:
     keeps there what it scored, and scores each text once, whatever its threshold becomes."""
 
     kinds: tuple[str, ...]
-    net: Net | Encoder
+    net: Scorer
     taught_by: Teaching | None = None
     threshold: float = THRESHOLD
     backbone: str | None = None
@@ -362,7 +357,7 @@ def fit(
         raise ValueError("points: none holds a labelled secret, at least one is needed")
     labelled, plain = torch.where(has)[0], torch.where(~has)[0]
     with drawing(seed):
-        net: Net | Encoder = Net(1 + 2 * len(kinds))
+        net: Scorer = Net(1 + 2 * len(kinds))
         if backbone:
             net = pretrained(backbone, 1 + 2 * len(kinds))
         else:
