@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import BaseModel, Field
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
@@ -391,6 +392,16 @@ def _batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[li
         yield order[k * _BATCH : (k + 1) * _BATCH]
 
 
+class _Saved(BaseModel):
+    """``tagger.json``: a :class:`Tagger` without its net, and the version of that."""
+
+    version: int = 0
+    kinds: tuple[str, ...]
+    threshold: float = Field(THRESHOLD, gt=0, le=1)
+    backbone: str | None = None
+    taught_by: Teaching | None = None
+
+
 def save(tagger: Tagger, folder: Named) -> None:
     """Write ``tagger.safetensors`` and, last, ``tagger.json``, each atomically; of an encoder its
     settings and its tokenizer before them.
@@ -416,26 +427,19 @@ def load(folder: Named) -> Tagger:
     if not all(part.is_file() for part in parts):
         raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors")
     try:
-        summary = json.loads(parts[0].read_text(encoding="utf-8"))
-        kinds = tuple(map(str, summary["kinds"]))
+        saved = dict(_Saved.model_validate_json(parts[0].read_bytes()))
         weights = load_file(str(parts[1]))
-        tags = 1 + 2 * len(kinds)
+        tags = 1 + 2 * len(saved["kinds"])
         if (tags,) not in [w.shape for w in weights.values()]:
             raise ValueError("kinds")  # not of the head, before memory is taken for it
-        backbone, threshold = summary.get("backbone"), float(summary.get("threshold", THRESHOLD))
-        net = blank(folder, tags) if backbone else Net(tags)
+        net = blank(folder, tags) if saved["backbone"] else Net(tags)
         net.load_state_dict(weights)
-        known = summary.get("taught_by") or {}
-        taught = (
-            Teaching(**{name: frozenset(some) for name, some in known.items()}) if known else None
-        )
-        check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
     except Exception as error:  # whatever a damaged file makes the libraries raise
         says = f"is damaged or is no tagger ({type(error).__name__}); teach it again"
         raise ValueError(f"{folder}: its tagger {says}") from None
-    if summary.get("version") != net.version:
+    if saved.pop("version") != net.version:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
-    return Tagger(kinds, net.eval(), taught, threshold, backbone)
+    return Tagger(net=net.eval(), **saved)
 
 
 # --------------------------------------------------------------------------- its two policies
