@@ -208,17 +208,26 @@ def screen(
         every = corpora.dialogues(corpus)
         size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
     if how.dedup_by != "near":
-        seen = dedup_module.Seen(how.dedup_by, size)
+        seen = dedup_module.seen(how.dedup_by, size)
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     shifts = [Shift(0.0, 0.0, 0) for _ in taught]
-    with screened.Parts(folder, key=key) as parts:
-        for points, flags, cautious in _flagged(corpus, how, executor, shards, progress):
+    whole = how.dedup_by == "near" or how.unit == "user"
+    lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
+    bar = tqdm(desc="screening", unit=" points", disable=not progress)
+    with screened.Parts(folder, key=key) as parts, bar:
+        for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
+            points = units.points(Corpus("", tuple(batch)), how.unit)
+            bar.update(len(points))
+            flags, cautious = (
+                [tuple(Secret(*s) for s in spans) for spans in some] for some in both
+            )
             again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
             tally.counts["labelled"] += sum(bool(p.secrets) for p in points)
             if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
             _write(parts, points, flags, cautious, again, how, tally)
             shifts = [shift(points, *each) for each in zip(taught, shifts, strict=True)]
+        check_same(pair.names, shas)  # as each worker did
         parts.note("units", corpora.units(corpus))
         decided = parts.close()
     if judges:
@@ -288,9 +297,6 @@ def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
     return replace(found, **rates.each(vars(found), loose))
 
 
-Batch = tuple[Sequence[Point], Labels, Labels]
-
-
 def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[list[Dialogue]]:
     """Threads by about 10,000 turns at a time, or all at once."""
     batch: list[Dialogue] = []
@@ -312,26 +318,6 @@ def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[An
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
         for policy in _pair(how, shas)
     ]
-
-
-def _flagged(
-    corpus: Named,
-    how: How,
-    executor: Executor | None,
-    shards: Shards | None,
-    progress: bool,
-) -> Iterator[Batch]:
-    """The points of each batch with the spans of both policies, in order. Workers refuse policies
-    that are not the ones of the beginning, and so does the end."""
-    whole = how.dedup_by == "near" or how.unit == "user"
-    lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
-    with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
-            points = units.points(Corpus("", tuple(batch)), how.unit)
-            bar.update(len(points))
-            pi, pi_c = ([tuple(Secret(*s) for s in spans) for spans in each] for each in both)
-            yield points, pi, pi_c
-    check_same((how.policy, how.conservative), shas)
 
 
 def _write(

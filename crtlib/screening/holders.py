@@ -50,9 +50,8 @@ class Holders:
 
     def matrix(self) -> sparse.csr_array:
         """``(secrets, examples)`` of 0 and 1."""
-        where = np.array(self.pairs, dtype=np.int64).reshape(-1, 2).T
-        shape = (len(self.secrets), len(self.examples))
-        return sparse.csr_array((np.ones(where.shape[1]), (where[0], where[1])), shape=shape)
+        where, shape = np.transpose(self.pairs), (len(self.secrets), len(self.examples))
+        return sparse.csr_array((np.ones(len(self.pairs)), (where[0], where[1])), shape=shape)
 
 
 def of_policy(

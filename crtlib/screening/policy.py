@@ -94,7 +94,7 @@ class Policy:
     ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
     of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
     there already. ``total``: it flags every character of every text, which each call checks;
-    so it reads the speakers and the masks as well, and ``own_words`` is False.
+    so it reads the speakers and the masks as well, whatever ``own_words`` says.
     ``batched``: ``flag`` takes many points at once, for speed, and answers each as if it stood
     alone; otherwise it is asked for one point at a time, as a guarantee needs that a secret decides
     nothing about other points.
@@ -115,12 +115,9 @@ class Policy:
         hashes = [hashlib.sha256(text.encode()).hexdigest() for text in taught]
         return ", ".join(hashes) or ("unknown" if self.learned else None)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "own_words", self.own_words and not self.total)
-
     def __call__(self, points: Sequence[Point]) -> Labels:
         """The flagged spans of each point, sorted and disjoint."""
-        if self.own_words:
+        if self.own_words and not self.total:
             return self._of_turns(points)
         who = f"policy={self.name!r}"
         labels: Labels = []
