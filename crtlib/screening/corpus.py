@@ -33,6 +33,7 @@ from crtlib.screening import policies, rates
 from crtlib.screening.by_name import check_same, digest, of_a_file, plain, policy_by_name
 from crtlib.screening.policy import Labels, Policy, Shift, shift
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
+from crtlib.screening.redact import Spans
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 from crtlib.text.shards import Shards, in_order
@@ -145,20 +146,51 @@ Examples = dict[str, list[tuple[str, str, str]]]
 class _Tally:
     """What is counted on the way; a kind is shown by a name that is ``known``, or as "other"."""
 
-    def __init__(self, reveal: int, known: frozenset[str]) -> None:
-        self.reveal, self.known, self.coin = reveal, known, random.Random(0)
+    def __init__(self, how: How, reveal: int, known: frozenset[str]) -> None:
+        self.how, self.reveal, self.known, self.coin = how, reveal, known, random.Random(0)
         self.counts, self.kinds = Counter[str](), Counter[str]()
         self.users, self.longest, self.turns = set[int](), 0, [0] * PLACES
         self.places: dict[str, list[int]] = defaultdict(lambda: [0] * PLACES)
         self.examples: Examples = defaultdict(list)
 
-    def point(self, p: Point, spans: Sequence[Secret], unit: str) -> None:
+    def write(
+        self,
+        parts: screened.Parts,
+        points: Sequence[Point],
+        flags: Labels,
+        cautious: Labels,
+        again: Sequence[bool],
+    ) -> None:
+        """Prepare a batch and hand it to the parts."""
+        how = self.how
+        prepared = prepare(
+            points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
+        )
+        for name, some in (("public", prepared.public), ("private", prepared.private)):
+            parts.add(name, some)
+            self.counts[name] += len(some)
+        for p, spans in zip(points, flags, strict=True):
+            self.point(p, spans)
+        rows = (
+            (p.id, s.start, s.end, s.kind, policy)
+            for p, *both in zip(points, flags, cautious, strict=True)
+            for policy, spans in zip(("pi", "pi_c"), both, strict=True)
+            for s in spans
+        )
+        parts.note("spans", rows)
+        parts.note("said", ((p.id, len(p.spoken)) for p in points))
+        for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
+            self.counts[name] += getattr(prepared, name)
+        self.counts["labelled"] += sum(bool(p.secrets) for p in points)
+        self.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
+
+    def point(self, p: Point, spans: Sequence[Secret]) -> None:
         """Count the spans of pi in a point by kind and by the turn in which they stand."""
         self.users.add(hash(p.user))
         starts = [a for a, _ in p.spoken] or [0]
         self.longest = max(self.longest, len(starts))
         name = p.id.rpartition("/")[2]
-        first = int(name) if unit == "turn" and name.isdecimal() else 0
+        first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
         for k in range(len(starts)):
             self.turns[min(first + k, PLACES - 1)] += 1
         spans = [replace(s, kind=s.kind if s.kind in self.known else "other") for s in spans]
@@ -202,7 +234,7 @@ def screen(
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
         counter, about = judge(corpus, judges, pair)
-    tally = _Tally(reveal, counter.kinds)
+    tally = _Tally(how, reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
         every = corpora.dialogues(corpus)
@@ -218,14 +250,11 @@ def screen(
         for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
             points = units.points(Corpus("", tuple(batch)), how.unit)
             bar.update(len(points))
-            flags, cautious = (
-                [tuple(Secret(*s) for s in spans) for spans in some] for some in both
-            )
+            flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
             again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
-            tally.counts["labelled"] += sum(bool(p.secrets) for p in points)
             if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
-            _write(parts, points, flags, cautious, again, how, tally)
+            tally.write(parts, points, flags, cautious, again)
             shifts = [shift(points, *each) for each in zip(taught, shifts, strict=True)]
         check_same(pair.names, shas)  # as each worker did
         parts.note("units", corpora.units(corpus))
@@ -234,7 +263,7 @@ def screen(
         found = counter.rates(judged=about["judged"])
     else:
         found = given(counter, corpora.corpus_hash(corpus), pair)
-    summary = _summary(corpus, how, tally, found, shifts, about)
+    summary = _summary(corpus, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
@@ -320,40 +349,8 @@ def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[An
     ]
 
 
-def _write(
-    parts: screened.Parts,
-    points: Sequence[Point],
-    flags: Labels,
-    cautious: Labels,
-    again: Sequence[bool],
-    how: How,
-    tally: _Tally,
-) -> None:
-    """Prepare a batch and hand it to the parts."""
-    prepared = prepare(
-        points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
-    )
-    for name, some in (("public", prepared.public), ("private", prepared.private)):
-        parts.add(name, some)
-        tally.counts[name] += len(some)
-    for p, spans in zip(points, flags, strict=True):
-        tally.point(p, spans, how.unit)
-    rows = (
-        (p.id, s.start, s.end, s.kind, policy)
-        for p, *both in zip(points, flags, cautious, strict=True)
-        for policy, spans in zip(("pi", "pi_c"), both, strict=True)
-        for s in spans
-    )
-    parts.note("spans", rows)
-    parts.note("said", ((p.id, len(p.spoken)) for p in points))
-    for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
-        tally.counts[name] += getattr(prepared, name)
-    tally.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
-
-
 def _summary(
     corpus: Named,
-    how: How,
     tally: _Tally,
     found: rates.Rates,
     shifts: Sequence[Shift],
@@ -364,6 +361,7 @@ def _summary(
     names = ("points", "duplicates", "redacted_spans", "redacted_points", "public", "private")
     unseen = ("missed_secrets", "secrets_in_public")
     left = {n: tally.counts[n] if tally.counts["labelled"] else None for n in unseen}
+    how = tally.how
     pi, pi_c = how.pair().policies
     return {
         "schema": "crtlib/screen/1",
@@ -453,9 +451,8 @@ def private_part(folder: str) -> Policy:
         row["user" if by_user else "id"] for row in screened.rows(folder, "private")
     )
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-        for p in points:
-            apart = p.text and (p.user if by_user else p.thread) in private
-            yield (Secret("private", 0, len(p.text)),) if apart else ()
+    def found(p: Point) -> Spans:
+        apart = p.text and (p.user if by_user else p.thread) in private
+        return (Secret("private", 0, len(p.text)),) if apart else ()
 
-    return Policy(f"screened:{Path(folder).name}", flag, batched=True)
+    return Policy(f"screened:{Path(folder).name}", partial(map, found))

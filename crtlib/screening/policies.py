@@ -161,7 +161,7 @@ def matching(name: str, pattern: re.Pattern[str]) -> Policy:
         for m in pattern.finditer(p.text):
             yield Secret(m.lastgroup or "", *m.span(m.lastgroup or 0))
 
-    return Policy(name, partial(map, found), batched=True)
+    return Policy(name, partial(map, found))
 
 
 @lru_cache
@@ -179,17 +179,16 @@ def regex(corpus: str = "customersim") -> Policy:
     return matching(f"regex:{corpus}", pattern)
 
 
-oracle = Policy("oracle", lambda points: [p.secrets for p in points], batched=True)
+oracle = Policy("oracle", lambda points: [p.secrets for p in points])
 """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
 
-none = Policy("none", lambda points: [()] * len(points), batched=True)
+none = Policy("none", lambda points: [()] * len(points))
 """Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
 
 everything = Policy(
     "everything",
     lambda points: [(Secret("text", 0, len(p.text)),) if p.text else () for p in points],
     total=True,
-    batched=True,
 )
 """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
 
@@ -681,7 +680,7 @@ def cautious(words: str = "") -> Policy:
     """
     name = f"cautious:{words}" if words else "cautious"
     found = partial(_bold, common_words(words))
-    return Policy(name, partial(map, found), own_words=True, batched=True)
+    return Policy(name, partial(map, found), own_words=True)
 
 
 # --------------------------------------------------------------------------- Presidio
@@ -726,4 +725,4 @@ def presidio(model: str = "", *, engine: Any = None) -> Policy:
                 whole.append([Secret(r.entity_type, touched[0][0], touched[-1][1])])
         return merged(whole)
 
-    return Policy(name, partial(map, found), learned=True, own_words=True, batched=True)
+    return Policy(name, partial(map, found), learned=True, own_words=True)
