@@ -93,10 +93,6 @@ def _near(texts: list[str], threshold: float) -> list[bool]:
         last = max(len(text) - SHINGLE, 0)
         return {text[i : i + SHINGLE].encode() for i in range(last + 1)}
 
-    def near(a: set[bytes], b: set[bytes]) -> bool:
-        both = len(a & b)
-        return both / (len(a) + len(b) - both) >= threshold
-
     # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
     # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
     bands = {rows: PERMUTATIONS // rows for rows in range(1, PERMUTATIONS // 2 + 1)}
@@ -134,7 +130,8 @@ def _near(texts: list[str], threshold: float) -> list[bool]:
             apart = np.bitwise_count(parities.take(earlier, 0) ^ parities[i]) @ ones
             least = (1 - threshold) * (sizes[earlier] + sizes[i]) + 1e-6
             close = earlier[apart * (1 + threshold) <= least]
-            repeated[i] = any(near(parts, shingles(texts[j])) for j in sorted(set(close.tolist())))
+            others = (shingles(texts[j]) for j in sorted(set(close.tolist())))
+            repeated[i] = any(len(parts & o) / len(parts | o) >= threshold for o in others)
         if not repeated[i]:
             for bucket in shared:
                 bucket.append(i)

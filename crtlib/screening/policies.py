@@ -209,9 +209,9 @@ Per = Literal["occurrence", "value"]
 
 def _coin(seed: int, per: Per, point: Point, s: Secret) -> float:
     """Uniform on [0, 1), a function of what is hashed and of nothing else."""
-    key = [str(seed), *([point.id] if per == "occurrence" else [])]
-    key.append(point.text[s.start : s.end])
-    digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
+    where = f"{point.id}\x1f" if per == "occurrence" else ""
+    said = f"{seed}\x1f{where}{point.text[s.start : s.end]}"
+    digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 

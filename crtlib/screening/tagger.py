@@ -367,9 +367,9 @@ def fit(
         some = min(len(plain), net.plain * len(labelled))
         batches = -(-(len(labelled) + some) // _BATCH)
         optimizer = torch.optim.Adam(net.parameters(), lr=net.rate, fused=True)
-        steps = (epochs or net.epochs) * batches
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
-        for _ in tqdm(range(epochs or net.epochs), "tagger", unit="epoch", disable=not progress):
+        epochs = epochs or net.epochs
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
+        for _ in tqdm(range(epochs), "tagger", unit="epoch", disable=not progress):
             rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
             for batch in _batches(rows, data):
                 optimizer.zero_grad()
