@@ -74,8 +74,8 @@ def merged(parts: Sequence[Sequence[Secret]]) -> Spans:
     ):
         if joined and span[0] <= joined[-1][1]:
             last = joined.pop()
-            _, _, *named = min(last, span, key=itemgetter(2))
-            span = (last[0], max(last[1], span[1]), *named)
+            _, _, rank, kind = min(last, span, key=itemgetter(2))
+            span = (last[0], max(last[1], span[1]), rank, kind)
         joined.append(span)
     return tuple(Secret(kind, start, end) for start, end, _, kind in joined)
 
