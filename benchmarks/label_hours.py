@@ -130,7 +130,7 @@ def read(points: Sequence[Point], rng: random.Random) -> list[Point]:
 
 def taught(
     pool: list[Point], turns: int, rounds: int, seed: int, say: Callable[..., None], **options: Any
-) -> tagger.Remembered:
+) -> tagger.Tagger:
     """A tagger after so many turns in so many rounds."""
     rng = random.Random(seed)
     known, rest, made = list[Point](), pool, None
@@ -140,7 +140,7 @@ def taught(
             doubt = dict(zip((p.id for p in rest), made.doubt(rest), strict=True))
             rest = sorted(rest, key=lambda p: -doubt[p.id])
         known, rest = known + read(rest[:some], rng), rest[some:]
-        made = tagger.Remembered(**vars(tagger.fit(known, seed=seed, **options)))
+        made = replace(tagger.fit(known, seed=seed, **options), known={})
         held = sum(bool(p.secrets) for p in known)
         say(f"round {k + 1}: {len(known)} turns, {held} with a secret")
     return made
@@ -203,7 +203,7 @@ def main() -> None:
         f"{len(people)} people, {len(draws[0])} turns to judge, truth on {len(truth)} with a secret"
     )
     if o.tagger and o.tagger.is_dir():
-        made = tagger.Remembered(**vars(tagger.load(o.tagger)))
+        made = replace(tagger.load(o.tagger), known={})
     else:
         made = taught(pool, o.teach, o.rounds, o.seed, say, epochs=o.epochs, backbone=o.backbone)
         if o.tagger:

@@ -42,7 +42,7 @@ from crtlib.models.spec import ModelSpec
 from crtlib.recipe import Language, Recipe, SecretPlan
 from crtlib.release import certify, gate
 from crtlib.screening import by_name
-from crtlib.screening.corpus import fitting, given, judge, unproved
+from crtlib.screening.corpus import Pair, fitting, given, judge, unproved
 from crtlib.screening.policy import spoken
 from crtlib.screening.rates import Counter
 from crtlib.text import corpora, screened, templates, units
@@ -366,8 +366,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     prepared = _judged(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: Fitted, meter: record.Meter, key: bytes) -> Trained:
-        for name, sha in policies.items():
-            by_name.check_same(name, sha)
+        by_name.check_same(policies, policies.values())
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         how = record.of_study(done, fitted, guarantee, meter)
@@ -621,22 +620,19 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     named = (study.policy, study.conservative)
     misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
     dial = misses + (", own words" if study.template != "speaker" else "")
+    pair = Pair(prepared.policies, named, study.unit, dial)
     if labels is None and study.how.reads_raw:
         return replace(prepared, known=unproved(prepared.rates, named))
     if labels is None:
         points, flags, cautious = prepared.checked
         counter = Counter(*prepared.policies)
         counter.add(points, flags=flags, cautious_flags=cautious)
-        sha = corpora.corpus_hash(study.corpus)
-        judged = given(counter, sha, names=named, unit=study.unit, dial=dial)
-        return replace(prepared, known=unproved(counter.rates(judged=judged), named))
+        return replace(prepared, known=given(counter, corpora.corpus_hash(study.corpus), pair))
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if screened.is_screened(study.corpus):
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    counter, about = judge(
-        study.corpus, labels, prepared.policies, names=named, unit=study.unit, dial=dial
-    )
+    counter, about = judge(study.corpus, labels, pair)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 

@@ -39,7 +39,6 @@ from crtlib.models.folder import tensors
 from crtlib.models.pretrained import fingerprint
 from crtlib.release import gate, seal
 from crtlib.screening import by_name
-from crtlib.screening.policy import Policy
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, Rates, assumed
 from crtlib.text import corpora, folder, screened
 from crtlib.text.canaries import USER
@@ -472,18 +471,13 @@ def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
         "policy_sha256": policy_hash(study.policy),
         "conservative": by_name.plain(study.conservative),
         "conservative_sha256": policy_hash(study.conservative),
-        "taught_by": dict(zip(("policy", "conservative"), map(_teachers, d.policies), strict=True)),
+        "taught_by": {"policy": d.policies[0].teachers, "conservative": d.policies[1].teachers},
     }
     return {
         key: {"name": said[name], "sha256": said[f"{name}_sha256"],
               "taught_by": said["taught_by"][name]}
         for key, name in {"pi": "policy", "pi_c": "conservative"}.items()
     }  # fmt: skip
-
-
-def _teachers(policy: Policy) -> str | None:
-    taught = [_sha([sorted(t.turns), sorted(t.words), sorted(t.shapes)]) for t in policy.taught_by]
-    return ", ".join(taught) or ("unknown" if policy.learned else None)
 
 
 def oracle(study: CrtStudy) -> bool:

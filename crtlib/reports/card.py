@@ -52,8 +52,7 @@ def make(
     recipe["options"] = {"policy": plain(policy), "sha256": digest(policy), "wanted": wanted}
 
     def judged(pi: Policy) -> tuple[rates.Counter, dict[str, Any]]:
-        names = (policy, policy)
-        return screening.judge(corpus, labels, (pi, pi), names=names, unit="turn")
+        return screening.judge(corpus, labels, screening.Pair((pi, pi), (policy, policy)))
 
     with outputs.staged(out, **recipe, public=FILES, force=force) as part:
         counter, about = judged(policy_by_name(policy))
@@ -94,7 +93,7 @@ def _at_thresholds(policy: str) -> list[tuple[float, Policy]]:
     for part in policy.split("+"):
         kind, _, folder = part.partition(":")
         if kind == "tagger":
-            taggers.append(tagger.Remembered(**vars(tagger.load(folder))))
+            taggers.append(replace(tagger.load(folder), known={}))
         else:
             others.append(policy_by_name(part))
     if not taggers:

@@ -11,32 +11,35 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from importlib import import_module
+from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
 
 from crtlib.checks import MachineError
 from crtlib.screening import policies
-from crtlib.screening.policy import MAKERS, Labels, Maker, Policy, checked
+from crtlib.screening.policy import MAKERS, Maker, Policy, checked
 from crtlib.text import screened, source
-from crtlib.text.records import Secret
 
 GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
 
 _HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
-    **dict.fromkeys(("oracle", "none", "everything", "whole_turns"), ("policies", "")),
-    "regex": ("lists", ":CORPUS or :FILE.toml"),
-    "list": ("lists", ":FILE"),
-    "cautious": ("lists", "[:WORDS]"),
-    "screened": ("corpus", ":FOLDER"),
-    **dict.fromkeys(("tagger", "tagger_conservative"), ("tagger", ":FOLDER")),
-    **dict.fromkeys(("ner", "ner_conservative"), ("tagger", ":MODEL")),
-    "presidio": ("detectors", "[:SPACY_MODEL]"),
+    "oracle": ("policies:oracle", ""),
+    "none": ("policies:none", ""),
+    "everything": ("policies:everything", ""),
+    "whole_turns": ("policies:whole_turns", ""),
+    "regex": ("policies:either", ":CORPUS or :FILE.toml"),
+    "list": ("policies:listed", ":FILE"),
+    "cautious": ("policies:cautious", "[:WORDS]"),
+    "screened": ("corpus:private_part", ":FOLDER"),
+    "tagger": ("tagger:by_folder", ":FOLDER"),
+    "tagger_conservative": ("tagger:conservative_by_folder", ":FOLDER"),
+    "ner": ("tagger:ner", ":MODEL"),
+    "ner_conservative": ("tagger:ner_conservative", ":MODEL"),
+    "presidio": ("policies:presidio", "[:SPACY_MODEL]"),
 }
+_LEARNED = ("tagger", "tagger_conservative", "ner", "ner_conservative", "presidio")
 
 
 def known() -> dict[str, str]:
@@ -46,8 +49,8 @@ def known() -> dict[str, str]:
     ':FILE'
     """
     names = {e.name: "[:...]" for e in entry_points(group=GROUP)}
-    names |= {name: takes for name, (_, takes) in _HOME.items()}
-    return names | {m.name: m.takes for m in MAKERS.values()}
+    names |= {m.name: m.takes for m in MAKERS.values()}
+    return names | {name: takes for name, (_, takes) in _HOME.items()}
 
 
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
@@ -95,8 +98,11 @@ def _made(kind: str, argument: str, name: str, corpus: str | None) -> Policy:
 
 
 def _maker(kind: str) -> Maker | None:
-    if kind not in MAKERS and kind in _HOME:
-        import_module(f"crtlib.screening.{_HOME[kind][0]}")
+    if kind in _HOME:
+        where, takes = _HOME[kind]
+        made = resolve_name(f"crtlib.screening.{where}")
+        make = (lambda _: made) if isinstance(made, Policy) else made
+        return Maker(kind, takes, make, kind in _LEARNED)
     if kind not in MAKERS:
         for e in entry_points(group=GROUP, name=kind):
             return Maker(kind, "[:...]", e.load())
@@ -171,29 +177,12 @@ def of_a_file(part: str) -> bool:
     return not known and (own or kind not in _HOME)
 
 
-# --------------------------------------------------------------------------- elsewhere
-def packed(labels: Iterable[Iterable[Secret]]) -> list[list[tuple[str, int, int]]]:
-    """Labels as a JSON value."""
-    return [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in labels]
-
-
-def unpacked(value: Iterable[Iterable[Sequence[Any]]]) -> Labels:
-    """Labels of a JSON value."""
-    return [tuple(Secret(*span) for span in spans) for spans in value]
-
-
-def check_same(name: str, sha: str) -> None:
+def check_same(names: Iterable[str], shas: Iterable[str]) -> None:
     """Raise :class:`MachineError` where a policy's files are not those whose hash was taken: all
     workers must flag alike."""
-    if digest(name) != sha:
-        raise MachineError(
-            f"policy={plain(name)!r}: is another one now, or where a worker reads it; what was "
-            "finished is kept: give all workers the same files"
-        )
-
-
-@lru_cache(maxsize=4)
-def same(name: str, sha: str) -> Policy:
-    """The policy of this name and hash, made once by each worker."""
-    check_same(name, sha)
-    return policy_by_name(name)
+    for name, sha in zip(names, shas, strict=True):
+        if digest(name) != sha:
+            raise MachineError(
+                f"policy={plain(name)!r}: is another one now, or where a worker reads it; what was "
+                "finished is kept: give all workers the same files"
+            )

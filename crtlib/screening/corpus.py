@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,13 @@ from typing import Any
 from tqdm import tqdm
 
 from crtlib.checks import check_choice
-from crtlib.screening import by_name, policies, rates
+from crtlib.files import Named
 from crtlib.screening import dedup as dedup_module
-from crtlib.screening.by_name import digest, of_a_file, plain
-from crtlib.screening.policy import Labels, Policy, Shift, register, shift
+from crtlib.screening import policies, rates
+from crtlib.screening.by_name import check_same, digest, of_a_file, plain, policy_by_name
+from crtlib.screening.policy import Labels, Policy, Shift, shift
 from crtlib.screening.prepare import Dedup, Duplicates, prepare
+from crtlib.screening.redact import Spans
 from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
 from crtlib.text.shards import Shards, in_order
@@ -49,7 +50,7 @@ NO_POLICY = (
 )
 
 
-def fitting(corpus: str | os.PathLike[str], otherwise: str = "") -> str:
+def fitting(corpus: Named, otherwise: str = "") -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
 
     No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
@@ -63,6 +64,24 @@ def fitting(corpus: str | os.PathLike[str], otherwise: str = "") -> str:
     if not otherwise:
         raise ValueError(NO_POLICY)
     return otherwise
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The policies pi and pi_c as labels judge them: what they are called, on points of which
+    ``unit``, and what else was turned at pi, the ``dial``."""
+
+    policies: tuple[Policy, Policy]
+    names: tuple[str, str]
+    unit: str = "turn"
+    dial: str = ""
+
+    def hashes(self) -> tuple[str, str]:
+        """Hashes of both with what else decides their rates: on other points a pair has other
+        ones, and who tries both may choose."""
+        pi, pi_c = map(digest, self.names)
+        points = "" if self.unit == "turn" else f" by {self.unit}"
+        return f"{pi} {self.dial}".strip() + points, pi_c + points
 
 
 @dataclass(frozen=True)
@@ -84,18 +103,15 @@ class How:
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
 
-    def judged(self) -> dict[str, Any]:
-        """What tells this pair of policies from others that the same labels judge."""
-        dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
-        return {"names": (self.policy, self.conservative), "unit": self.unit, "dial": dial}
-
     def hashes(self) -> tuple[str, str]:
         """Of what the policies pi and pi_c hold now."""
         return digest(self.policy), digest(self.conservative)
 
-    def pair(self) -> tuple[Policy, Policy]:
+    def pair(self) -> Pair:
         """The policies pi, with the dial, and pi_c."""
-        return _pair(self, self.hashes())
+        dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
+        made, names = _pair(self, self.hashes()), (self.policy, self.conservative)
+        return Pair(made, names, self.unit, dial)
 
     def recorded(self) -> dict[str, Any]:
         """As a marker records it: policies by name and by what they hold."""
@@ -107,8 +123,9 @@ class How:
 @lru_cache(maxsize=4)
 def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
-    pi = policies.miss(by_name.same(how.policy, shas[0]), how.gamma, how.seed)
-    return pi, by_name.same(how.conservative, shas[1])
+    check_same((how.policy, how.conservative), shas)
+    pi = policies.miss(policy_by_name(how.policy), how.gamma, how.seed)
+    return pi, policy_by_name(how.conservative)
 
 
 @dataclass(frozen=True)
@@ -119,56 +136,84 @@ class Outcome:
     summary: dict[str, Any]
     rates: rates.Rates
     notes: list[str]
-    examples: dict[str, list[tuple[str, str, str]]]
+    examples: Examples
     private: dict[str, Any]
 
 
-@dataclass
+Examples = dict[str, list[tuple[str, str, str]]]
+
+
 class _Tally:
     """What is counted on the way; a kind is shown by a name that is ``known``, or as "other"."""
 
-    reveal: int
-    known: frozenset[str]
-    counts: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    users: set[int] = field(default_factory=set)
-    longest: int = 0
-    places: dict[str, list[int]] = field(default_factory=dict)
-    turns: list[int] = field(default_factory=lambda: [0] * PLACES)
-    examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
-    coin: random.Random = field(default_factory=lambda: random.Random(0))
+    def __init__(self, how: How, reveal: int, known: frozenset[str]) -> None:
+        self.how, self.reveal, self.known, self.coin = how, reveal, known, random.Random(0)
+        self.counts, self.kinds = Counter[str](), Counter[str]()
+        self.users, self.longest, self.turns = set[int](), 0, [0] * PLACES
+        self.places: dict[str, list[int]] = defaultdict(lambda: [0] * PLACES)
+        self.examples: Examples = defaultdict(list)
 
-    def point(self, p: Point, spans: Sequence[Secret], unit: str) -> None:
+    def write(
+        self,
+        parts: screened.Parts,
+        points: Sequence[Point],
+        flags: Labels,
+        cautious: Labels,
+        again: Sequence[bool],
+    ) -> None:
+        """Prepare a batch and hand it to the parts."""
+        how = self.how
+        prepared = prepare(
+            points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
+        )
+        for name, some in (("public", prepared.public), ("private", prepared.private)):
+            parts.add(name, some)
+            self.counts[name] += len(some)
+        for p, spans in zip(points, flags, strict=True):
+            self.point(p, spans)
+        rows = (
+            (p.id, s.start, s.end, s.kind, policy)
+            for p, *both in zip(points, flags, cautious, strict=True)
+            for policy, spans in zip(("pi", "pi_c"), both, strict=True)
+            for s in spans
+        )
+        parts.note("spans", rows)
+        parts.note("said", ((p.id, len(p.spoken)) for p in points))
+        for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
+            self.counts[name] += getattr(prepared, name)
+        self.counts["labelled"] += sum(bool(p.secrets) for p in points)
+        self.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
+
+    def point(self, p: Point, spans: Sequence[Secret]) -> None:
         """Count the spans of pi in a point by kind and by the turn in which they stand."""
         self.users.add(hash(p.user))
         starts = [a for a, _ in p.spoken] or [0]
         self.longest = max(self.longest, len(starts))
         name = p.id.rpartition("/")[2]
-        first = int(name) if unit == "turn" and name.isdecimal() else 0
+        first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
         for k in range(len(starts)):
             self.turns[min(first + k, PLACES - 1)] += 1
         spans = [replace(s, kind=s.kind if s.kind in self.known else "other") for s in spans]
         for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
-            row = self.places.setdefault(kind, [0] * PLACES)
-            row[min(first + place, PLACES - 1)] += 1
+            self.places[kind][min(first + place, PLACES - 1)] += 1
         for s in spans:
             self.kinds[s.kind] += 1
-            some = self.examples.setdefault(s.kind, []) if self.reveal else []
-            place = len(some)
-            if place >= self.reveal > 0:  # all with the same chance
-                place = self.coin.randrange(self.kinds[s.kind])
+            place = self.kinds[s.kind] - 1
+            if place >= self.reveal:  # all with the same chance
+                place = self.coin.randrange(place + 1)
             if place < self.reveal:
                 a, b, c, d = max(0, s.start - AROUND), s.start, s.end, s.end + AROUND
-                some[place : place + 1] = [(p.text[a:b], p.text[b:c], p.text[c:d])]
+                example = p.text[a:b], p.text[b:c], p.text[c:d]
+                self.examples[s.kind][place : place + 1] = [example]
 
 
 def screen(
-    corpus: str | os.PathLike[str],
+    corpus: Named,
     folder: Path,
     how: How,
     *,
     key: bytes | None,
-    judges: str | os.PathLike[str] | None = None,
+    judges: Named | None = None,
     reveal: int = 0,
     executor: Executor | None = None,
     shards: Shards | None = None,
@@ -183,63 +228,58 @@ def screen(
     duplicates are compared in memory, as are people where they are the unit, all others in batches.
     Raises ``ValueError`` for what does not fit.
     """
-    pi, pi_c = how.pair()
+    pair = how.pair()
+    pi, pi_c = pair.policies
     counter = rates.Counter(pi, pi_c)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
-    if judges is not None:
-        counter, about = judge(corpus, judges, (pi, pi_c), **how.judged())
-    tally = _Tally(reveal, counter.kinds)
+    if judges:
+        counter, about = judge(corpus, judges, pair)
+    tally = _Tally(how, reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
         every = corpora.dialogues(corpus)
         size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
     if how.dedup_by != "near":
-        seen = dedup_module.Seen(how.dedup_by, size)
-    unlike: dict[int, list[Shift]] = {}
+        seen = dedup_module.seen(how.dedup_by, size)
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
-    with screened.Parts(folder, key=key) as parts:
-        for points, flags, cautious in _flagged(corpus, how, executor, shards, progress):
+    shifts = [Shift(0.0, 0.0, 0) for _ in taught]
+    whole = how.dedup_by == "near" or how.unit == "user"
+    lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
+    bar = tqdm(desc="screening", unit=" points", disable=not progress)
+    with screened.Parts(folder, key=key) as parts, bar:
+        for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
+            points = units.points(Corpus("", tuple(batch)), how.unit)
+            bar.update(len(points))
+            flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
             again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
-            tally.counts["labelled"] += sum(bool(p.secrets) for p in points)
-            if judges is None:
+            if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
-            _write(parts, points, flags, cautious, again, how, tally)
-            for k, known in enumerate(taught):
-                unlike.setdefault(k, []).append(shift(points, known))
+            tally.write(parts, points, flags, cautious, again)
+            shifts = [shift(points, *each) for each in zip(taught, shifts, strict=True)]
+        check_same(pair.names, shas)  # as each worker did
         parts.note("units", corpora.units(corpus))
         decided = parts.close()
-    if judges is None:
-        about["judged"] = given(counter, corpora.corpus_hash(corpus), **how.judged())
-    found = counter.rates(judged=about["judged"])
-    if judges is None:
-        found = unproved(found, (how.policy, how.conservative))
-    shifts = [_together(some) for some in unlike.values()]
-    summary = _summary(corpus, how, tally, found, shifts, about)
+    if judges:
+        found = counter.rates(judged=about["judged"])
+    else:
+        found = given(counter, corpora.corpus_hash(corpus), pair)
+    summary = _summary(corpus, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.sizes(corpus)}
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
 
-def judge(
-    corpus: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    pair: tuple[Policy, Policy],
-    *,
-    names: tuple[str, str],
-    unit: str,
-    dial: str = "",
-) -> tuple[rates.Counter, dict[str, Any]]:
-    """What the judging part of a ``folder`` of labels shows of a pair of policies that are called
-    ``names``, and what a certificate says of these labels; that they judged is noted there, with
-    what else was turned at pi, the ``dial``. Turns that had been drawn before a policy out of a
-    file was sealed do not judge it.
+def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.Counter, dict[str, Any]]:
+    """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
+    certificate says of these labels; that they judged is noted there. Turns that had been drawn
+    before a policy out of a file was sealed do not judge it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
     about = labels.about(folder)
     twice = "second" in about
-    if unit == "user" and about["by"] == "dialogue":
+    if pair.unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
-    own = {digest(p): p for name in names for p in name.split("+") if of_a_file(p)}
+    own = {digest(p): p for name in pair.names for p in name.split("+") if of_a_file(p)}
     unsealed = set(own) - set(about.get("sealed", ()))
     late = labels.late(folder, list(own))
     if unsealed or late >= {t.task for t in labels.tasks(folder) if t.part == "judge"}:
@@ -247,11 +287,12 @@ def judge(
             f"--labels: {plain(own[min(unsealed or own)])} may have been made from them; only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
-    counter = rates.Counter(*pair, cluster=about["by"], seed=about["seed"], kinds=about["kinds"])
-    read = partial(label_import.points, corpus, folder, part="judge", unit=unit, without=late)
+    drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
+    counter = rates.Counter(*pair.policies, **drawn)
+    read = partial(label_import.points, corpus, folder, part="judge", unit=pair.unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=label_import.again(folder) if twice else None)
-    one, other = _hashes(names, unit, dial)
+    one, other = pair.hashes()
     judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)}
@@ -262,24 +303,15 @@ def judge(
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def given(
-    counter: rates.Counter, corpus: str, *, names: tuple[str, str], unit: str, dial: str = ""
-) -> int:
+def given(counter: rates.Counter, corpus: str, pair: Pair) -> rates.Rates:
     """Note in the registry that the labels which a text with this hash brings, those that were
-    counted, judge the policies with these ``names``; how many pairs were judged on this text so
-    far, this one included."""
+    counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
+    this text so far, this one included."""
     said = sorted(counter.said)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    return labels.pairs({"labels": name}, corpus, [_hashes(names, unit, dial)], drawn)
-
-
-def _hashes(names: tuple[str, str], unit: str, dial: str) -> tuple[str, str]:
-    """Hashes of two policies with what else decides their rates: on other points a pair has other
-    ones, and who tries both may choose."""
-    pi, pi_c = map(digest, names)
-    points = "" if unit == "turn" else f" by {unit}"
-    return f"{pi} {dial}".strip() + points, pi_c + points
+    judged = labels.pairs({"labels": name}, corpus, [pair.hashes()], drawn)
+    return unproved(counter.rates(judged=judged), pair.names)
 
 
 def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
@@ -287,16 +319,11 @@ def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
     ``names`` is a file of somebody's own, they may have taught it, and bound nothing."""
     if not any(of_a_file(part) for name in names for part in name.split("+")):
         return found
-    every = {"": {n: getattr(found, n) for n in rates.NAMES}, **found.by_kind}
-    loose = {
-        kind: {n: replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
-               for n, r in some.items()}
-        for kind, some in every.items()
-    }  # fmt: skip
-    return replace(found, **loose.pop(""), by_kind=loose)
 
+    def loose(r: rates.Rate) -> rates.Rate:
+        return replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
 
-Batch = tuple[Sequence[Point], Labels, Labels]
+    return replace(found, **rates.each(vars(found), loose))
 
 
 def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[list[Dialogue]]:
@@ -314,72 +341,16 @@ def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[l
 
 
 def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[Any]:
+    """The spans of both policies, as a JSON value."""
     points = units.points(Corpus("", tuple(batch)), how.unit)
-    return [by_name.packed(policy(points)) for policy in _pair(how, shas)]
-
-
-def _flagged(
-    corpus: str | os.PathLike[str],
-    how: How,
-    executor: Executor | None,
-    shards: Shards | None,
-    progress: bool,
-) -> Iterator[Batch]:
-    """The points of each batch with the spans of both policies, in order. Workers refuse policies
-    that are not the ones of the beginning, and so does the end."""
-    whole = how.dedup_by == "near" or how.unit == "user"
-    lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
-    with tqdm(desc="screening", unit=" points", disable=not progress) as bar:
-        for batch, (flags, cautious) in in_order(partial(_flag, how, shas), lots, executor, shards):
-            points = units.points(Corpus("", tuple(batch)), how.unit)
-            bar.update(len(points))
-            yield points, by_name.unpacked(flags), by_name.unpacked(cautious)
-    for name, sha in zip((how.policy, how.conservative), shas, strict=True):
-        by_name.check_same(name, sha)
-
-
-def _write(
-    parts: screened.Parts,
-    points: Sequence[Point],
-    flags: Labels,
-    cautious: Labels,
-    again: Sequence[bool],
-    how: How,
-    tally: _Tally,
-) -> None:
-    """Prepare a batch and hand it to the parts."""
-    prepared = prepare(
-        points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
-    )
-    for name, some in (("public", prepared.public), ("private", prepared.private)):
-        parts.add(name, some)
-        tally.counts[name] += len(some)
-    for p, spans in zip(points, flags, strict=True):
-        tally.point(p, spans, how.unit)
-    rows = (
-        (p.id, s.start, s.end, s.kind, policy)
-        for p, *both in zip(points, flags, cautious, strict=True)
-        for policy, spans in zip(("pi", "pi_c"), both, strict=True)
-        for s in spans
-    )
-    parts.note("spans", rows)
-    parts.note("said", ((p.id, len(p.spoken)) for p in points))
-    for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
-        tally.counts[name] += getattr(prepared, name)
-    tally.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
-
-
-def _together(shifts: Sequence[Shift]) -> Shift:
-    n = sum(s.of for s in shifts)
-    words, shapes = (
-        sum(getattr(s, name) * s.of for s in shifts) / max(n, 1) for name in ("words", "shapes")
-    )
-    return Shift(words, shapes, n)
+    return [
+        [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
+        for policy in _pair(how, shas)
+    ]
 
 
 def _summary(
-    corpus: str | os.PathLike[str],
-    how: How,
+    corpus: Named,
     tally: _Tally,
     found: rates.Rates,
     shifts: Sequence[Shift],
@@ -388,17 +359,16 @@ def _summary(
     if not tally.counts["points"]:
         raise ValueError(f"{corpus}: is empty, at least one dialogue is needed")
     names = ("points", "duplicates", "redacted_spans", "redacted_points", "public", "private")
-    labelled = bool(tally.counts["labelled"])
-    left = {
-        name: tally.counts[name] if labelled else None
-        for name in ("missed_secrets", "secrets_in_public")
-    }
+    unseen = ("missed_secrets", "secrets_in_public")
+    left = {n: tally.counts[n] if tally.counts["labelled"] else None for n in unseen}
+    how = tally.how
+    pi, pi_c = how.pair().policies
     return {
         "schema": "crtlib/screen/1",
         "corpus": Path(corpus).name,
         "corpus_sha256": corpora.corpus_hash(corpus),
         "about": _about(corpus, tally),
-        "taught_by": dict(zip(("policy", "conservative"), map(_teachers, how.pair()), strict=True)),
+        "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
@@ -411,7 +381,7 @@ def _summary(
     }
 
 
-def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
+def _about(corpus: Named, tally: _Tally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = folder.facts(path) if path.is_dir() else None
@@ -431,14 +401,6 @@ def _about(corpus: str | os.PathLike[str], tally: _Tally) -> dict[str, Any]:
         "to": facts and facts.last,
         "simulated": simulated,
     }
-
-
-def _teachers(policy: Policy) -> str | None:
-    """A hash of what taught a policy."""
-    known = [[sorted(t.turns), sorted(t.words), sorted(t.shapes)] for t in policy.taught_by]
-    if not known:
-        return "unknown" if policy.learned else None
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
 def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]) -> list[str]:
@@ -470,7 +432,7 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
 
 
 # --------------------------------------------------------------------------- what was screened
-def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
+def recorded(folder: Named) -> rates.Rates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
     judged until now, this one was chosen."""
     summary = screened.summary(folder)
@@ -479,7 +441,6 @@ def recorded(folder: str | os.PathLike[str]) -> rates.Rates:
     return rates.from_json(summary["rates"], judged=max(told["judged"], now))
 
 
-@register("screened", ":FOLDER")
 def private_part(folder: str) -> Policy:
     """As pi_c on a screened folder: flags its private points, so that its split stays.
 
@@ -490,9 +451,8 @@ def private_part(folder: str) -> Policy:
         row["user" if by_user else "id"] for row in screened.rows(folder, "private")
     )
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-        for p in points:
-            apart = p.text and (p.user if by_user else p.thread) in private
-            yield (Secret("private", 0, len(p.text)),) if apart else ()
+    def found(p: Point) -> Spans:
+        apart = p.text and (p.user if by_user else p.thread) in private
+        return (Secret("private", 0, len(p.text)),) if apart else ()
 
-    return Policy(f"screened:{Path(folder).name}", flag, batched=True)
+    return Policy(f"screened:{Path(folder).name}", partial(map, found))

@@ -15,14 +15,14 @@ import hashlib
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
-from crtlib.checks import check
+from crtlib.checks import check, check_choice
 from crtlib.text.records import Point
 
 Method = Literal["exact", "bloom", "near"]
@@ -58,31 +58,32 @@ def pattern(
     """
     check("error_rate", error_rate, 0 < error_rate < 1, "in (0, 1)")
     check("threshold", threshold, 0.1 <= threshold <= 1, "in [0.1, 1]")
+    check_choice("method", method, ("exact", "bloom", "near"))
     texts = [p.text for p in points]
     if method == "near":
         return _near(texts, threshold)
-    return Seen(method, len(texts), error_rate=error_rate)(texts)
+    return seen(method, len(texts), error_rate=error_rate)(texts)
 
 
-class Seen:
-    """Says of each text whether it was met before, a batch after another: ``exact`` or ``bloom``,
-    which needs to know about how many there will be."""
+def seen(
+    method: Method, size: int, *, error_rate: float = 1e-6
+) -> Callable[[Sequence[str]], list[bool]]:
+    """What says of each text whether it was met before, a batch after another: ``exact`` or
+    ``bloom``, which needs to know about how many there will be."""
+    # It is given the hashes: Python's own hash of a string would differ from run to run.
+    bloom = method == "bloom"
+    met: Any = _needed("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
 
-    def __init__(self, method: Method, size: int, *, error_rate: float = 1e-6) -> None:
-        if method not in ("exact", "bloom"):
-            raise ValueError(f"method={method!r}: must be one of exact, bloom, near")
-        # It is given the hashes: Python's own hash of a string would differ from run to run.
-        bloom = method == "bloom"
-        self.met: Any = _needed("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
-
-    def __call__(self, texts: Sequence[str]) -> list[bool]:
+    def again(texts: Sequence[str]) -> list[bool]:
         repeated = []
         for text in texts:
             digest = hashlib.sha1(text.encode()).digest()
             key = int.from_bytes(digest[:16], "big", signed=True)
-            repeated.append(key in self.met)
-            self.met.add(key)
+            repeated.append(key in met)
+            met.add(key)
         return repeated
+
+    return again
 
 
 def _near(texts: list[str], threshold: float) -> list[bool]:
@@ -91,10 +92,6 @@ def _near(texts: list[str], threshold: float) -> list[bool]:
     def shingles(text: str) -> set[bytes]:
         last = max(len(text) - SHINGLE, 0)
         return {text[i : i + SHINGLE].encode() for i in range(last + 1)}
-
-    def near(a: set[bytes], b: set[bytes]) -> bool:
-        both = len(a & b)
-        return both / (len(a) + len(b) - both) >= threshold
 
     # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
     # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
@@ -109,7 +106,7 @@ def _near(texts: list[str], threshold: float) -> list[bool]:
     parities = np.zeros((len(texts), bits // 64), dtype=np.uint64)
     sizes = np.zeros(len(texts), dtype=np.int64)
     ones = np.ones(bits // 64, dtype=np.uint16)
-    repeated = Seen("exact", 0)(texts)
+    repeated = seen("exact", 0)(texts)
     most = MOST if repeated.count(False) > RECENT else len(texts)
     for i, text in enumerate(texts):
         if repeated[i]:
@@ -133,7 +130,8 @@ def _near(texts: list[str], threshold: float) -> list[bool]:
             apart = np.bitwise_count(parities.take(earlier, 0) ^ parities[i]) @ ones
             least = (1 - threshold) * (sizes[earlier] + sizes[i]) + 1e-6
             close = earlier[apart * (1 + threshold) <= least]
-            repeated[i] = any(near(parts, shingles(texts[j])) for j in sorted(set(close.tolist())))
+            others = (shingles(texts[j]) for j in sorted(set(close.tolist())))
+            repeated[i] = any(len(parts & o) / len(parts | o) >= threshold for o in others)
         if not repeated[i]:
             for bucket in shared:
                 bucket.append(i)

@@ -26,8 +26,8 @@ from scipy import sparse
 
 from crtlib.checks import check, check_choice
 from crtlib.files import Named
-from crtlib.screening import lists
-from crtlib.screening.lists import SHORTEST, Finder, Listed, entry
+from crtlib.screening import policies
+from crtlib.screening.policies import SHORTEST, Finder, Listed, entry
 from crtlib.screening.policy import Policy, spoken
 from crtlib.text.records import Point, unit
 
@@ -50,9 +50,8 @@ class Holders:
 
     def matrix(self) -> sparse.csr_array:
         """``(secrets, examples)`` of 0 and 1."""
-        where = np.array(self.pairs, dtype=np.int64).reshape(-1, 2).T
-        shape = (len(self.secrets), len(self.examples))
-        return sparse.csr_array((np.ones(where.shape[1]), (where[0], where[1])), shape=shape)
+        where, shape = np.transpose(self.pairs), (len(self.secrets), len(self.examples))
+        return sparse.csr_array((np.ones(len(self.pairs)), (where[0], where[1])), shape=shape)
 
 
 def of_policy(
@@ -151,7 +150,7 @@ def _held(
 
 
 def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
-    table = lists.table(path, str(path))
+    table = policies.table(path, str(path))
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(COLUMNS):
         words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)

@@ -10,21 +10,69 @@ A policy is called on points and answers with the flagged spans of each, sorted 
 [(), ()]
 >>> everything(points)
 [(Secret(kind='text', start=0, end=23),), (Secret(kind='text', start=0, end=19),)]
+
+Of one's own are values from a list, expressions from a file, and words that are plain:
+
+>>> import tempfile, pathlib
+>>> file = pathlib.Path(tempfile.mkdtemp()) / "names.txt"
+>>> _ = file.write_text("José O’Neill\n4111111111111111\n")
+>>> text = "It is jose  o'neill, card 4111-1111 1111.1111 03/27"
+>>> [text[s.start : s.end] for s in listed(str(file))([Point("0", "u", text)])[0]]
+["jose  o'neill", '4111-1111 1111.1111']
+
+Where a learned policy is silent its text trains without noise, so silence has to be earned:
+between it and "everything" stands one that flags whatever plain words are not.
+
+>>> text = "Please call Ada at 555 1234 about the zyzzyva."
+>>> [text[s.start : s.end] for s in cautious()([Point("0", "u", text)])[0]]
+['Ada', '555 1234', 'zyzzyva']
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Literal
+import tomllib
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from importlib import import_module, resources, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import ahocorasick
+import regex as regular
+from pydantic import BaseModel, Field, ValidationError
 
 from crtlib.checks import check, check_choice
-from crtlib.screening.policy import Flag, Labels, Policy, checked, register, spoken
-from crtlib.screening.redact import around, clear, merged, overlaps, redact
+from crtlib.screening.policy import (
+    THRESHOLD,
+    Flag,
+    Labels,
+    Policy,
+    Unanswered,
+    checked,
+    spoken,
+    words,
+)
+from crtlib.screening.redact import (
+    Clear,
+    Spans,
+    around,
+    clear,
+    inside,
+    masks,
+    merged,
+    overlaps,
+    redact,
+)
 from crtlib.text.records import MASK, Point, Secret
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Each piece starts with a sign or a capital: an optional start would take exponential time. What
 # can go on over many words has a most, or a text of nothing but such words takes quadratic time.
@@ -109,12 +157,11 @@ def matching(name: str, pattern: re.Pattern[str]) -> Policy:
     neighbour along: :func:`crtlib.screening.rates.rates` counts the traces.
     """
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-        for p in points:
-            found = pattern.finditer(p.text)
-            yield tuple(Secret(m.lastgroup or "", *m.span(m.lastgroup or 0)) for m in found)
+    def found(p: Point) -> Iterator[Secret]:
+        for m in pattern.finditer(p.text):
+            yield Secret(m.lastgroup or "", *m.span(m.lastgroup or 0))
 
-    return Policy(name, flag, batched=True)
+    return Policy(name, partial(map, found))
 
 
 @lru_cache
@@ -132,23 +179,28 @@ def regex(corpus: str = "customersim") -> Policy:
     return matching(f"regex:{corpus}", pattern)
 
 
-oracle = Policy("oracle", lambda points: [p.secrets for p in points], batched=True)
+oracle = Policy("oracle", lambda points: [p.secrets for p in points])
 """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
 
-none = Policy("none", lambda points: [()] * len(points), batched=True)
+none = Policy("none", lambda points: [()] * len(points))
 """Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
 
 everything = Policy(
     "everything",
     lambda points: [(Secret("text", 0, len(p.text)),) if p.text else () for p in points],
     total=True,
-    batched=True,
 )
 """Flags the whole text of every point: as ``pi_c`` it makes every point private."""
 
-register("oracle")(lambda _: oracle)
-register("none")(lambda _: none)
-register("everything")(lambda _: everything)
+
+def _changed(policy: Flag, change: Callable[[Point, Spans], Iterable[Secret]]) -> Policy:
+    """``policy``, with what it flags in a point put through ``change``."""
+    pi = checked(policy)
+
+    def flag(points: Sequence[Point]) -> Iterator[Iterable[Secret]]:
+        return map(change, points, pi(points))
+
+    return replace(pi, flag=flag, own_words=False, batched=True)
 
 
 # --------------------------------------------------------------------------- the dial
@@ -157,9 +209,9 @@ Per = Literal["occurrence", "value"]
 
 def _coin(seed: int, per: Per, point: Point, s: Secret) -> float:
     """Uniform on [0, 1), a function of what is hashed and of nothing else."""
-    key = [str(seed), *([point.id] if per == "occurrence" else [])]
-    key.append(point.text[s.start : s.end])
-    digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
+    where = f"{point.id}\x1f" if per == "occurrence" else ""
+    said = f"{seed}\x1f{where}{point.text[s.start : s.end]}"
+    digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
@@ -175,22 +227,12 @@ def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Poli
     """
     check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
     check_choice("per", per, ("occurrence", "value"))
-    pi = checked(policy)
 
-    def flag(points: Sequence[Point]) -> Labels:
-        return [
-            tuple(s for s in spans if _coin(seed, per, p, s) >= gamma)
-            for p, spans in zip(points, pi(points), strict=True)
-        ]
+    def found(p: Point, spans: Spans) -> Iterator[Secret]:
+        return (s for s in spans if _coin(seed, per, p, s) >= gamma)
 
-    return replace(
-        pi,
-        name=f"{pi.name} (misses {gamma:g} per {per})",
-        flag=flag,
-        own_words=False,
-        total=False,
-        batched=True,
-    )
+    made = _changed(policy, found)
+    return replace(made, name=f"{made.name} (misses {gamma:g} per {per})", total=False)
 
 
 # --------------------------------------------------------------------------- unions
@@ -212,18 +254,13 @@ def union(*parts: Flag) -> Policy:
 
 
 # --------------------------------------------------------------------------- steady
-def _hidden(
-    pi: Policy, jobs: Sequence[tuple[Point, Sequence[Secret]]]
-) -> Iterator[tuple[Secret, ...]]:
+def _hidden(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Iterator[Spans]:
     """Of each point what ``pi`` flags where some spans are masked, at its place in the point."""
     hidden = [redact(p, spans) for p, spans in jobs]
     for (p, spans), h, found in zip(jobs, hidden, pi(hidden), strict=True):
-        yield tuple(
-            Secret(f.kind, max(f.start - c.shift, c.start), min(f.end - c.shift, c.end))
-            for f in around(h.text, found)
-            for c in clear(p, spans)
-            if max(f.start - c.shift, c.start) < min(f.end - c.shift, c.end)
-        )
+        left = clear(p.text, spans)
+        back = [Clear(c.start + c.shift, c.end + c.shift, -c.shift) for c in left]
+        yield inside(around(h.text, found), back)
 
 
 def steady(policy: Flag) -> Policy:
@@ -247,19 +284,13 @@ def steady(policy: Flag) -> Policy:
         first = pi(points)
         held = [(p, spans) for p, spans in zip(points, first, strict=True) if spans]
         every = [
-            merged([spans, more]) for (_, spans), more in zip(held, _hidden(pi, held), strict=True)
+            (p, merged([spans, more]))
+            for (p, spans), more in zip(held, _hidden(pi, held), strict=True)
         ]
-        jobs = [
-            (p, tuple(o for o in spans if o is not s))
-            for (p, _), spans in zip(held, every, strict=True)
-            for s in spans
-        ]
+        jobs = [(p, tuple(o for o in spans if o is not s)) for p, spans in every for s in spans]
         again = _hidden(pi, jobs)
         kept = iter(
-            [
-                tuple(f for s in spans for f in next(again) if f.start < s.end and s.start < f.end)
-                for spans in every
-            ]
+            [[f for s in spans for f, _ in overlaps(next(again), [s])] for _, spans in every]
         )
         return [merged([next(kept)]) if spans else () for spans in first]
 
@@ -279,17 +310,419 @@ def whole_turns(policy: Flag) -> Policy:
     ...  for p in (Point("0", "u", "I am Ada Lovelace."), Point("1", "u", "I am <MASK>."))]
     ['<MASK>', '<MASK>']
     """
-    pi = checked(policy)
 
-    def flag(points: Sequence[Point]) -> Iterator[tuple[Secret, ...]]:
-        for p, spans in zip(points, pi(points), strict=True):
-            masks = [Secret("", *m.span()) for m in re.finditer(re.escape(MASK), p.text)]
-            turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
-            hit = {turn for turn, _ in overlaps(turns, merged([spans, masks]))}
-            yield merged([spans, [turn for turn in turns if turn in hit]])
+    def found(p: Point, spans: Spans) -> Spans:
+        turns = [Secret("turn", a, b) for a, b in spoken(p) if a < b]
+        hit = overlaps(turns, merged([spans, masks(p.text)]))
+        return merged([spans, list(dict.fromkeys(turn for turn, _ in hit))])
 
-    name = f"{pi.name}+whole_turns"
-    return replace(pi, name=name, flag=flag, own_words=False, batched=True)
+    made = _changed(policy, found)
+    return replace(made, name=f"{made.name}+whole_turns")
 
 
-register("whole_turns")(lambda _: whole_turns(none))
+# --------------------------------------------------------------------------- of one's own
+SHORTEST = 3
+"""Characters of the shortest value to look for."""
+
+COMMON = 0.01
+"""A value that stands in more than this share of the turns is warned of, by its row."""
+
+
+# --------------------------------------------------------------------------- both sides alike
+_ALIKE = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    **dict.fromkeys("\u2018\u2019\u201b\u02bc`\u00b4", "'"),
+    "\u0131": "i",
+    "\u0640": "",  # lengthens an Arabic word
+}
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+"""Scripts in which a word is written to the next one, or to what bends it."""
+
+
+@lru_cache(maxsize=2**14)
+def _normal(char: str) -> str:
+    """One character as it is compared; nothing for what is dropped, " " for white space."""
+    if char in _ALIKE:
+        return _ALIKE[char]
+    if char.isspace():
+        return " "
+    if unicodedata.category(char) == "Cf":  # not seen: of no width, or a direction
+        return ""
+    parts = (c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
+    folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
+    return "".join(str(unicodedata.decimal(c, "")) or c for c in folded)
+
+
+def _normalised(text: str) -> tuple[str, list[int]]:
+    """The text as it is compared, and from which character each of its characters comes."""
+    chars: list[str] = []
+    at: list[int] = []
+    for i, char in enumerate(text):
+        for c in _normal(char):
+            if c == " " and chars and chars[-1] == " ":
+                continue
+            chars.append(c)
+            at.append(i)
+    return "".join(chars), at
+
+
+_BETWEEN = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
+
+
+def _compact(text: str, at: list[int]) -> tuple[str, list[int]]:
+    """The same without the signs that people write between the digits of a number."""
+    pieces, places, last = [], [], 0
+    for m in _BETWEEN.finditer(text):
+        pieces.append(text[last : m.start()])
+        places += at[last : m.start()]
+        last = m.end()
+    return "".join([*pieces, text[last:]]), places + at[last:]
+
+
+def entry(value: str) -> tuple[str, bool]:
+    """A value as it is sought, and whether in the text without signs between digits."""
+    text, at = _normalised(value)
+    number = sum(c.isdigit() for c in text) >= 4
+    if number:
+        text, _ = _compact(text, at)
+    inside = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
+    return (inside[0] if inside else ""), number
+
+
+# --------------------------------------------------------------------------- lists of values
+@dataclass(frozen=True)
+class Listed:
+    """A value to look for, its kind, and in which row of its file it stands."""
+
+    value: str = field(repr=False)
+    kind: str
+    number: int
+
+
+def table(path: Path, where: str) -> pd.DataFrame:
+    """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``. Raises
+    ``ValueError``, which begins with ``where`` and quotes nothing of it."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise ValueError(f"{where}: no such file")
+    if path.suffix not in (".txt", ".csv", ".parquet"):
+        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
+    try:
+        if path.suffix == ".txt":
+            return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path).fillna("").astype(str)
+        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
+        raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
+
+
+def _within(beside: str, edge: str) -> bool:
+    """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
+    return beside.isalnum() and not _UNSPACED.match(edge)
+
+
+class Finder:
+    """Of a text, the spans that some values have in it, the longest first, and the numbers of the
+    rows that they are of; ``file`` is for errors."""
+
+    def __init__(self, file: str, rows: Iterable[Listed]) -> None:
+        # One for values sought as they are, one for those sought without signs.
+        self.automata = ahocorasick.Automaton(), ahocorasick.Automaton()
+        for row in rows:
+            sought, number = entry(row.value)
+            if len(sought) < SHORTEST:
+                raise ValueError(
+                    f"{file}, row {row.number}: is too short to look for; {len(sought)} characters"
+                )
+            if sought in self.automata[number]:
+                self.automata[number].get(sought)[2].append(row.number)
+            else:
+                self.automata[number].add_word(sought, (len(sought), row.kind, [row.number]))
+        for automaton in self.automata:
+            automaton.make_automaton()
+
+    def __call__(self, text: str) -> tuple[list[Spans], set[int]]:
+        normal, at = _normalised(text)
+        forms = [(normal, at), _compact(normal, at) if len(self.automata[1]) else ("", [])]
+        spans: list[Secret] = []
+        found = set[int]()
+        for automaton, (form, places) in zip(self.automata, forms, strict=True):
+            for last, (length, kind, numbers) in automaton.iter(form) if len(automaton) else ():
+                start, end = places[last - length + 1], places[last] + 1
+                before, after = text[max(0, start - 1) : start], text[end : end + 1]
+                if _within(before, text[start]) or _within(after, text[end - 1]):
+                    continue
+                while end < len(text) and unicodedata.combining(text[end]):
+                    end += 1  # the accent of the last letter
+                spans.append(Secret(kind, start, end))
+                found.update(numbers)
+        spans.sort(key=lambda s: s.start - s.end)
+        return [(s,) for s in spans], found
+
+
+def listed(file: str) -> Policy:
+    """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
+    ``.parquet``, however their case, accents, dashes and spaces are written.
+
+    Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
+    three letters.
+
+    Both sides are normalised one character at a time, so that places are kept. A value with four
+    digits or more is found with up to three signs between two of its digits. What stands right
+    before and after a match must be neither letter nor digit. All values are sought at once
+    (Aho and Corasick 1975): twice as many take no longer. Raises ``ValueError`` without quoting a
+    value.
+    """
+    path, where = Path(file), f"policy='list:{file}'"
+    cells = table(path, where)
+    if "secret" not in cells:
+        raise ValueError(f"{where}: .csv and .parquet need a column secret")
+    rows = []
+    for number, row in enumerate(cells.to_dict("records"), 1 + (path.suffix == ".csv")):
+        values = [row["secret"]] * bool(row["secret"].strip())
+        if values and row.get("parts", "").strip().lower() in ("yes", "true", "1"):
+            values += re.findall(r"[^\W\d_]{3,}", row["secret"])
+        rows += [Listed(value, row.get("kind") or "listed", number) for value in values]
+    if not rows:
+        raise ValueError(f"{where}: holds no value")
+    find = Finder(file, rows)
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        hits: Counter[int] = Counter()
+        for p in points:
+            spans, found = find(p.text)
+            yield merged(spans)
+            hits.update(found)
+        for number, count in hits.items():
+            if len(points) >= 100 and count > COMMON * len(points):
+                says = f"stands in {100 * count / len(points):.1f} % of the turns"
+                warnings.warn(f"{file}, row {number}: {says}", stacklevel=2)
+
+    return Policy(f"list:{file}", flag, own_words=True, batched=True)
+
+
+# --------------------------------------------------------------------------- expressions
+SECONDS = 5.0
+"""An expression may take so long on a turn, and five microseconds more for each character."""
+
+
+class _Table(BaseModel, extra="forbid", strict=True):
+    """One kind of a file of expressions."""
+
+    pattern: str
+    flags: str = Field("", pattern="^[ix]*$")
+    examples: list[str] = []
+    excluded: list[str] = Field([], alias="not")
+
+
+_RULES = {
+    "pattern": "must be a text",
+    "flags": "must be of i and x",
+    "examples": "must be a list of texts",
+    "not": "must be a list of texts",
+}
+
+
+def _expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:
+    """What one table of a file of expressions finds in a text, which is called so in errors.
+    ``ValueError`` says what is wrong with the table."""
+
+    def wrong(key: str, why: str) -> ValueError:
+        return ValueError(f"{where}, [{kind}] {key}: {why}")
+
+    def spans(text: str, turn: str) -> list[Secret]:
+        """Raises ``ValueError`` where that takes too long: an expression may take exponential
+        time, whatever it looks like."""
+        seconds = SECONDS + 5e-6 * len(text)
+        try:
+            found = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
+        except TimeoutError:
+            raise Unanswered(
+                f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
+                f"{turn}; let no two repeats match the same characters"
+            ) from None
+        return [Secret(kind, a, b) for said, a, b in found if a < b and said not in excluded]
+
+    try:
+        table = _Table.model_validate(value)
+    except ValidationError as error:
+        key = str((*error.errors()[0]["loc"], "pattern")[0])
+        why = _RULES.get(key, f"must be one of {', '.join(_RULES)}")
+        raise wrong(key, why) from None
+    excluded = frozenset(table.excluded)
+    try:
+        bits = sum(regular.RegexFlag[flag.upper()] for flag in set(table.flags))
+        pattern = regular.compile(table.pattern, bits)
+        group = "secret" if "secret" in pattern.groupindex else 0
+        if pattern.match("", timeout=SECONDS):
+            raise wrong("pattern", "matches the empty text")
+        for number, example in enumerate(table.examples, 1):
+            whole = pattern.fullmatch(example, timeout=SECONDS)
+            if not whole or not spans(example, f"example {number}"):
+                raise wrong("examples", f"number {number} does not match whole")
+    except (regular.error, RecursionError, OverflowError) as error:
+        raise wrong("pattern", f"is no regular expression ({error})") from None
+    except TimeoutError:
+        raise wrong("pattern", f"takes longer than {SECONDS:.0f} s on its examples") from None
+    return spans
+
+
+def expressions(file: str) -> Policy:
+    """Flags what the expressions of a TOML file match: one table a kind.
+
+    ``pattern`` is a regular expression as of the package ``regex``, which reads those of ``re``;
+    the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples`` that must
+    match whole, ``not``: values that are no secrets. An expression that takes longer than
+    ``SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
+    """
+    where = Path(file).name
+    if not Path(file).is_file():
+        raise ValueError(f"policy='regex:{file}': no such file")
+    try:
+        tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
+    if not tables:
+        raise ValueError(f"policy='regex:{file}': holds no table")
+    made = [_expression(where, *item) for item in tables.items()]
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        for k, p in enumerate(points, 1):
+            yield merged([spans(p.text, f"turn {k}") for spans in made])
+
+    return Policy(f"regex:{file}", flag, own_words=True, batched=True)
+
+
+def either(argument: str) -> Policy:
+    """What ``regex:`` names: a file of expressions, or a corpus."""
+    return expressions(argument) if argument.endswith(".toml") else regex(argument)
+
+
+# --------------------------------------------------------------------------- whatever is not plain
+RANKS = 5_000
+"""A word is rare beyond this rank of the list."""
+
+_SIGNS = re.compile(
+    rf"(?P<mask>{re.escape(MASK)})"
+    r"|(?P<address>(?:https?://|www\.)[^\s<>]+"  # a URL, an e-mail address, a @name, a domain
+    r"|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}|@\w+"
+    r"|\w[\w-]{0,62}(?:\.\w[\w-]{0,62}){0,8}\.(?:com|org|net|edu|gov|io|info|co|uk|de|eu|us)\b)"
+    r"|(?P<word>\w+(?:['’]\w+|(?<=\d)[.,:/-]\d\w*)*)"
+    r"|(?P<stop>[.!?:\n])"
+)
+_ENDINGS = {"s", "t", "d", "m", "ll", "re", "ve", "em", "n"}  # what stands after an apostrophe
+
+
+@lru_cache(maxsize=4)
+def common_words(file: str = "") -> frozenset[str]:
+    """The first 5,000 words of ``file``, one a line, or of the list that comes with the library.
+
+    Lines that begin with ``#`` are comments. ``words.txt`` is the ranking of wordfreq without the
+    words that WikiText-2 writes with a capital: text of nobody whom a corpus is about. Raises
+    ``ValueError`` where there is no file, or no word in it.
+    """
+    try:
+        path = Path(file) if file else resources.files("crtlib.screening") / "words.txt"
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
+    listed = [line.strip().lower().replace("’", "'") for line in lines]
+    words = [w for w in listed if w and not w.startswith("#")]
+    check(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")
+    return frozenset(words[:RANKS])
+
+
+def _kind(token: str, starts: bool, common: frozenset[str]) -> str:
+    """Of what kind a word is that may not be plain; "" where it is plain."""
+    if not token.isalpha() and any(c.isdecimal() for c in token):
+        return "number"
+    lower = token.lower().replace("’", "'")
+    stem = lower.split("'")
+    if stem[0] == "i":  # I, I'm
+        return ""
+    if not starts and token != lower and any(c.isupper() for c in token):
+        return "capital"
+    if lower in common or (stem[0] in common and all(e in _ENDINGS for e in stem[1:])):
+        return ""
+    return "rare"
+
+
+def _bold(common: frozenset[str], p: Point) -> list[Secret]:
+    """Flagged tokens; those with nothing but spaces between them are one span."""
+    spans: list[Secret] = []
+    starts = True
+    for m in _SIGNS.finditer(p.text):
+        group = m.lastgroup
+        kind = _kind(m[0], starts, common) if group == "word" else group
+        starts = group == "stop"
+        if kind not in ("address", "number", "capital", "rare"):
+            continue
+        if spans and not p.text[spans[-1].end : m.start()].strip(" "):
+            spans[-1] = replace(spans[-1], end=m.end())
+        else:
+            spans.append(Secret(kind, *m.span()))
+    return spans
+
+
+def cautious(words: str = "") -> Policy:
+    """Flags each token with a digit, each with a capital that does not start a sentence, each
+    e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
+
+    A sentence starts with the turn, and after ``.``, ``!``, ``?``, ``:`` or a line break; "I" is
+    no capital. It reads one turn and nothing else, so masking one secret changes no label
+    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
+    """
+    name = f"cautious:{words}" if words else "cautious"
+    found = partial(_bold, common_words(words))
+    return Policy(name, partial(map, found), own_words=True)
+
+
+# --------------------------------------------------------------------------- Presidio
+SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm"))
+"""English models of spaCy, the largest first."""
+
+
+def _engine(policy: str, model: str) -> Any:
+    """Presidio's engine on a spaCy model that is installed: ``model``, or the largest."""
+    if util.find_spec("presidio_analyzer") is None:
+        raise ValueError(
+            f"policy={policy!r}: needs the package presidio_analyzer: pip install presidio-analyzer"
+        )
+    packages = ("spacy", "presidio_analyzer", "presidio_analyzer.nlp_engine")
+    spacy, analyzer, nlp = map(import_module, packages)
+    wanted = (model,) if model else SPACY_MODELS
+    here = [name for name in wanted if spacy.util.is_package(name)]
+    if not here:
+        raise ValueError(
+            f"policy={policy!r}: needs a language model: python -m spacy download {wanted[0]}"
+        )
+    models = [{"lang_code": "en", "model_name": here[0]}]
+    how = {"nlp_engine_name": "spacy", "models": models}
+    provider = nlp.NlpEngineProvider(nlp_configuration=how)
+    return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
+
+
+def presidio(model: str = "", *, engine: Any = None) -> Policy:
+    """Flags the words in which Microsoft's Presidio, in English, finds something with a score of
+    at least 0.3 (CRT, A.4), on a spaCy ``model`` that is installed (the largest of
+    ``SPACY_MODELS`` by default); ``engine`` is an ``AnalyzerEngine`` of your own.
+
+    It gets the turn's own words, without the speaker: to Presidio "USR" is an organisation."""
+    name = f"presidio:{model}" if model else "presidio"
+    engine = engine or _engine(name, model)
+
+    def found(p: Point) -> Spans:
+        whole = []
+        for r in engine.analyze(text=p.text, language="en", score_threshold=THRESHOLD):
+            touched = [at for at in words(p.text) if at[0] < r.end and r.start < at[1]]
+            if touched:
+                whole.append([Secret(r.entity_type, touched[0][0], touched[-1][1])])
+        return merged(whole)
+
+    return Policy(name, partial(map, found), learned=True, own_words=True)

@@ -7,7 +7,7 @@
 >>> Policy("mute", lambda points: [])([Point("0", "u", "hi")])
 Traceback (most recent call last):
 ...
-crtlib.screening.policy.Miscounted: policy='mute': 0 labels for 1 points
+crtlib.screening.policy.Unanswered: policy='mute': 0 labels for 1 points
 >>> words("my ID: 12")
 [(0, 2), (3, 5), (5, 6), (7, 9)]
 
@@ -23,18 +23,20 @@ True
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from crtlib.screening.redact import around, overlaps, uncovered
+from crtlib.checks import check
+from crtlib.screening.redact import Clear, Spans, around, clear, inside, overlaps
 from crtlib.text.records import MASK, Point, Secret, check_spans, normal
 
-Labels = list[tuple[Secret, ...]]
+Labels = list[Spans]
 """The flagged spans of each point, sorted and disjoint."""
 
 Flag = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
@@ -73,13 +75,9 @@ class Shift:
         )
 
 
-class TooSlow(ValueError):
-    """A policy took too long on a turn. It says which, by its number among those that were asked
-    for, and quotes no text."""
-
-
-class Miscounted(ValueError):
-    """A policy answered another number of points than it was asked for."""
+class Unanswered(ValueError):
+    """A policy took too long on a turn, or answered another number of points than it was asked for.
+    It says which, by its number among those that were asked for, and quotes no text."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class Policy:
     ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
     of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
     there already. ``total``: it flags every character of every text, which each call checks;
-    so it reads the speakers and the masks as well, and ``own_words`` is False.
+    so it reads the speakers and the masks as well, whatever ``own_words`` says.
     ``batched``: ``flag`` takes many points at once, for speed, and answers each as if it stood
     alone; otherwise it is asked for one point at a time, as a guarantee needs that a secret decides
     nothing about other points.
@@ -110,68 +108,51 @@ class Policy:
     total: bool = False
     batched: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "own_words", self.own_words and not self.total)
+    @property
+    def teachers(self) -> str | None:
+        """Hashes of what taught it; None where nothing did."""
+        taught = [json.dumps([*map(sorted, vars(t).values())]) for t in self.taught_by]
+        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in taught]
+        return ", ".join(hashes) or ("unknown" if self.learned else None)
 
     def __call__(self, points: Sequence[Point]) -> Labels:
         """The flagged spans of each point, sorted and disjoint."""
-        turns = _turns(points) if self.own_words else []
-        read = [turn for _, _, turn in turns] if self.own_words else points
+        if self.own_words and not self.total:
+            return self._of_turns(points)
+        who = f"policy={self.name!r}"
         labels: Labels = []
         try:
-            for lot in [read] if self.batched else [[point] for point in read]:
+            for lot in [points] if self.batched else [[point] for point in points]:
                 found = [tuple(spans) for spans in self.flag(lot)]
                 if len(found) != len(lot):
-                    says = f"{len(found)} labels for {len(lot)} points"
-                    raise Miscounted(f"policy={self.name!r}: {says}")
+                    raise Unanswered(f"{who}: {len(found)} labels for {len(lot)} points")
                 labels += found
-        except (Miscounted, TooSlow):  # what quotes no text
+        except Unanswered:  # what quotes no text
             raise
         except Exception as error:  # its message may quote the text
-            raise ValueError(f"policy={self.name!r}: failed with {type(error).__name__}") from None
-        labels = check_labels(read, labels, f"policy={self.name!r}")
-        if self.total:  # rates take it at its word
-            for p, spans in zip(read, labels, strict=True):
-                if uncovered([Secret("text", 0, len(p.text))], spans):
-                    raise ValueError(f"policy={self.name!r}: total, but leaves text in clear")
-        return _moved(turns, labels, len(points)) if self.own_words else labels
+            raise ValueError(f"{who}: failed with {type(error).__name__}") from None
+        labels = check_labels(points, labels, who)
+        for p, spans in zip(points, labels, strict=True):  # rates take "total" at its word
+            if self.total and any(c.start < c.end for c in clear(p.text, spans)):
+                raise ValueError(f"{who}: total, but leaves text in clear")
+        return labels
+
+    def _of_turns(self, points: Sequence[Point]) -> Labels:
+        """The answer on the own words of each turn, with the labels in them, as one on the points;
+        cut around the masks in them."""
+        at = [(k, p, a, b) for k, p in enumerate(points) for a, b in spoken(p)]
+        turns = [
+            Point(p.id, p.user, p.text[a:b], inside(p.secrets, [Clear(a, b, -a)]))
+            for _, p, a, b in at
+        ]
+        labels: list[list[Secret]] = [[] for _ in points]
+        said = replace(self, own_words=False)(turns)
+        for (k, _, a, b), turn, spans in zip(at, turns, said, strict=True):
+            labels[k] += inside(around(turn.text, spans), [Clear(0, b, a)])
+        return list(map(tuple, labels))
 
 
-def _turns(points: Sequence[Point]) -> list[tuple[int, int, Point]]:
-    """Of each turn: whose it is, where it begins, and its own words as a point, with the labels
-    in them."""
-    return [
-        (
-            k,
-            a,
-            Point(
-                p.id,
-                p.user,
-                p.text[a:b],
-                tuple(
-                    Secret(s.kind, s.start - a, s.end - a)
-                    for s in p.secrets
-                    if a <= s.start and s.end <= b
-                ),
-            ),
-        )
-        for k, p in enumerate(points)
-        for a, b in spoken(p)
-    ]
-
-
-def _moved(turns: Sequence[tuple[int, int, Point]], labels: Labels, points: int) -> Labels:
-    """The labels of the turns as labels of the points, cut around the masks in them."""
-    moved: list[list[Secret]] = [[] for _ in range(points)]
-    for (k, a, turn), spans in zip(turns, labels, strict=True):
-        cut = around(turn.text, spans)
-        moved[k] += [Secret(s.kind, s.start + a, s.end + a) for s in cut]
-    return [tuple(spans) for spans in moved]
-
-
-def check_labels(
-    points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str
-) -> list[tuple[Secret, ...]]:
+def check_labels(points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str) -> Labels:
     """``labels`` as tuples, or ``ValueError`` in one line that begins with ``who`` and numbers the
     point from 1: its id may be a person."""
     if len(labels) != len(points):
@@ -246,14 +227,14 @@ def teaching(points: Sequence[Point]) -> Teaching:
     )
 
 
-def shift(points: Sequence[Point], known: Teaching) -> Shift:
-    """How unlike ``points`` are to what taught; by occurrences of words in the turns' own text."""
-    words = shapes = n = 0
-    for p in points:
-        for token in _tokens(p):
-            n += 1
-            words += _word(token) not in known.words
-            shapes += _shape(token) not in known.shapes
+def shift(points: Sequence[Point], known: Teaching, before: Shift = Shift(0.0, 0.0, 0)) -> Shift:
+    """How unlike ``points`` are to what taught, and those ``before`` them; by occurrences of words
+    in the turns' own text."""
+    words, shapes, n = round(before.words * before.of), round(before.shapes * before.of), before.of
+    for token in (t for p in points for t in _tokens(p)):
+        n += 1
+        words += _word(token) not in known.words
+        shapes += _shape(token) not in known.shapes
     return Shift(words / max(n, 1), shapes / max(n, 1), n)
 
 
@@ -320,13 +301,13 @@ def trimmed(text: str, flagged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     >>> trimmed("pay it to Ada of Wien.", np.array([0, 0, 1, 1, 1, 1, 1], bool)).tolist()
     [False, False, False, True, True, True, False]
     """
-    inner = np.array([not _PLAIN.fullmatch(text[a:b]) for a, b in words(text)], dtype=bool)
-    kept = flagged.copy()
-    for line in (range(len(kept)), range(len(kept) - 1, -1, -1)):
-        inside = False
-        for i in line:
-            inside = bool(flagged[i]) and (inside or bool(inner[i]))
-            kept[i] &= inside
+    marks = (
+        " " if not mark else "p" if _PLAIN.fullmatch(text[a:b]) else "x"
+        for mark, (a, b) in zip(flagged, words(text), strict=True)
+    )
+    kept = np.zeros_like(flagged)
+    for m in re.finditer("x(?:[px]*x)?", "".join(marks)):
+        kept[m.start() : m.end()] = True
     return kept
 
 
@@ -336,20 +317,54 @@ def runs(
     begins: Floats,
     goes_on: Floats,
     kinds: Sequence[str],
-) -> tuple[Secret, ...]:
+) -> Spans:
     """Spans from the ``flagged`` words of a text: those next to each other are one secret, unless
     the second rather begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
     at = words(text)
-    new = begins.sum(1) > goes_on.sum(1)
-    groups: list[list[int]] = []
-    for i in np.flatnonzero(flagged).tolist():
-        if text[slice(*at[i])] == MASK:
-            continue
-        if groups and groups[-1][-1] == i - 1 and not new[i]:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
+    each = np.array([i for i in np.flatnonzero(flagged) if text[slice(*at[i])] != MASK], dtype=int)
+    new = (begins.sum(1) > goes_on.sum(1))[each[1:]] | (np.diff(each) > 1)
+    groups = np.split(each, np.flatnonzero(new) + 1) if len(each) else []
     return tuple(
         Secret(kinds[int((begins[g] + goes_on[g]).sum(0).argmax())], at[g[0]][0], at[g[-1]][1])
         for g in groups
     )
+
+
+# --------------------------------------------------------------------------- scores of words
+Score = Callable[[Sequence[Point]], list[Floats]]
+"""Points -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
+
+THRESHOLD = 0.3
+"""Which score of the kinds together flags a word (CRT, A.4)."""
+
+
+def plain_under(threshold: float) -> float:
+    """Under which score for plain a word is flagged, so that a ``threshold`` of the kinds flags it.
+    Probabilities have six decimals: a score of exactly the threshold counts."""
+    check("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
+    return 1 - threshold + 5e-7
+
+
+def detector(
+    name: str, kinds: tuple[str, ...], score: Score, plain: float = plain_under(THRESHOLD)
+) -> Policy:
+    """Flags words whose ``score`` for plain is under ``plain``. Those next to each other are one
+    secret, cut where one begins, of the kind that is likeliest over its words; a mask is none.
+
+    It gets the turn's own words, without the speaker. It reads context, so what
+    :mod:`crtlib.screening.tagger` says about Proposition 5 holds for it too.
+
+    >>> def shouting(points):
+    ...     return [np.array([[1 - w.isupper(), w.isupper(), 0.0] for w in p.text.split()])
+    ...             for p in points]
+    >>> detector("shouting", ("NAME",), shouting)([Point("0", "u", "call ADA now")])
+    [(Secret(kind='NAME', start=5, end=8),)]
+    """
+    check("plain", plain, 0 <= plain <= 1, "in [0, 1]")
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        for point, p in zip(points, score(points), strict=True):
+            flagged = trimmed(point.text, p[:, 0] < plain)
+            yield runs(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
+
+    return Policy(name, flag, learned=True, own_words=True, batched=True)

@@ -20,7 +20,7 @@ from typing import Literal
 from crtlib.checks import check_choice
 from crtlib.screening import dedup as dedup_module
 from crtlib.screening.policy import Labels, check_labels
-from crtlib.screening.redact import redact, uncovered
+from crtlib.screening.redact import missed, redact
 from crtlib.text.records import MASK, Point, Secret
 
 Dedup = Literal["all", "flagged", "none"]
@@ -90,15 +90,24 @@ def prepare(
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
     silent: Labels = [()] * len(points)
-    pi = silent if flags is None else check_labels(points, flags, "flags")
-    cautious = cautious_flags
-    pi_c = silent if cautious is None else check_labels(points, cautious, "cautious_flags")
+    pi = check_labels(points, silent if flags is None else flags, "flags")
+    cautious = silent if cautious_flags is None else cautious_flags
+    pi_c = check_labels(points, cautious, "cautious_flags")
     private = [
         bool(a or b) or MASK in p.text for p, a, b in zip(points, pi, pi_c, strict=True)
     ]  # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
-    repeated = _repeated(points, private, dedup, pattern)
+    if dedup == "none":
+        pattern = [False] * len(points)
+    elif pattern is None:
+        pattern = dedup_module.pattern(points)
+    if len(pattern) != len(points):
+        raise ValueError(f"pattern: has {len(pattern)} entries for {len(points)} points")
+    repeated = [
+        again and (apart or dedup != "flagged")
+        for again, apart in zip(pattern, private, strict=True)
+    ]
     parts: tuple[list[Point], list[Point]] = [], []
-    spans = touched = missed = 0
+    spans = touched = left = 0
     for p, marks, apart, again in zip(points, pi, private, repeated, strict=True):
         if again and duplicates == "drop":
             continue
@@ -107,22 +116,8 @@ def prepare(
             continue
         spans += len(marks)
         touched += bool(marks)
-        missed += len(uncovered(p.secrets, marks))
+        left += len(missed(p, marks))
         parts[apart].append(redact(p, marks))
-    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": missed}
+    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": left}
     public, masked = (tuple(part) for part in parts)
     return Prepared(public, masked, len(points), sum(repeated), **counts)
-
-
-def _repeated(
-    points: Sequence[Point], private: Sequence[bool], dedup: Dedup, pattern: Sequence[bool] | None
-) -> list[bool]:
-    """On which points deduplication acts."""
-    if dedup == "none":
-        pattern = [False] * len(points)
-    repeated = list(dedup_module.pattern(points) if pattern is None else pattern)
-    if len(repeated) != len(points):
-        raise ValueError(f"pattern: has {len(repeated)} entries for {len(points)} points")
-    if dedup == "flagged":
-        return [r and p for r, p in zip(repeated, private, strict=True)]
-    return repeated

@@ -35,6 +35,7 @@ first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are tak
 from __future__ import annotations
 
 import hashlib
+import itertools
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,8 +43,8 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
-from crtlib.screening.lists import entry
+from crtlib.intervals import clopper_pearson_upper
+from crtlib.screening.policies import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import clear, overlaps, redact
 from crtlib.text import customersim, labels, multiwoz
@@ -57,7 +58,7 @@ ALPHA = 0.05
 KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
+How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
 
 TRAITS = ("kind", "length", "position", "script")
@@ -81,8 +82,7 @@ def _traits(text: str, s: Secret) -> tuple[str, str, str]:
 class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
-    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
-    ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
     of the turns drawn at random in which the second reader found a secret, in how many the first
     had marked nothing and the secret fails, and how many they are.
@@ -102,10 +102,9 @@ class Rate:
 
     def to_json(self) -> dict[str, Any]:
         """As ``rates.miss`` of ``summary.json`` and of a certificate."""
-        values: dict[str, Any] = {"count": self.count, "of": self.of, "rate": self.rate}
-        values |= {"upper": self.upper, "how": self.how}
-        values |= {"all": list(self.all)} if self.all else {}
-        return values | ({"again": list(self.again)} if self.again else {})
+        values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
+        pairs = {name: list(n) for name in ("all", "again") if (n := getattr(self, name))}
+        return values | pairs
 
     def __str__(self) -> str:
         if self.how == "unknown":
@@ -113,8 +112,7 @@ class Rate:
         if not self.of or self.how == "policy":
             return f"at most {_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
-        over = " on average" * (self.how == "exchangeable")
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
 
 
 def _up(share: float) -> str:
@@ -170,23 +168,9 @@ class Rates:
         """The bound of the public rate: delta2 of Theorem 8.3."""
         return self.public.upper
 
-    def averaged(self) -> Rates:
-        """The same counts with bounds of the mean over the draw of the labels."""
-
-        def mean(rate: Rate) -> Rate:
-            if rate.how != "one_per_cluster":
-                return rate
-            upper = exchangeable_rate(rate.count, rate.of, judged=self.judged)
-            return replace(rate, upper=upper, how="exchangeable")
-
-        kinds = {k: {n: mean(r) for n, r in row.items()} for k, row in self.by_kind.items()}
-        miss, trace, public = (mean(getattr(self, name)) for name in NAMES)
-        return replace(self, miss=miss, trace=trace, public=public, by_kind=kinds)
-
     def to_json(self) -> dict[str, Any]:
         """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
-        kinds = {k: {n: r.to_json() for n, r in rows.items()} for k, rows in self.by_kind.items()}
-        return {name: getattr(self, name).to_json() for name in NAMES} | {"by_kind": kinds}
+        return each(vars(self), Rate.to_json)
 
     def labels_json(self) -> dict[str, Any]:
         """What a certificate says of the labels, as far as it is known here."""
@@ -210,6 +194,12 @@ class Rates:
         return "\n".join(rows)
 
 
+def each(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The three rates, and those ``by_kind``, with a change to each."""
+    kinds = {k: {n: change(r) for n, r in row.items()} for k, row in rates["by_kind"].items()}
+    return {name: change(rates[name]) for name in NAMES} | {"by_kind": kinds}
+
+
 def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
     """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs since.
 
@@ -218,18 +208,21 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
     """
 
     def rate(row: Mapping[str, Any]) -> Rate:
-        every, again = ((n[0], n[1]) if (n := row.get(k)) else None for k in ("all", "again"))
-        upper = row["upper"]
-        if row["how"] == "one_per_cluster":
-            upper = bound(row["count"], row["of"], again, alpha=ALPHA / (2 * judged))
-        return Rate(row["count"], row["of"], upper, row["how"], every, again)
+        pairs = {name: tuple(row[name]) for name in ("all", "again") if name in row}
+        made = Rate(row["count"], row["of"], row["upper"], row["how"], **pairs)
+        if made.how != "one_per_cluster":
+            return made
+        upper = bound(made.count, made.of, made.again, alpha=ALPHA / (2 * judged))
+        return replace(made, upper=upper)
 
-    kinds = {k: {n: rate(r) for n, r in rows.items()} for k, rows in values["by_kind"].items()}
-    miss, trace, public = (rate(values[name]) for name in NAMES)
-    return Rates(miss, trace, public, by_kind=kinds, judged=judged)
+    return Rates(**each(values, rate), judged=judged)
 
 
 # --------------------------------------------------------------------------- judging
+Place = tuple[Point, str, Sequence[Secret]]
+"""The point with a secret, its text as redacted, and where the secret's value is labelled in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
@@ -247,22 +240,14 @@ class Judged:
     again: str | None = None
 
 
-def _traces(
-    rows: Sequence[tuple[Point, Sequence[Secret], Sequence[Secret]]], pi: Policy
-) -> Iterator[bool]:
-    """Of each secret: whether the redacted point differs from the redacted neighbour."""
-    lot: list[tuple[str, Point]] = []
-    last, text, size = None, "", 0
-    for k, (p, spans, s) in enumerate(rows):
-        if p is not last:
-            last, text = p, redact(p, spans).text
-        lot.append((text, redact(p, s)))
-        size += len(p.text)
-        if size > 2**24 or k == len(rows) - 1:  # so many characters at a time
-            again = pi([neighbour for _, neighbour in lot])
-            for (before, neighbour), labels in zip(lot, again, strict=True):
-                yield before != redact(neighbour, labels).text
-            lot, size = [], 0
+def _traces(rows: Sequence[Place], pi: Policy) -> Iterator[bool]:
+    """Of each secret: whether the redacted point differs from the redacted neighbour. Neighbours
+    are made and read so many characters at a time."""
+    sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
+    for _, lot in itertools.groupby(zip(rows, sizes, strict=True), lambda row: row[1] // 2**24):
+        some = [(text, redact(p, s)) for (p, text, s), _ in lot]
+        for (text, p), spans in zip(some, pi([p for _, p in some]), strict=True):
+            yield text != redact(p, spans).text
 
 
 def whose(point: Point, cluster: Cluster) -> str:
@@ -341,8 +326,6 @@ def rates(
     cautious_flags: Labels | None = None,
     cluster: Cluster = "user",
     judged: int = 1,
-    how: How = "one_per_cluster",
-    seed: int = 0,
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
@@ -351,17 +334,13 @@ def rates(
     are known already. ``cluster``: what was drawn; a point without a user counts for its
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
-    on average over a draw at random, for those whom nobody read, without a confidence. Points that
-    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
-    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
-    a trace, whatever the labels.
+    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
+    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
+    with it as ``pi`` nothing leaves a trace, whatever the labels.
     """
-    check_choice("how", how, ("one_per_cluster", "exchangeable"))
-    counter = Counter(pi, pi_c, cluster=cluster, seed=seed)
+    counter = Counter(pi, pi_c, cluster=cluster)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    found = counter.rates(judged=judged)
-    return found if how == "one_per_cluster" else found.averaged()
+    return counter.rates(judged=judged)
 
 
 class Counter:
@@ -403,16 +382,16 @@ class Counter:
         those are looked at that count, one of each cluster and kind. ``order`` decides which secret
         of a cluster is taken: BLAKE2b of seed, id and start.
         """
-        known = [*self.pi.taught_by, *self.pi_c.taught_by]
+        teachers = [*self.pi.taught_by, *self.pi_c.taught_by]
         flags = self.pi(points) if flags is None else flags
         cautious = self.pi_c(points) if cautious_flags is None else cautious_flags
         judged: list[Judged] = []
-        where: list[tuple[Point, Sequence[Secret], Sequence[Secret]]] = []
+        where: list[Place] = []
         size = longest = 0
         for p, spans, more in zip(points, flags, cautious, strict=True):
             if p.user.startswith(USER):
                 continue
-            if any(t.judged_by(p) for t in known):
+            if any(t.judged_by(p) for t in teachers):
                 self.left_out += 1
                 continue
             self.points += 1
@@ -420,10 +399,10 @@ class Counter:
                 continue
             self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
-            public = not (spans or more or MASK in p.text)
+            redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
             missed = {
                 s
-                for s, c in overlaps(p.secrets, clear(p, spans))
+                for s, c in overlaps(p.secrets, clear(p.text, spans))
                 if p.text[max(s.start, c.start) : min(s.end, c.end)].strip()
             }
             same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret
@@ -433,12 +412,12 @@ class Counter:
                 same.setdefault(value, []).append(s)
                 name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
                 traits = _traits(p.text, s)
-                known_by_all = sure is None or (p.id, s.start) in sure
-                found = None if again is None else again.get(name, "")
-                row = Judged(name, s.kind, order, s in missed, None, public, traits, known_by_all,
-                             found)  # fmt: skip
-                judged.append(row)
-                where.append((p, spans, same[value]))
+                known = sure is None or (p.id, s.start) in sure
+                new = None if again is None else again.get(name, "")
+                judged.append(
+                    Judged(name, s.kind, order, s in missed, None, public, traits, known, new)
+                )
+                where.append((p, redacted, same[value]))
         take: Sequence[int] = range(len(judged))
         if longest > 16 * size + 2**20 and sure is None:
             each = attrgetter("cluster"), attrgetter("cluster", "kind")

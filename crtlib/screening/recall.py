@@ -1,26 +1,17 @@
-"""How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`.
-
->>> from crtlib.text.records import Point, Secret
->>> missed(Point("0", "ann", "my ID is 12", (Secret("id", 9, 11),)), ())
-(Secret(kind='id', start=9, end=11),)
-"""
+"""How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening.redact import overlaps, redact, uncovered
+from crtlib.screening.redact import missed, overlaps, redact
 from crtlib.text.records import Point, Secret
-
-
-def missed(point: Point, spans: Sequence[Secret]) -> tuple[Secret, ...]:
-    """The labelled secrets of which ``spans`` (sorted) leave anything in clear."""
-    return tuple(uncovered(point.secrets, spans))
 
 
 def recall(
@@ -36,31 +27,19 @@ def recall(
     bounds are for independent secrets: copies of one value promise less, so no guarantee uses them
     (:func:`crtlib.screening.rates.rates` has bounds for clustered labels).
     """
-    secrets: Counter[str] = Counter()
-    misses: Counter[str] = Counter()
-    flagged: Counter[str] = Counter()
-    right: Counter[str] = Counter()
+    counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
     for p, spans in zip(points, labels, strict=True):
-        secrets.update(s.kind for s in p.secrets)
-        misses.update(s.kind for s in missed(p, spans))
-        flagged.update(f.kind for f in spans)
-        right.update(f.kind for f in {f for f, _ in overlaps(spans, p.secrets)})
-    rows = {}
-    for kind in (*sorted({*secrets, *flagged}), "all"):
-        n, m, f, r = (
-            sum(d.values()) if kind == "all" else d[kind] for d in (secrets, misses, flagged, right)
-        )
-        rows[kind] = {
-            "secrets": n,
-            "caught": n - m,
-            "recall": (n - m) / n if n else math.nan,
-            "miss_upper": clopper_pearson_upper(m, n, confidence=confidence),
-            "flagged": f,
-            "precision": r / f if f else math.nan,
-            "precision_lower": 1 - clopper_pearson_upper(f - r, f, confidence=confidence),
-        }
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
-    return table.astype(dict.fromkeys(("secrets", "caught", "flagged"), int))
+        right = {f for f, _ in overlaps(spans, p.secrets)}
+        each = p.secrets, missed(p, spans), spans, right
+        for count, some in zip(counts.values(), each, strict=True):
+            count.update(s.kind for s in some)
+    table = pd.DataFrame(counts, dtype=object).fillna(0).astype(int).sort_index()
+    table.loc["all"] = table.sum()
+    n, m, f, r = (table[name] for name in counts)
+    upper = np.vectorize(partial(clopper_pearson_upper, confidence=confidence), otypes=[float])
+    columns = {"secrets": n, "caught": n - m, "recall": (n - m) / n, "miss_upper": upper(m, n)}
+    columns |= {"flagged": f, "precision": r / f, "precision_lower": 1 - upper(f - r, f)}
+    return pd.DataFrame(columns).rename_axis("kind")
 
 
 def label_stability(

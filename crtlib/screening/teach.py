@@ -23,6 +23,7 @@ import numpy as np
 
 from crtlib import outputs
 from crtlib.checks import check
+from crtlib.files import Named
 from crtlib.screening import rates, tagger
 from crtlib.screening.policy import Shift, shift, teaching
 from crtlib.text import corpora, label_import, units
@@ -57,10 +58,10 @@ class Taught:
 
 
 def make(
-    corpus: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    corpus: Named,
+    out: Named,
     *,
-    labels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    labels: Named | Sequence[Named] = (),
     unit: str = "turn",
     heldout: float = 0.3,
     epochs: int | None = None,
@@ -114,24 +115,15 @@ def make(
                 "with 'crtlib label sample --teach'"
             )
     made = tagger.fit(taught, epochs=epochs, progress=progress, **fitted)
-    summary: dict[str, Any] = {
-        **{"corpus": Path(corpus).name, "unit": unit, "epochs": epochs or made.net.epochs},
-        **fitted,
-        **{"taught_points": len(taught), "judged_points": len(others)},
-    }
+    epochs = epochs or made.net.epochs
+    summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
+    summary |= {**fitted, "taught_points": len(taught), "judged_points": len(others)}
     found: dict[str, rates.Rates] = {}
-    for key, policy in (
-        ("pi", tagger.redacting(made)),
-        ("pi_c", tagger.conservative(made)),
-    ):
+    for key, policy in {"pi": tagger.redacting(made), "pi_c": tagger.conservative(made)}.items():
         flags = policy(others)
-        found[key] = rates.rates(
-            *(others, policy, policy),
-            flags=flags,
-            cautious_flags=flags,
-            cluster=by,
-            judged=judged,
-        )
+        counter = rates.Counter(policy, policy, cluster=by)
+        counter.add(others, flags=flags, cautious_flags=flags)
+        found[key] = counter.rates(judged=judged)
         summary[key] = {
             "policy": policy.name,
             "rates": found[key].to_json(),

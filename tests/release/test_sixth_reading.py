@@ -11,7 +11,7 @@ from crtlib.accounting import odometer
 from crtlib.experiments import own
 from crtlib.experiments.advise import Advice, Row, advise
 from crtlib.screening import corpus as screening
-from crtlib.screening import lists, policies, policy, rates
+from crtlib.screening import policies, policy, rates
 from crtlib.text import corpora, jsonl, records, units
 from crtlib.text.records import Secret, Turn
 from crtlib.training import methods, schedules
@@ -36,9 +36,8 @@ def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
     (tmp_path / "p.toml").write_text("[code]\npattern = '\\d{8}'\n")
     home = earlier.read(path, tmp_path / "labels", known, turns=150, seed=1, by="dialogue")
     found = policies.matching("eight digits", re.compile(r"\d{8}"))
-    counter, _ = screening.judge(
-        path, home, (found, policies.everything), names=("cautious", "everything"), unit="dialogue"
-    )
+    pair = screening.Pair((found, policies.everything), ("cautious", "everything"), "dialogue")
+    counter, _ = screening.judge(path, home, pair)
     assert counter.rates().trace.of == 150
 
 
@@ -127,10 +126,10 @@ def test_an_error_names_no_person(tmp_path, monkeypatch):
         bad([point])
     assert "Lovelace" not in str(error.value) and "Lovelace" not in repr(point)
     (tmp_path / "p.toml").write_text("[code]\npattern = '(a+)+b'\n")
-    monkeypatch.setattr(lists, "SECONDS", 0.01)
+    monkeypatch.setattr(policies, "SECONDS", 0.01)
     slow = replace(point, text="a" * 5000 + " - b c !", secrets=(), spoken=())
-    with pytest.raises(policy.TooSlow) as error:
-        lists.expressions(str(tmp_path / "p.toml"))([slow])
+    with pytest.raises(policy.Unanswered) as error:
+        policies.expressions(str(tmp_path / "p.toml"))([slow])
     assert "Lovelace" not in str(error.value)
 
 

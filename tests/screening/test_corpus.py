@@ -77,11 +77,13 @@ def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
 
 
 def test_shards_of_another_policy_are_done_anew(home, monkeypatch):
-    honest = screening._write
-    monkeypatch.setattr(screening, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    honest = screening._Tally.write
+    monkeypatch.setattr(
+        screening._Tally, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         pages.make(home / "c.jsonl", home / "s", HOW)
-    monkeypatch.setattr(screening, "_write", honest)
+    monkeypatch.setattr(screening._Tally, "write", honest)
     none = How("none", "cautious")
     made = pages.make(home / "c.jsonl", home / "s", none).summary
     assert made["redacted_spans"] == 0

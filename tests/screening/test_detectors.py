@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from crtlib.screening import by_name, detectors, tagger
+from crtlib.screening import by_name, policies, tagger
+from crtlib.screening import policy as policy_values
 from crtlib.screening.policy import checked
 from crtlib.text import units
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Turn
@@ -264,8 +265,8 @@ def test_tags_of_every_style_are_read():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: detectors.plain_under(0.0), r"must be in \(0, 1\]"),
-        (lambda: detectors.detector("d", ("A",), None, plain=1.5), r"plain=1.5: must be in"),
+        (lambda: policy_values.plain_under(0.0), r"must be in \(0, 1\]"),
+        (lambda: policy_values.detector("d", ("A",), None, plain=1.5), r"plain=1.5: must be in"),
         (lambda: by_name.policy_by_name("ner:/no/such/folder"), "'/no/such/folder' is no encoder"),
     ],
 )
@@ -303,7 +304,7 @@ def test_presidio():
     nlp.load()
     engine = AnalyzerEngine(nlp_engine=nlp, supported_languages=["en"])
     text = f"USR: mail ada@example.com or 4111 1111 1111 1111 {MASK}"
-    policy = checked(detectors.presidio(engine=engine))
+    policy = checked(policies.presidio(engine=engine))
     assert ("CREDIT_CARD", "4111 1111 1111 1111") in found(policy(points(text, ""))[0], text)
 
 
@@ -316,7 +317,7 @@ def test_what_presidio_finds_is_widened_to_words_and_a_mask_is_none():
             at = text.find("da Love")
             return [SimpleNamespace(entity_type="PERSON", start=at, end=at + 7)] * (at >= 0)
 
-    policy = checked(detectors.presidio(engine=Engine()))
+    policy = checked(policies.presidio(engine=Engine()))
     text = f"mail Ada Lovelace {MASK}"
     assert [found(spans, text) for spans in policy(points(text, MASK, ""))] == [
         [("PERSON", "Ada Lovelace")], [], []

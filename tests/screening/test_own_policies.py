@@ -9,7 +9,7 @@ from importlib import metadata
 import pandas as pd
 import pytest
 
-from crtlib.screening import by_name, lists, policies, policy
+from crtlib.screening import by_name, policies, policy
 from crtlib.screening.policy import Policy
 from crtlib.screening.redact import redact
 from crtlib.text import units
@@ -72,7 +72,7 @@ def test_lists_have_kinds_and_parts_in_csv_and_parquet(tmp_path):
     table.to_csv(tmp_path / "v.csv", index=False)
     table.to_parquet(tmp_path / "v.parquet")
     for file in ("v.csv", "v.parquet"):
-        policy = lists.listed(str(tmp_path / file))
+        policy = policies.listed(str(tmp_path / file))
         text = "lovelace had 0017, of Ada king lovelace"
         (spans,) = policy([Point("0", "u", text)])
         assert [(s.kind, text[s.start : s.end]) for s in spans] == [
@@ -136,7 +136,7 @@ def test_expressions_of_a_file(tmp_path):
 def test_an_expression_that_would_take_for_ever_ends_with_its_name_and_the_turns(
     tmp_path, monkeypatch, pattern
 ):
-    monkeypatch.setattr(lists, "SECONDS", 0.2)
+    monkeypatch.setattr(policies, "SECONDS", 0.2)
     (tmp_path / "ours.toml").write_text(f"[order]\npattern = '{pattern}'\n")
     policy = by_name.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     text = "a" * 5_000 + " - b c !"  # all that it must hold is there, else nothing is tried
@@ -147,9 +147,9 @@ def test_an_expression_that_would_take_for_ever_ends_with_its_name_and_the_turns
 
 
 def test_a_long_turn_has_the_time_that_a_plain_expression_takes(tmp_path, monkeypatch):
-    monkeypatch.setattr(lists, "SECONDS", 0.0)
+    monkeypatch.setattr(policies, "SECONDS", 0.0)
     (tmp_path / "ours.toml").write_text("[a]\npattern = '\\d+'")
-    policy = lists.expressions(str(tmp_path / "ours.toml"))
+    policy = policies.expressions(str(tmp_path / "ours.toml"))
     assert len(policy([Point("0", "u", "12345678 " * 100_000)])[0]) == 100_000
 
 
@@ -157,7 +157,7 @@ def test_letters_and_digits_are_those_of_all_scripts(tmp_path):
     (tmp_path / "ours.toml").write_text(
         "[a]\npattern = '\\b\\w+@\\w+\\b'\n[b]\npattern = '\\b\\d{2,}'"
     )
-    policy = lists.expressions(str(tmp_path / "ours.toml"))
+    policy = policies.expressions(str(tmp_path / "ours.toml"))
     assert flagged(policy, "an jörg@büro, ٣٤٥") == ["jörg@büro", "٣٤٥"]
 
 
@@ -202,13 +202,13 @@ def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, me
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_flagged(text, expected):
-    assert flagged(lists.cautious(), text) == expected
+    assert flagged(policies.cautious(), text) == expected
 
 
 def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
     turn = Turn("USR", "call Ada at 555 1234 or mail bob@example.com", (Secret("name", 5, 8),))
     (point,) = units.points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
-    policy = lists.cautious()
+    policy = policies.cautious()
     masked = redact(point, point.secrets)
     assert flagged(policy, masked.text, spoken=masked.spoken) == ["555 1234", "bob@example.com"]
 
@@ -223,7 +223,7 @@ def test_words_of_ones_own(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             by_name.policy_by_name(name)
-    assert len(lists.common_words()) == 5_000
+    assert len(policies.common_words()) == 5_000
 
 
 # --------------------------------------------------------------------------- unions and names
@@ -263,11 +263,12 @@ def test_a_name_that_is_none_is_refused_in_one_line(name, message):
     assert "\n" not in str(error.value)
 
 
-def test_every_name_is_registered_where_its_policy_is_defined():
-    for name, (module, takes) in by_name._HOME.items():
+def test_every_name_of_ours_is_made_and_none_of_a_strangers_takes_its_place(monkeypatch):
+    for name, (_, takes) in by_name._HOME.items():
+        other = policy.Maker(name, ":WORD", lambda word: policies.none)
+        monkeypatch.setitem(policy.MAKERS, name, other)
         maker = by_name._maker(name)
-        assert maker is not None and (maker.name, maker.takes) == (name, takes)
-        assert getattr(maker.make, "func", maker.make).__module__ == f"crtlib.screening.{module}"
+        assert (maker.name, maker.takes) == (name, takes) and maker.make is not other.make
     learned = [name for name in by_name._HOME if by_name.learned(name)]
     assert set(learned) == set(by_name._HOME) - {
         "oracle", "none", "everything", "whole_turns", "regex", "list", "cautious", "screened"
@@ -323,7 +324,7 @@ def test_a_policy_goes_to_another_process_and_stays_what_it_is(listed):
     point = Point("0", "u", "USR: I am Ada Lovelace 7", (Secret("name", 10, 22),), ((5, 24),))
     for one in (
         policies.regex(), policies.oracle, policies.none, policies.everything,
-        policies.miss(policies.regex(), 0.5, 0), lists.cautious(), listed("Ada"),
+        policies.miss(policies.regex(), 0.5, 0), policies.cautious(), listed("Ada"),
         policies.union(policies.regex(), policies.everything),
     ):  # fmt: skip
         again = copy.deepcopy(one)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from crtlib.intervals import exchangeable_rate
 from crtlib.screening import policies, rates, recall, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.prepare import prepare
@@ -237,8 +236,8 @@ def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
     made = rates.Counter(pi, policies.none, seed=3)
     for batch in (POINTS[:50], POINTS[50:]):
         made.add(batch)
-    assert made.rows == rates.Counter(pi, policies.none, seed=3).add(POINTS)
-    assert made.rates() == rates.rates(POINTS, pi, policies.none, seed=3)
+    whole = rates.Counter(pi, policies.none, seed=3)
+    assert made.rows == whole.add(POINTS) and made.rates() == whole.rates()
     assert made.rates().points == len(POINTS)
     assert made.rows[0].order != rates.Counter(pi, policies.none).add(POINTS)[0].order
 
@@ -337,22 +336,6 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_bounds_on_average_are_of_the_same_counts():
-    pi = policies.miss(policies.oracle, 0.3, seed=0)
-    sure, mean = (
-        rates.rates(POINTS, pi, policies.everything, judged=2, how=how)
-        for how in ("one_per_cluster", "exchangeable")
-    )
-    assert (mean.trace.count, mean.trace.of) == (sure.trace.count, sure.trace.of)
-    assert mean.trace.upper == exchangeable_rate(sure.trace.count, sure.trace.of, judged=2)
-    assert str(mean.trace).endswith("on average") and mean.public == sure.public
-    assert {r.how for row in mean.by_kind.values() for r in row.values()} <= {
-        "exchangeable", "policy"
-    }  # fmt: skip
-    with pytest.raises(ValueError, match="how"):
-        rates.rates(POINTS, pi, policies.none, how="assumed")
 
 
 # Two readers.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from crtlib.screening import dedup, lists, policies, rates, recall, tagger
+from crtlib.screening import dedup, policies, rates, recall, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.prepare import prepare
 from crtlib.text import units
@@ -69,7 +69,7 @@ JOBS: dict[str, tuple[Callable, Callable, int]] = {
     "teaching a tagger, turns": (
         short_turns, lambda p: tagger.fit(p, seed=0, epochs=1), 1_500
     ),
-    "cautious, a long line": (long_line, lists.cautious(), 5_000),
+    "cautious, a long line": (long_line, policies.cautious(), 5_000),
     "exact": (near_texts, lambda p: dedup.pattern(p, "exact"), 60_000),
     "bloom": (near_texts, lambda p: dedup.pattern(p, "bloom"), 60_000),
     "near": (near_texts, lambda p: dedup.pattern(p, "near"), 1_500),

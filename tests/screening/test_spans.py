@@ -5,7 +5,7 @@ import itertools
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crtlib.screening.redact import around, merged, overlaps, redact, uncovered
+from crtlib.screening.redact import around, merged, missed, overlaps, redact
 from crtlib.text.records import MASK, Point, Secret
 
 SPANS = st.lists(st.integers(0, 20), max_size=8, unique=True).map(
@@ -28,9 +28,9 @@ def test_overlaps_are_the_pairs_that_share_a_character(first, second):
 
 
 @given(SPANS, SPANS)
-def test_uncovered_are_those_with_a_character_in_clear(secrets, spans):
-    covered = characters(spans)
-    assert uncovered(secrets, spans) == [s for s in secrets if characters([s]) - covered]
+def test_missed_are_those_with_a_character_in_clear(secrets, spans):
+    covered, point = characters(spans), Point("0", "u", "x" * 21, tuple(secrets))
+    assert missed(point, spans) == tuple(s for s in secrets if characters([s]) - covered)
 
 
 @given(SPANS, SPANS)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from crtlib import __main__ as cli
-from crtlib.screening import by_name, encoder, policies, rates, recall, tagger
-from crtlib.screening.detectors import detector, plain_under
-from crtlib.screening.policy import runs, trimmed, words
+from crtlib.screening import by_name, policies, rates, recall, tagger
+from crtlib.screening.policy import detector, plain_under, runs, trimmed, words
 from crtlib.text import canaries, corpora, customersim, jsonl, units
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
@@ -255,7 +254,7 @@ def backbone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoded(backbone):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoder.Encoder, "rate", 3e-3)  # it has learned nothing before
+        patch.setattr(tagger.Encoder, "rate", 3e-3)  # it has learned nothing before
         return tagger.fit(TRAIN[:120], seed=0, epochs=7, backbone=backbone, threshold=0.2)
 
 
@@ -299,7 +298,7 @@ def test_an_encoder_is_saved_with_all_that_reads_it_again(encoded, tmp_path):
 
 def test_a_backbone_that_is_none_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CRTLIB_CACHE", str(tmp_path))
-    monkeypatch.setattr("crtlib.screening.encoder.PACKAGE", "no_such_package")
+    monkeypatch.setattr("crtlib.screening.tagger.PACKAGE", "no_such_package")
     for name, says in (
         ("minilm", r"needs crtlib\[encoder\]"),
         (str(tmp_path), "is no encoder of transformers"),
