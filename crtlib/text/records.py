@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
+from pydantic import StrictInt
+
 MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
 
@@ -59,8 +61,8 @@ class Secret:
     """A half-open character span ``[start, end)`` of its text, and what kind of secret it is."""
 
     kind: str
-    start: int
-    end: int
+    start: StrictInt
+    end: StrictInt
 
 
 def check_spans(text: str, secrets: tuple[Secret, ...]) -> None:
