@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,7 +32,7 @@ from crtlib import outputs
 from crtlib.checks import MachineError
 from crtlib.files import Named
 from crtlib.text import jsonl
-from crtlib.text.records import Dialogue, shipped, unit
+from crtlib.text.records import Dialogue, filled, unit
 
 TURN = pa.struct(
     [
@@ -125,9 +124,9 @@ def card(folder: Path, name: str, facts: Facts, sources: Sequence[str], *, simul
     """Write what lies beside the ``data`` of ``folder``: a dataset card (README.md) and its
     Croissant 1.0 description."""
     (file,) = (folder / "data").iterdir()
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     for out, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
-        text = environment.from_string(shipped(template)).render(
+        text = filled(
+            template,
             name=name,
             facts=facts,
             sources=sources,

@@ -50,7 +50,7 @@ from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
 from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
 from crtlib.text.jsonl import Bad
-from crtlib.text.records import shipped
+from crtlib.text.records import filled, shipped
 
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
@@ -614,23 +614,7 @@ def _why(reasons: Mapping[str, int]) -> str:
 
 def table(summary: Summary) -> str:
     """What a command prints of it; at most 80 columns wide where names allow."""
-    counts = summary.facts
     shape = summary.form if summary.form in ("turns", "messages") else "table"
-    dates = f" · {counts.first} to {counts.last}" if counts.first else ""
-    lines = [
-        columns_line(summary.columns, shape),
-        f"turns {counts.turns:,} · threads {counts.threads:,} · users {counts.users:,}{dates}",
-    ]
-    if counts.users_are == "thread":
-        lines.append("where no person is known, each thread counts as a user")
-    if summary.cut:
-        lines.append(f"threads of several people, cut by person: {summary.cut:,}")
-        lines.append("  (--agents NAME,ADDRESS,@DOMAIN keeps them whole: those who answer)")
-    if summary.rejected:
-        total = sum(summary.rejected.values())
-        why = _why(summary.rejected)
-        lines.append(f"left out {total:,}: {why}         {summary.out}/rejected.csv")
-    if summary.up_to_date:
-        lines.append(f"{summary.out}: up to date")
-    lines.append("policy that fits: none is known for this text; see 'crtlib label sample'")
-    return "\n".join(lines)
+    columns = columns_line(summary.columns, shape)
+    rejected = sum(summary.rejected.values()), _why(summary.rejected)
+    return filled("ingested.txt", **vars(summary) | {"columns": columns, "rejected": rejected})

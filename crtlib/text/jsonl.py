@@ -1,6 +1,7 @@
 """Dialogues as JSON lines: our own form, read and written.
 
 >>> import pathlib, tempfile
+>>> from crtlib.text.records import Secret, Turn
 >>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
 >>> corpus = Corpus("tiny", (Dialogue("d0", "ada", (turn,)),))
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.jsonl.gz"
@@ -24,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from crtlib import files
 from crtlib.files import Named
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
+from crtlib.text.records import Corpus, Dialogue, unit
 
 
 class Bad(ValueError):

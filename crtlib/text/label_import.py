@@ -29,7 +29,7 @@ from crtlib import files, outputs
 from crtlib.text import corpora, labels, units
 from crtlib.text.folder import TURN
 from crtlib.text.labels import Task
-from crtlib.text.records import Corpus, Dialogue, Point, Secret
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, filled
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
 Spans = dict[str, tuple[Secret, ...]]
@@ -453,23 +453,4 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
 
 def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label import`` prints."""
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(summary["secrets"].items()))
-    lines = [
-        f"read {summary['read']:,} of {summary['tasks']:,} turns · to judge "
-        f"{summary['judged']:,} of {summary['judge']:,} · with a secret "
-        f"{summary['users_with_a_secret']:,}",
-        f"secrets {sum(summary['secrets'].values()):,}{': ' if kinds else ''}{kinds}",
-    ]
-    if "f1" in summary:
-        lines.append(
-            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}"
-        )
-    if summary["offsets"] != "code points":
-        lines.append(f"note: the tool counts {summary['offsets']}; offsets were converted")
-    if summary["merged"]:
-        lines.append(f"note: {summary['merged']:,} overlaps of one kind were merged")
-    if summary["inside_words"]:
-        lines.append(f"warning: {summary['inside_words']:,} spans end inside a word")
-    if summary["drawn"] == "given":
-        lines.append("note: not all drawn turns were read; these labels count as given")
-    return "\n".join(lines)
+    return filled("imported.txt", **summary)

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-import jinja2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +35,7 @@ from markupsafe import Markup
 
 from crtlib import files, intervals, outputs
 from crtlib.text import corpora, jsonl
-from crtlib.text.records import Point, Secret, normal, shipped
+from crtlib.text.records import Point, Secret, filled, normal, shipped
 
 KINDS = ("name", "address", "phone", "id", "other")
 RATE = 0.25
@@ -315,30 +314,19 @@ def about(labels: str | os.PathLike) -> dict[str, Any]:
 def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label sample`` prints."""
     total = summary["judge"] + summary["teach"]
-    hours = total * SECONDS / 3600
-    time = f"{round(hours)} hours" if hours >= 1.5 else f"{max(1, round(60 * hours))} minutes"
     expected = summary["judge"] * summary["rate"]
     n = max(1, min(summary["secrets"], round(expected)))
-    failures = [x for x in (0, 3, 10, 30) if x <= n]
-    bounds = [intervals.clopper_pearson_upper(x, n, confidence=0.975) for x in failures]
+    bounds = {
+        x: intervals.at_most(100 * intervals.clopper_pearson_upper(x, n, confidence=0.975), 3)
+        for x in (0, 3, 10, 30)
+        if x <= n
+    }
+    few = total >= summary["users"] and expected < 0.9 * summary["secrets"]
+    hours = total * SECONDS / 3600
     who = "users" if summary["by"] == "user" else "threads"
-    lines = [
-        f"to read   {summary['judge']:,} turns of {summary['judge']:,} {who} to judge, "
-        f"{summary['teach']:,} to teach; about {time}",
-        f"if {n} {who} show a secret and the policy fails on  "
-        + "".join(f"{x:>7}" for x in failures),
-        f"{'the bound at 97.5 % is':<52}"
-        + "".join(f"{intervals.at_most(100 * b, 3):>5} %" for b in bounds),
-        f"note: {n} if {100 * summary['rate']:.3g} % of the turns show one; "
-        "--rate says another share",
-    ]
-    few = summary["judge"] + summary["teach"] >= summary["users"]
-    if few and expected < 0.9 * summary["secrets"]:
-        lines.append(
-            f"note: the corpus has {summary['users']:,} {who}; about {expected:.0f} of them will "
-            f"show a secret, not {summary['secrets']}"
-        )
-    return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])
+    return filled(
+        "drawn.txt", **summary, n=n, who=who, hours=hours, bounds=bounds, few=few, expected=expected
+    )
 
 
 # --------------------------------------------------------------------------- the forms
@@ -378,14 +366,7 @@ def labelstudio(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
 
 def labelstudio_config(kinds: Sequence[str]) -> str:
     """The labelling configuration of a Label Studio project."""
-    labels = "\n".join(f"    <Label value={quoteattr(k)}/>" for k in kinds)
-    context = '  <Text name="{0}" value="${0}"/>'
-    return (
-        f'<View>\n  <Labels name="label" toName="text">\n{labels}\n  </Labels>\n'
-        f"{context.format('before')}\n"
-        '  <Text name="text" value="$text" granularity="symbol"/>\n'
-        f"{context.format('after')}\n</View>\n"
-    )
+    return filled("labelstudio.xml", kinds=[quoteattr(kind) for kind in kinds]) + "\n"
 
 
 def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
@@ -411,9 +392,8 @@ def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
     embedded = json.dumps(data, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         embedded = embedded.replace(sign, f"\\u{ord(sign):04x}")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(shipped("label.html"))
-    return template.render(
+    return filled(
+        "label.html",
         kinds=list(about["kinds"]),
         hashes={"script": _csp(script), "style": _csp(style)},
         **{"script": Markup(script), "style": Markup(style), "data": Markup(embedded)},

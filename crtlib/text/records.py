@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
 from pydantic import StrictInt
 
@@ -27,6 +28,16 @@ MASK = "<MASK>"
 def shipped(name: str) -> str:
     """A file of ``templates``: data, or a page to be filled."""
     return (resources.files("crtlib.text") / "templates" / name).read_text("utf-8")
+
+
+def filled(page: str, /, **values: Any) -> str:
+    """A page of ``templates`` with its values; in HTML each of them is escaped."""
+    import jinja2  # only what writes a page needs it
+
+    pages = jinja2.Environment(
+        autoescape=page.endswith(".html"), undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    return pages.from_string(shipped(page)).render(values).rstrip()
 
 
 def unit(name: str | float) -> str:

@@ -88,7 +88,10 @@ def bad_turn(**changes):
             "a dialogue: holds half",
         ),
         (bad_turn(secrets=[[0, 1]]), "turn 0 secrets 0: must be a dictionary"),
-        (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "turn 0 secrets 0 start: must be a valid integer"),
+        (
+            bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]),
+            "turn 0 secrets 0 start: must be a valid integer",
+        ),
         (
             bad_turn(secrets=[{"kind": "k", "start": 5, "end": 10}]),
             r"turn 0: secret at \[5, 10\): must lie inside its text of 9 characters",
