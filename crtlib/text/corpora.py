@@ -101,15 +101,8 @@ def _own(path: Path) -> Source:
     )
 
 
-OTHERS = {
-    ".csv": "a CSV file",
-    ".tsv": "a TSV file",
-    ".parquet": "a Parquet file",
-    ".mbox": "a mailbox",
-    ".eml": "an e-mail",
-    ".txt": "plain text",
-    ".ndjson": "a file of JSON lines",
-}
+OTHERS = (".csv", ".tsv", ".parquet", ".mbox", ".eml", ".txt", ".ndjson")
+"""How names of files end that only ``crtlib ingest`` reads."""
 
 
 def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
@@ -128,7 +121,7 @@ def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[
         return
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in OTHERS and path.is_file():
-        what = f"is {OTHERS[suffix]}; turn it into a corpus with"
+        what = f"is a {suffix[1:].upper()} file; turn it into a corpus with"
         raise ValueError(f"{path}: {what} 'crtlib ingest {path.name} --out DIR'")
     yield from jsonl.stream(path)
 

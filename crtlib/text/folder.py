@@ -227,6 +227,8 @@ MEMORY = "512MB"
 """What DuckDB may hold; the rest lies in its folder."""
 ROOM = 16 << 20
 """Bytes that are handed over at a time, about."""
+LOT = 4_096
+"""Rows that become columns at a time."""
 
 
 class Sorter:
@@ -271,15 +273,16 @@ class Sorter:
                 "room on the disk?"
             ) from None
 
-    def add(self, table: str, *columns: Sequence[Any]) -> None:
-        """Take rows, column by column."""
-        pairs = zip(columns, self.schemas[table], strict=True)
-        arrays = [pa.array(column, field.type) for column, field in pairs]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schemas[table])
-        self.waiting[table].append(batch)
-        self.size += batch.nbytes
-        if self.size >= ROOM:
-            self._flush()
+    def add(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Take rows, some thousands at a time."""
+        schema, rows = self.schemas[table], iter(rows)
+        while lot := list(itertools.islice(rows, LOT)):
+            pairs = zip(zip(*lot, strict=True), schema.types, strict=True)
+            batch = pa.record_batch([pa.array(*pair) for pair in pairs], schema)
+            self.waiting[table].append(batch)
+            self.size += batch.nbytes
+            if self.size >= ROOM:
+                self._flush()
 
     def _flush(self) -> None:
         for name, batches in self.waiting.items():

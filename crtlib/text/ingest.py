@@ -48,7 +48,7 @@ from tqdm import tqdm
 from crtlib import files, outputs
 from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
-from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
+from crtlib.text.folder import Facts, Sorter, Writer
 from crtlib.text.jsonl import Bad
 from crtlib.text.records import filled, shipped
 
@@ -530,9 +530,8 @@ def _write(
                     good_rows += 1
                     messages += [(good_rows, *message) for message in made]
                 plan.rows += len(lot)
-                if messages:
-                    sorter.add("messages", *zip(*messages, strict=True))
-                    turns += len(messages)
+                sorter.add("messages", messages)
+                turns += len(messages)
             left -= plan.rows
             total += reasons
             if plan.bad > how.max_bad * plan.rows:
@@ -553,7 +552,7 @@ def _write(
         sorter.run(_SORTED)
         writer = Writer(part, how.split)
         for (lots,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
-            writer.add(pa.Table.from_batches(sorter.batches(_LISTED.format(lots))).cast(COLUMNS))
+            writer.add(pa.Table.from_batches(sorter.batches(_LISTED.format(lots))))
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
     return facts, {"rows": read, "rejected": dict(total), "cut": cut}

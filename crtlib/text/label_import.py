@@ -134,7 +134,7 @@ def take(
         inputs={"file": file},
     ) as part:
         pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
-        _tell(part, about)
+        labels.tell(part, about)
     if judge:
         labels.pairs(about, about["corpus"], [("", "")], (labels.turn(t.text) for t in judge))
     return summary
@@ -277,10 +277,6 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist() if path.is_file() else []
 
 
-def _tell(folder: Path, about: Mapping[str, Any]) -> None:
-    (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-
-
 def _of(rows: Sequence[Mapping[str, Any]], annotator: str | None) -> Spans:
     """What a reader marked, by task."""
     return {
@@ -384,16 +380,14 @@ def adjudicate(
         drawn = {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
         some = [t for t, spans in marked if spans or t.task in drawn]
         about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
-    if bad := [f for f in forms if f not in labels.FORMS]:
-        raise ValueError(f"--for: {bad[0]!r} must be one of {', '.join(labels.FORMS)}")
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
     shown = about | {"labels": about["labels"] + role}  # a page remembers its own answers
     said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged(out, **said, inputs={"corpus": about["corpus"]}, force=force) as part:
-        names = [name for f in forms for name in labels.write(f, part, some, flags, shown)]
+        names = labels.write(forms, part, some, flags, shown)
         with outputs.staged(folder, add=True, **said) as kept:
-            _tell(kept, about)
+            labels.tell(kept, about)
     return {"out": os.fspath(out), "role": role, "turns": len(some), "files": names}
 
 

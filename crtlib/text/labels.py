@@ -109,8 +109,6 @@ def sample(
         raise ValueError("--kinds: must be 1 to 9 different names")
     if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
         raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
-    if not forms or (bad := [f for f in forms if f not in FORMS]):
-        raise ValueError(f"--for: {bad[0] if forms else ''!r} must be one of {', '.join(FORMS)}")
     out = outputs.check_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
@@ -145,22 +143,21 @@ def sample(
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
     options = {"sealed": list(sealed), "by": by, "seed": seed, "kinds": list(kinds)}
     about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash(tasks), **options}
-    about |= {"users": len(whose), "judge": len(judge), "teach": len(taught)}
-    about["others"] = len(whose) - len(judge) - len(pool)  # neither read nor chosen from
+    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    # The others are neither read nor chosen from.
+    about |= drawn | {"others": len(whose) - len(judge) - len(pool)}
     options |= {"context": context, "teach": teach}
     with outputs.staged(
         out, command="label sample", options=options, inputs={"corpus": digest}, force=force
     ) as part:
         pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks]), part / "tasks.parquet")
-        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        tell(part, about)
         (part / "uses.jsonl").touch()
-        names = [write(form, part, tasks, flags, about) for form in forms]
+        names = write(forms, part, tasks, flags, about)
         with known(about, [turn(t.text) for t in tasks]):  # before anybody can read them
             pass
-    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
     wish = {"by": by, "seed": seed, "kinds": list(kinds), "secrets": secrets, "rate": rate}
-    every = [name for some in names for name in some]
-    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": every}
+    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
 
 
 def unlike(first: Flags, second: Flags) -> Callable[[Sequence[Point]], Sequence[float]]:
@@ -311,6 +308,11 @@ def about(labels: str | os.PathLike) -> dict[str, Any]:
     return json.loads((Path(labels) / "labels.json").read_bytes())
 
 
+def tell(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write what :func:`about` reads."""
+    (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
 def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label sample`` prints."""
     total = summary["judge"] + summary["teach"]
@@ -331,18 +333,24 @@ def table(summary: Mapping[str, Any]) -> str:
 
 # --------------------------------------------------------------------------- the forms
 def write(
-    form: str, folder: Path, tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]
+    forms: Sequence[str], folder: Path, tasks: Sequence[Task], flags: Spans, about: Mapping
 ) -> list[str]:
-    """Write the tasks for one tool into ``folder``; the names of the files."""
-    if form == "page":
-        texts = {"page.html": page(tasks, flags, about)}
-    elif form == "jsonl":
-        lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records(tasks, flags)]
-        text = "".join(lines)  # some tools end lines at these two as well
-        texts = {"tasks.jsonl": text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")}
-    else:
-        studio = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
-        texts = {"labelstudio.json": studio, "labelstudio.xml": labelstudio_config(about["kinds"])}
+    """Write the tasks in some of the ``FORMS`` into ``folder``; the names of the files."""
+    texts: dict[str, str] = {}
+    for form in forms or [""]:
+        if form not in FORMS:
+            raise ValueError(f"--for: {form!r} must be one of {', '.join(FORMS)}")
+        if form == "page":
+            texts["page.html"] = page(tasks, flags, about)
+        elif form == "jsonl":
+            lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records(tasks, flags)]
+            text = "".join(lines)  # some tools end lines at these two as well
+            text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+            texts["tasks.jsonl"] = text
+        else:
+            studio = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
+            texts["labelstudio.json"] = studio
+            texts["labelstudio.xml"] = labelstudio_config(about["kinds"])
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
     return list(texts)
@@ -384,19 +392,11 @@ def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
 def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
     """The labelling page: one self-contained file, without network."""
     script, style = shipped("label.js"), shipped("label.css")
-    data = {
-        "labels": about["labels"],
-        "kinds": list(about["kinds"]),
-        "tasks": records(tasks, flags),
-    }
-    embedded = json.dumps(data, ensure_ascii=False)
-    for sign in "<>&\u2028\u2029":
-        embedded = embedded.replace(sign, f"\\u{ord(sign):04x}")
     return filled(
         "label.html",
-        kinds=list(about["kinds"]),
+        data={"labels": about["labels"], "kinds": about["kinds"], "tasks": records(tasks, flags)},
         hashes={"script": _csp(script), "style": _csp(style)},
-        **{"script": Markup(script), "style": Markup(style), "data": Markup(embedded)},
+        **{"script": Markup(script), "style": Markup(style)},
     )
 
 
