@@ -168,7 +168,7 @@ def save(
         records = map(jsonl.record, dialogues)
         while some := list(itertools.islice(records, GROUP_ROWS)):
             for turn in itertools.chain.from_iterable(record["turns"] for record in some):
-                turn |= {"time": None, "labelled": True}
+                turn["labelled"] = True
             writer.add(pa.Table.from_pylist(some, COLUMNS))
         counts = writer.close(policy=policy)
         summary["corpus"] = asdict(counts)

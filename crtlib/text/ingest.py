@@ -184,18 +184,15 @@ class Source:
         given = {role: name for role, name in self.how.columns.items() if name}
         if first:
             self.shape = shape(first[0])
-        if self.form in ("mbox", "eml"):
-            self.columns = {role: role for role in ROLES if role != "speaker"}
-            if no_users:
-                del self.columns["user"]
-        elif self.shape == "table" and first:
+        if self.shape == "table" and first:
             self.columns = guess(
                 list(dict.fromkeys(itertools.chain(*first))),
                 given,
                 where=self.name,
                 no_users=no_users,
             )
-            self.guessed = len(self.columns) > len(given)
+            mail = self.form in ("mbox", "eml")  # whose columns are ours
+            self.guessed = not mail and len(self.columns) > len(given)
 
     def refusal(self, number: int, bad: Bad) -> str:
         """The one line that says why a row is refused."""

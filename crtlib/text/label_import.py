@@ -103,7 +103,7 @@ def take(
     rows = [row for row in _rows(Path(folder)) if row["annotator"] != annotator]  # others' stay
     scores = dict[str, float]()
     if role == "second":
-        before = _of(rows, about["first"])
+        _, (before, *_) = _readings(folder)
         drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
         scores["f1"], scores["kappa"] = agreement(before, drawn_at_random)
     drawn = "given" if unread else "at_random" if role == "first" else about["drawn"]
@@ -277,13 +277,17 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist() if path.is_file() else []
 
 
-def _of(rows: Sequence[Mapping[str, Any]], annotator: str | None) -> Spans:
-    """What a reader marked, by task."""
-    return {
-        row["task"]: tuple(Secret(**s) for s in row["secrets"])
-        for row in rows
-        if row["annotator"] == annotator
-    }
+def _readings(folder: str | os.PathLike) -> tuple[dict[str, Any], list[Spans]]:
+    """What labels say of themselves, and what the reader of each of the ``ROLES`` marked."""
+    about = labels.about(folder)
+    if "first" not in about:
+        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
+    outputs.demand(folder, names=["labels.parquet"])
+    marked: dict[str, Spans] = {}
+    for row in _rows(Path(folder)):
+        spans = tuple(Secret(**s) for s in row["secrets"])
+        marked.setdefault(row["annotator"], {})[row["task"]] = spans
+    return about, [marked.get(about.get(role, ""), {}) for role in ROLES]
 
 
 def _joined(first: Sequence[Secret], second: Sequence[Secret], sure: bool) -> tuple[Secret, ...]:
@@ -309,12 +313,7 @@ def read(
     """The turns that were read, of one ``part`` or both, and their secrets: what both readers
     marked, or who decides; where nobody did, what one at least marked, unless only what is ``sure``
     is asked for; where one read, what the first says."""
-    about = labels.about(folder)
-    if "first" not in about:
-        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
-    outputs.demand(folder, names=["labels.parquet"])
-    rows = _rows(Path(folder))
-    spans, second, decided = (_of(rows, about.get(role)) for role in ROLES)
+    _, (spans, second, decided) = _readings(folder)
     for t, marked in second.items():
         both = _joined(spans.get(t, ()), marked, sure or t in decided)
         spans[t] = _joined(both, decided.get(t, ()), False)
@@ -324,8 +323,7 @@ def read(
 
 def _disputed(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
     """The turns on which two readers differ, decided or not, with what one at least marked."""
-    about, rows = labels.about(folder), _rows(Path(folder))
-    first, second = (_of(rows, about[role]) for role in ROLES[:2])
+    _, (first, second, _) = _readings(folder)
     pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
     return {
         t: _joined(*both, False)
@@ -337,8 +335,7 @@ def _disputed(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
 def again(folder: str | os.PathLike) -> dict[str, str]:
     """What the second reader found in the turns that were drawn at random, by user (or thread):
     "new" where the first had marked nothing, "found" where he marked a secret that stands."""
-    about, rows = labels.about(folder), _rows(Path(folder))
-    first, second = (_of(rows, about[role]) for role in ROLES[:2])
+    about, (first, second, _) = _readings(folder)
     stands = {t.task: (t, spans) for t, spans in read(folder, sure=True)}
     found: dict[str, str] = {}
     for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
@@ -409,8 +406,9 @@ def points(
     done = ((t, spans) for t, spans in read(folder, part=part, sure=sure) if t.task not in without)
     secrets = {(t.id, t.turn): spans for t, spans in done}
     if not secrets:
-        empty = {"teach": "teaching", "judge": "judging"}[part]
-        size = {"teach": "--teach 600", "judge": "--secrets 400"}[part]
+        empty, size = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}[
+            part
+        ]
         raise ValueError(
             f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
         )
