@@ -50,6 +50,7 @@ from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
 from crtlib.text.folder import Facts, Sorter, Writer
 from crtlib.text.jsonl import Bad
+from crtlib.text.readers import How
 from crtlib.text.records import filled, shipped
 
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
@@ -111,44 +112,6 @@ def guess(
     return {role: columns[role] for role in ROLES if role in columns}
 
 
-@dataclass(frozen=True)
-class How:
-    """How sources are read. ``format`` is one of ``readers.FORMATS``; ``columns`` names those of a
-    table that are not to be guessed. ``no_users``: each thread is a user, or where ``columns``
-    names the user, each thread in which nobody is named. ``agents``: people, addresses or
-    @domains that answer others, in whose threads they are no person of their own. ``dates``:
-    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns by number. ``max_bad`` is
-    a share of rows, ``limit`` a number of rows."""
-
-    format: str = "auto"
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    no_users: bool = False
-    agents: Sequence[str] = ()
-    dates: str = "auto"
-    rename: Mapping[str, str] = field(default_factory=dict)
-    encoding: str = "auto"
-    skip_bad: bool = False
-    max_bad: float = 0.05
-    limit: int | None = None
-    split: str = "train"
-
-    def __post_init__(self) -> None:
-        for name, allowed, rule in (
-            ("max_bad", 0 <= self.max_bad <= 1, "in [0, 1]"),
-            ("limit", self.limit is None or self.limit >= 1, "at least 1"),
-            ("split", self.split.isidentifier(), "letters, digits and '_'"),
-            ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
-            (
-                "agents",
-                self.columns.get("user") or not (self.agents and self.no_users),
-                "left out with --no-users",
-            ),
-        ):
-            if not allowed:
-                flag = name.replace("_", "-")
-                raise ValueError(f"--{flag}: {getattr(self, name)!r} must be {rule}")
-
-
 @dataclass
 class Source:
     """A file, folder or hub address, and what is taken from its rows: ``shape`` says what a row
@@ -167,14 +130,7 @@ class Source:
 
     def read(self) -> Iterator[readers.Row]:
         """Its rows, from the first."""
-        how = self.how
-        return readers.read(
-            self.path,
-            self.form,
-            encoding=how.encoding,
-            split=how.split,
-            rename=how.rename,
-        )
+        return readers.read(self.path, self.form, self.how)
 
     def look(self) -> None:
         """Settle shape and columns by the first rows that can be read."""

@@ -315,10 +315,10 @@ def test_where_the_hub_keeps_a_split():
         assert readers.address(f"hub:{name}", split) == expected
     for name, split in (("hub:wikitext", "train"), ("hub:a/b/c/d", "train"), ("hub:a/b", "../x")):
         with pytest.raises(ValueError, match="must be hub:owner/name"):
-            readers.read(name, "hub", split=split)
+            readers.address(name, split)
 
 
 def test_the_hub_needs_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"needs the package datasets \(pip install datasets\)"):
-        next(readers.read("hub:Salesforce/wikitext", "hub"))
+        next(readers.read("hub:Salesforce/wikitext", "hub", readers.How()))
