@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -26,7 +25,7 @@ from crtlib import files, outputs
 # Each registers its corpora when it is imported.
 from crtlib.text import customersim, jsonl, multiwoz, screened, wikitext
 from crtlib.text import folder as corpus_folder
-from crtlib.text.records import Corpus, Dialogue, normal
+from crtlib.text.records import Corpus, Dialogue, normal, sha
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
 
 _OURS = (customersim, multiwoz, wikitext)
@@ -160,9 +159,6 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         yield from screened.units(corpus)
     made: tuple[str, ...] = ()
     said, named = dict[str, tuple[bool, int, str]](), raw
-
-    def sha(text: str) -> str:
-        return hashlib.sha256(text.encode()).hexdigest()
 
     for d in dialogues(corpus):
         if customersim.is_simulated(d):

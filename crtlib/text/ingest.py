@@ -24,7 +24,6 @@ ValueError: mails.csv: columns 'body' and 'content' could both be the text; say 
 from __future__ import annotations
 
 import csv
-import hashlib
 import itertools
 import json
 import math
@@ -51,7 +50,7 @@ from crtlib.text import folder, jsonl, readers
 from crtlib.text.folder import Facts, Sorter, Writer
 from crtlib.text.jsonl import Bad
 from crtlib.text.readers import How
-from crtlib.text.records import filled, shipped
+from crtlib.text.records import filled, sha, shipped
 
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
@@ -394,8 +393,7 @@ def ingest(
     if hasattr(sources, "to_parquet"):
         with tempfile.TemporaryDirectory() as private:  # 0700
             sources.to_parquet(table := Path(private) / "rows.parquet")
-            options = {"yes": yes, "ask": ask, "force": force, "progress": progress, **how}
-            return ingest([table], out, **options)
+            return ingest([table], out, yes=yes, ask=ask, force=force, progress=progress, **how)
     reading = How(**how)
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
@@ -412,9 +410,7 @@ def ingest(
     for plan in plans:
         plan.look()  # before all of it is hashed: it may be endless, or no table at all
     inputs = {
-        plan.name: hashlib.sha256(plan.path.encode()).hexdigest()
-        if plan.path.startswith("hub:")
-        else outputs.content(plan.path)
+        plan.name: sha(plan.path) if plan.path.startswith("hub:") else outputs.content(plan.path)
         for plan in plans
     }
     recipe: dict[str, Any] = {"command": "ingest", "options": asdict(reading), "inputs": inputs}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -29,7 +28,7 @@ from crtlib import files, outputs
 from crtlib.text import corpora, labels, units
 from crtlib.text.folder import TURN
 from crtlib.text.labels import Task
-from crtlib.text.records import Corpus, Dialogue, Point, Secret, filled
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, filled, sha
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
 Spans = dict[str, tuple[Secret, ...]]
@@ -431,7 +430,7 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     rows = _rows(Path(folder))
     said = [row for role in ROLES for row in rows if row["annotator"] == told.get(role)]
     said += [told["again"]] if "second" in told else []
-    pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
+    pi += f" by {sha(json.dumps(said))}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -35,7 +35,7 @@ from markupsafe import Markup
 
 from crtlib import files, intervals, outputs
 from crtlib.text import corpora, jsonl
-from crtlib.text.records import Point, Secret, filled, normal, shipped
+from crtlib.text.records import Point, Secret, filled, normal, sha, shipped
 
 KINDS = ("name", "address", "phone", "id", "other")
 RATE = 0.25
@@ -141,7 +141,8 @@ def sample(
     )
     if corpora.corpus_hash(corpus) != digest:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
-    options = {"sealed": list(sealed), "by": by, "seed": seed, "kinds": list(kinds)}
+    how = {"by": by, "seed": seed, "kinds": list(kinds)}
+    options = {"sealed": list(sealed), **how}
     about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash(tasks), **options}
     drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
     # The others are neither read nor chosen from.
@@ -156,7 +157,7 @@ def sample(
         names = write(forms, part, tasks, flags, about)
         with known(about, [turn(t.text) for t in tasks]):  # before anybody can read them
             pass
-    wish = {"by": by, "seed": seed, "kinds": list(kinds), "secrets": secrets, "rate": rate}
+    wish = {**how, "secrets": secrets, "rate": rate}
     return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
 
 
@@ -223,7 +224,7 @@ def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
 
 def _hash(tasks: Sequence[Task]) -> str:
     text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha(text)
 
 
 # What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
@@ -281,7 +282,7 @@ def pairs(
 def turn(text: str) -> str:
     """What is kept of a turn, by its text alone: who has read it knows it under any id, of
     anybody."""
-    return hashlib.sha256(normal(text).encode()).hexdigest()
+    return sha(normal(text))
 
 
 def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:

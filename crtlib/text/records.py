@@ -12,6 +12,7 @@ ValueError: secret at [0, 9): must lie inside its text of 5 characters; spans mu
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -65,6 +66,11 @@ def normal(text: str) -> str:
     True
     """
     return " ".join(unit(text).split())
+
+
+def sha(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
