@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -26,7 +25,7 @@ from crtlib import files, outputs
 # Each registers its corpora when it is imported.
 from crtlib.text import customersim, jsonl, multiwoz, screened, wikitext
 from crtlib.text import folder as corpus_folder
-from crtlib.text.records import Corpus, Dialogue, normal
+from crtlib.text.records import Corpus, Dialogue, normal, sha
 from crtlib.text.source import SOURCES, Folder, Source, digest, register
 
 _OURS = (customersim, multiwoz, wikitext)
@@ -101,15 +100,8 @@ def _own(path: Path) -> Source:
     )
 
 
-OTHERS = {
-    ".csv": "a CSV file",
-    ".tsv": "a TSV file",
-    ".parquet": "a Parquet file",
-    ".mbox": "a mailbox",
-    ".eml": "an e-mail",
-    ".txt": "plain text",
-    ".ndjson": "a file of JSON lines",
-}
+OTHERS = (".csv", ".tsv", ".parquet", ".mbox", ".eml", ".txt", ".ndjson")
+"""How names of files end that only ``crtlib ingest`` reads."""
 
 
 def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:
@@ -128,7 +120,7 @@ def dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[
         return
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in OTHERS and path.is_file():
-        what = f"is {OTHERS[suffix]}; turn it into a corpus with"
+        what = f"is a {suffix[1:].upper()} file; turn it into a corpus with"
         raise ValueError(f"{path}: {what} 'crtlib ingest {path.name} --out DIR'")
     yield from jsonl.stream(path)
 
@@ -167,9 +159,6 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         yield from screened.units(corpus)
     made: tuple[str, ...] = ()
     said, named = dict[str, tuple[bool, int, str]](), raw
-
-    def sha(text: str) -> str:
-        return hashlib.sha256(text.encode()).hexdigest()
 
     for d in dialogues(corpus):
         if customersim.is_simulated(d):

@@ -14,7 +14,6 @@ True
 from __future__ import annotations
 
 import functools
-import hashlib
 import random
 import re
 import tomllib
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from crtlib.text import source
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn, shipped
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn, sha, shipped
 
 KINDS = ("name", "phone", "order", "address", "tracking")
 """The five kinds of secret of CustomerSim (CRT, section 4)."""
@@ -248,7 +247,7 @@ def simulate(n: int, seed: int, variety: str = "paper", *, database_seed: int = 
 def _content() -> str:
     """Hash of all that a dialogue is made from but the seed; Faker's word lists are part of it."""
     made_from = (TWO_SLOTS, FOLLOW_UP, dict(PAPER), dict(RICH), identities())
-    return hashlib.sha256(repr(made_from).encode()).hexdigest()
+    return sha(repr(made_from))
 
 
 SOURCE = source.register(

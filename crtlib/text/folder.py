@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,7 +32,7 @@ from crtlib import outputs
 from crtlib.checks import MachineError
 from crtlib.files import Named
 from crtlib.text import jsonl
-from crtlib.text.records import Dialogue, shipped, unit
+from crtlib.text.records import Dialogue, filled, unit
 
 TURN = pa.struct(
     [
@@ -125,9 +124,9 @@ def card(folder: Path, name: str, facts: Facts, sources: Sequence[str], *, simul
     """Write what lies beside the ``data`` of ``folder``: a dataset card (README.md) and its
     Croissant 1.0 description."""
     (file,) = (folder / "data").iterdir()
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     for out, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
-        text = environment.from_string(shipped(template)).render(
+        text = filled(
+            template,
             name=name,
             facts=facts,
             sources=sources,
@@ -169,7 +168,7 @@ def save(
         records = map(jsonl.record, dialogues)
         while some := list(itertools.islice(records, GROUP_ROWS)):
             for turn in itertools.chain.from_iterable(record["turns"] for record in some):
-                turn |= {"time": None, "labelled": True}
+                turn["labelled"] = True
             writer.add(pa.Table.from_pylist(some, COLUMNS))
         counts = writer.close(policy=policy)
         summary["corpus"] = asdict(counts)
@@ -228,6 +227,8 @@ MEMORY = "512MB"
 """What DuckDB may hold; the rest lies in its folder."""
 ROOM = 16 << 20
 """Bytes that are handed over at a time, about."""
+LOT = 4_096
+"""Rows that become columns at a time."""
 
 
 class Sorter:
@@ -272,15 +273,16 @@ class Sorter:
                 "room on the disk?"
             ) from None
 
-    def add(self, table: str, *columns: Sequence[Any]) -> None:
-        """Take rows, column by column."""
-        pairs = zip(columns, self.schemas[table], strict=True)
-        arrays = [pa.array(column, field.type) for column, field in pairs]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schemas[table])
-        self.waiting[table].append(batch)
-        self.size += batch.nbytes
-        if self.size >= ROOM:
-            self._flush()
+    def add(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Take rows, some thousands at a time."""
+        schema, rows = self.schemas[table], iter(rows)
+        while lot := list(itertools.islice(rows, LOT)):
+            pairs = zip(zip(*lot, strict=True), schema.types, strict=True)
+            batch = pa.record_batch([pa.array(*pair) for pair in pairs], schema)
+            self.waiting[table].append(batch)
+            self.size += batch.nbytes
+            if self.size >= ROOM:
+                self._flush()
 
     def _flush(self) -> None:
         for name, batches in self.waiting.items():

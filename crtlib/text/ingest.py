@@ -24,7 +24,6 @@ ValueError: mails.csv: columns 'body' and 'content' could both be the text; say 
 from __future__ import annotations
 
 import csv
-import hashlib
 import itertools
 import json
 import math
@@ -48,9 +47,10 @@ from tqdm import tqdm
 from crtlib import files, outputs
 from crtlib.files import Named
 from crtlib.text import folder, jsonl, readers
-from crtlib.text.folder import COLUMNS, Facts, Sorter, Writer
+from crtlib.text.folder import Facts, Sorter, Writer
 from crtlib.text.jsonl import Bad
-from crtlib.text.records import shipped
+from crtlib.text.readers import How
+from crtlib.text.records import filled, sha, shipped
 
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
@@ -111,44 +111,6 @@ def guess(
     return {role: columns[role] for role in ROLES if role in columns}
 
 
-@dataclass(frozen=True)
-class How:
-    """How sources are read. ``format`` is one of ``readers.FORMATS``; ``columns`` names those of a
-    table that are not to be guessed. ``no_users``: each thread is a user, or where ``columns``
-    names the user, each thread in which nobody is named. ``agents``: people, addresses or
-    @domains that answer others, in whose threads they are no person of their own. ``dates``:
-    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns by number. ``max_bad`` is
-    a share of rows, ``limit`` a number of rows."""
-
-    format: str = "auto"
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    no_users: bool = False
-    agents: Sequence[str] = ()
-    dates: str = "auto"
-    rename: Mapping[str, str] = field(default_factory=dict)
-    encoding: str = "auto"
-    skip_bad: bool = False
-    max_bad: float = 0.05
-    limit: int | None = None
-    split: str = "train"
-
-    def __post_init__(self) -> None:
-        for name, allowed, rule in (
-            ("max_bad", 0 <= self.max_bad <= 1, "in [0, 1]"),
-            ("limit", self.limit is None or self.limit >= 1, "at least 1"),
-            ("split", self.split.isidentifier(), "letters, digits and '_'"),
-            ("dates", self.dates in ("auto", "dmy", "mdy"), "auto, dmy or mdy"),
-            (
-                "agents",
-                self.columns.get("user") or not (self.agents and self.no_users),
-                "left out with --no-users",
-            ),
-        ):
-            if not allowed:
-                flag = name.replace("_", "-")
-                raise ValueError(f"--{flag}: {getattr(self, name)!r} must be {rule}")
-
-
 @dataclass
 class Source:
     """A file, folder or hub address, and what is taken from its rows: ``shape`` says what a row
@@ -167,14 +129,7 @@ class Source:
 
     def read(self) -> Iterator[readers.Row]:
         """Its rows, from the first."""
-        how = self.how
-        return readers.read(
-            self.path,
-            self.form,
-            encoding=how.encoding,
-            split=how.split,
-            rename=how.rename,
-        )
+        return readers.read(self.path, self.form, self.how)
 
     def look(self) -> None:
         """Settle shape and columns by the first rows that can be read."""
@@ -184,18 +139,15 @@ class Source:
         given = {role: name for role, name in self.how.columns.items() if name}
         if first:
             self.shape = shape(first[0])
-        if self.form in ("mbox", "eml"):
-            self.columns = {role: role for role in ROLES if role != "speaker"}
-            if no_users:
-                del self.columns["user"]
-        elif self.shape == "table" and first:
+        if self.shape == "table" and first:
             self.columns = guess(
                 list(dict.fromkeys(itertools.chain(*first))),
                 given,
                 where=self.name,
                 no_users=no_users,
             )
-            self.guessed = len(self.columns) > len(given)
+            mail = self.form in ("mbox", "eml")  # whose columns are ours
+            self.guessed = not mail and len(self.columns) > len(given)
 
     def refusal(self, number: int, bad: Bad) -> str:
         """The one line that says why a row is refused."""
@@ -441,8 +393,7 @@ def ingest(
     if hasattr(sources, "to_parquet"):
         with tempfile.TemporaryDirectory() as private:  # 0700
             sources.to_parquet(table := Path(private) / "rows.parquet")
-            options = {"yes": yes, "ask": ask, "force": force, "progress": progress, **how}
-            return ingest([table], out, **options)
+            return ingest([table], out, yes=yes, ask=ask, force=force, progress=progress, **how)
     reading = How(**how)
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
@@ -459,9 +410,7 @@ def ingest(
     for plan in plans:
         plan.look()  # before all of it is hashed: it may be endless, or no table at all
     inputs = {
-        plan.name: hashlib.sha256(plan.path.encode()).hexdigest()
-        if plan.path.startswith("hub:")
-        else outputs.content(plan.path)
+        plan.name: sha(plan.path) if plan.path.startswith("hub:") else outputs.content(plan.path)
         for plan in plans
     }
     recipe: dict[str, Any] = {"command": "ingest", "options": asdict(reading), "inputs": inputs}
@@ -530,9 +479,8 @@ def _write(
                     good_rows += 1
                     messages += [(good_rows, *message) for message in made]
                 plan.rows += len(lot)
-                if messages:
-                    sorter.add("messages", *zip(*messages, strict=True))
-                    turns += len(messages)
+                sorter.add("messages", messages)
+                turns += len(messages)
             left -= plan.rows
             total += reasons
             if plan.bad > how.max_bad * plan.rows:
@@ -553,7 +501,7 @@ def _write(
         sorter.run(_SORTED)
         writer = Writer(part, how.split)
         for (lots,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
-            writer.add(pa.Table.from_batches(sorter.batches(_LISTED.format(lots))).cast(COLUMNS))
+            writer.add(pa.Table.from_batches(sorter.batches(_LISTED.format(lots))))
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
     return facts, {"rows": read, "rejected": dict(total), "cut": cut}
@@ -614,23 +562,7 @@ def _why(reasons: Mapping[str, int]) -> str:
 
 def table(summary: Summary) -> str:
     """What a command prints of it; at most 80 columns wide where names allow."""
-    counts = summary.facts
     shape = summary.form if summary.form in ("turns", "messages") else "table"
-    dates = f" · {counts.first} to {counts.last}" if counts.first else ""
-    lines = [
-        columns_line(summary.columns, shape),
-        f"turns {counts.turns:,} · threads {counts.threads:,} · users {counts.users:,}{dates}",
-    ]
-    if counts.users_are == "thread":
-        lines.append("where no person is known, each thread counts as a user")
-    if summary.cut:
-        lines.append(f"threads of several people, cut by person: {summary.cut:,}")
-        lines.append("  (--agents NAME,ADDRESS,@DOMAIN keeps them whole: those who answer)")
-    if summary.rejected:
-        total = sum(summary.rejected.values())
-        why = _why(summary.rejected)
-        lines.append(f"left out {total:,}: {why}         {summary.out}/rejected.csv")
-    if summary.up_to_date:
-        lines.append(f"{summary.out}: up to date")
-    lines.append("policy that fits: none is known for this text; see 'crtlib label sample'")
-    return "\n".join(lines)
+    columns = columns_line(summary.columns, shape)
+    rejected = sum(summary.rejected.values()), _why(summary.rejected)
+    return filled("ingested.txt", **vars(summary) | {"columns": columns, "rejected": rejected})

@@ -1,6 +1,7 @@
 """Dialogues as JSON lines: our own form, read and written.
 
 >>> import pathlib, tempfile
+>>> from crtlib.text.records import Secret, Turn
 >>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
 >>> corpus = Corpus("tiny", (Dialogue("d0", "ada", (turn,)),))
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.jsonl.gz"
@@ -13,14 +14,18 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import itertools
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from crtlib import files
 from crtlib.files import Named
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn, unit
+from crtlib.text.records import Corpus, Dialogue, unit
 
 
 class Bad(ValueError):
@@ -84,16 +89,6 @@ def stream(path: Path) -> Iterator[Dialogue]:
         raise ValueError(f"{path}: is empty, at least one dialogue is needed")
 
 
-def field(record: Any, where: str, key: str, kind: type) -> Any:
-    """``record[key]`` of exactly this type (JSON's true is no integer), else ``ValueError``."""
-    what = {str: "a string", int: "an integer", list: "a list"}[kind]
-    if not isinstance(record, dict):
-        raise ValueError(f"{where} must be a JSON object")
-    if type(record.get(key)) is not kind:
-        raise ValueError(f"{where} needs {key!r}, {what}")
-    return record[key]
-
-
 def whole(column: str, *texts: str) -> None:
     """Refuse what JSON can say and UTF-8 cannot: half of a surrogate pair."""
     try:
@@ -102,45 +97,27 @@ def whole(column: str, *texts: str) -> None:
         raise Bad("half a surrogate pair", "holds half a surrogate pair", column) from None
 
 
+_DIALOGUE = TypeAdapter(Dialogue)
+
+
 def dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Messages never hold text: it may be secret."""
-    name = field(record, "a dialogue", "id", str)
-    user = unit(field(record, "a dialogue", "user", str))
-    whole("a dialogue", name, user)
-    turns = []
-    for i, turn in enumerate(field(record, "a dialogue", "turns", list)):
-        where = f"turn {i}"
-        speaker, text = (field(turn, where, key, str) for key in ("speaker", "text"))
-        spans = field(turn, where, "secrets", list) if "secrets" in turn else []
-        secrets = tuple(
-            Secret(
-                field(s, f"a secret of {where}", "kind", str),
-                field(s, f"a secret of {where}", "start", int),
-                field(s, f"a secret of {where}", "end", int),
-            )
-            for s in spans
-        )
-        whole(where, speaker, text, *(s.kind for s in secrets))
-        try:
-            turns.append(Turn(speaker, text, secrets))
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
-    if not turns:
+    try:
+        d = _DIALOGUE.validate_python(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = " ".join(map(str, first["loc"])).replace("turns", "turn") or "a dialogue"
+        what = first["msg"].replace("Input should be", "must be")
+        raise ValueError(f"{place}: {what.removeprefix('Value error, ')}") from None
+    said = ((t.speaker, t.text, *(s.kind for s in t.secrets)) for t in d.turns)
+    whole("a dialogue", d.id, d.user, *itertools.chain.from_iterable(said))
+    if not d.turns:
         raise ValueError("a dialogue needs at least one turn")
-    return Dialogue(name, user, tuple(turns))
+    return replace(d, user=unit(d.user))
 
 
-def record(d: Dialogue) -> dict[str, Any]:
-    """The JSON object of a dialogue, which ``dialogue`` reads."""
-    turns = [
-        {
-            "speaker": t.speaker,
-            "text": t.text,
-            "secrets": [{"kind": s.kind, "start": s.start, "end": s.end} for s in t.secrets],
-        }
-        for t in d.turns
-    ]
-    return {"id": d.id, "user": d.user, "turns": turns}
+record = _DIALOGUE.dump_python
+"""The JSON object of a dialogue, which ``dialogue`` reads."""
 
 
 def canonical(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -29,7 +28,7 @@ from crtlib import files, outputs
 from crtlib.text import corpora, labels, units
 from crtlib.text.folder import TURN
 from crtlib.text.labels import Task
-from crtlib.text.records import Corpus, Dialogue, Point, Secret
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, filled, sha
 
 LABELS = pa.schema([("task", pa.string()), ("annotator", pa.string()), TURN.field("secrets")])
 Spans = dict[str, tuple[Secret, ...]]
@@ -103,7 +102,7 @@ def take(
     rows = [row for row in _rows(Path(folder)) if row["annotator"] != annotator]  # others' stay
     scores = dict[str, float]()
     if role == "second":
-        before = _of(rows, about["first"])
+        _, (before, *_) = _readings(folder)
         drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
         scores["f1"], scores["kappa"] = agreement(before, drawn_at_random)
     drawn = "given" if unread else "at_random" if role == "first" else about["drawn"]
@@ -134,7 +133,7 @@ def take(
         inputs={"file": file},
     ) as part:
         pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
-        _tell(part, about)
+        labels.tell(part, about)
     if judge:
         labels.pairs(about, about["corpus"], [("", "")], (labels.turn(t.text) for t in judge))
     return summary
@@ -277,17 +276,17 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist() if path.is_file() else []
 
 
-def _tell(folder: Path, about: Mapping[str, Any]) -> None:
-    (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-
-
-def _of(rows: Sequence[Mapping[str, Any]], annotator: str | None) -> Spans:
-    """What a reader marked, by task."""
-    return {
-        row["task"]: tuple(Secret(**s) for s in row["secrets"])
-        for row in rows
-        if row["annotator"] == annotator
-    }
+def _readings(folder: str | os.PathLike) -> tuple[dict[str, Any], list[Spans]]:
+    """What labels say of themselves, and what the reader of each of the ``ROLES`` marked."""
+    about = labels.about(folder)
+    if "first" not in about:
+        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
+    outputs.demand(folder, names=["labels.parquet"])
+    marked: dict[str, Spans] = {}
+    for row in _rows(Path(folder)):
+        spans = tuple(Secret(**s) for s in row["secrets"])
+        marked.setdefault(row["annotator"], {})[row["task"]] = spans
+    return about, [marked.get(about.get(role, ""), {}) for role in ROLES]
 
 
 def _joined(first: Sequence[Secret], second: Sequence[Secret], sure: bool) -> tuple[Secret, ...]:
@@ -313,12 +312,7 @@ def read(
     """The turns that were read, of one ``part`` or both, and their secrets: what both readers
     marked, or who decides; where nobody did, what one at least marked, unless only what is ``sure``
     is asked for; where one read, what the first says."""
-    about = labels.about(folder)
-    if "first" not in about:
-        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
-    outputs.demand(folder, names=["labels.parquet"])
-    rows = _rows(Path(folder))
-    spans, second, decided = (_of(rows, about.get(role)) for role in ROLES)
+    _, (spans, second, decided) = _readings(folder)
     for t, marked in second.items():
         both = _joined(spans.get(t, ()), marked, sure or t in decided)
         spans[t] = _joined(both, decided.get(t, ()), False)
@@ -328,8 +322,7 @@ def read(
 
 def _disputed(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
     """The turns on which two readers differ, decided or not, with what one at least marked."""
-    about, rows = labels.about(folder), _rows(Path(folder))
-    first, second = (_of(rows, about[role]) for role in ROLES[:2])
+    _, (first, second, _) = _readings(folder)
     pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
     return {
         t: _joined(*both, False)
@@ -341,8 +334,7 @@ def _disputed(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
 def again(folder: str | os.PathLike) -> dict[str, str]:
     """What the second reader found in the turns that were drawn at random, by user (or thread):
     "new" where the first had marked nothing, "found" where he marked a secret that stands."""
-    about, rows = labels.about(folder), _rows(Path(folder))
-    first, second = (_of(rows, about[role]) for role in ROLES[:2])
+    about, (first, second, _) = _readings(folder)
     stands = {t.task: (t, spans) for t, spans in read(folder, sure=True)}
     found: dict[str, str] = {}
     for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
@@ -384,16 +376,14 @@ def adjudicate(
         drawn = {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
         some = [t for t, spans in marked if spans or t.task in drawn]
         about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
-    if bad := [f for f in forms if f not in labels.FORMS]:
-        raise ValueError(f"--for: {bad[0]!r} must be one of {', '.join(labels.FORMS)}")
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
     shown = about | {"labels": about["labels"] + role}  # a page remembers its own answers
     said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged(out, **said, inputs={"corpus": about["corpus"]}, force=force) as part:
-        names = [name for f in forms for name in labels.write(f, part, some, flags, shown)]
+        names = labels.write(forms, part, some, flags, shown)
         with outputs.staged(folder, add=True, **said) as kept:
-            _tell(kept, about)
+            labels.tell(kept, about)
     return {"out": os.fspath(out), "role": role, "turns": len(some), "files": names}
 
 
@@ -415,8 +405,9 @@ def points(
     done = ((t, spans) for t, spans in read(folder, part=part, sure=sure) if t.task not in without)
     secrets = {(t.id, t.turn): spans for t, spans in done}
     if not secrets:
-        empty = {"teach": "teaching", "judge": "judging"}[part]
-        size = {"teach": "--teach 600", "judge": "--secrets 400"}[part]
+        empty, size = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}[
+            part
+        ]
         raise ValueError(
             f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
         )
@@ -439,7 +430,7 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
     rows = _rows(Path(folder))
     said = [row for role in ROLES for row in rows if row["annotator"] == told.get(role)]
     said += [told["again"]] if "second" in told else []
-    pi += f" by {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"  # each reading judges anew
+    pi += f" by {sha(json.dumps(said))}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -453,23 +444,4 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
 
 def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label import`` prints."""
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(summary["secrets"].items()))
-    lines = [
-        f"read {summary['read']:,} of {summary['tasks']:,} turns · to judge "
-        f"{summary['judged']:,} of {summary['judge']:,} · with a secret "
-        f"{summary['users_with_a_secret']:,}",
-        f"secrets {sum(summary['secrets'].values()):,}{': ' if kinds else ''}{kinds}",
-    ]
-    if "f1" in summary:
-        lines.append(
-            f"agreement: F1 of spans {summary['f1']:.2f}, kappa of turns {summary['kappa']:.2f}"
-        )
-    if summary["offsets"] != "code points":
-        lines.append(f"note: the tool counts {summary['offsets']}; offsets were converted")
-    if summary["merged"]:
-        lines.append(f"note: {summary['merged']:,} overlaps of one kind were merged")
-    if summary["inside_words"]:
-        lines.append(f"warning: {summary['inside_words']:,} spans end inside a word")
-    if summary["drawn"] == "given":
-        lines.append("note: not all drawn turns were read; these labels count as given")
-    return "\n".join(lines)
+    return filled("imported.txt", **summary)

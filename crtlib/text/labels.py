@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-import jinja2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +35,7 @@ from markupsafe import Markup
 
 from crtlib import files, intervals, outputs
 from crtlib.text import corpora, jsonl
-from crtlib.text.records import Point, Secret, normal, shipped
+from crtlib.text.records import Point, Secret, filled, normal, sha, shipped
 
 KINDS = ("name", "address", "phone", "id", "other")
 RATE = 0.25
@@ -110,8 +109,6 @@ def sample(
         raise ValueError("--kinds: must be 1 to 9 different names")
     if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
         raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
-    if not forms or (bad := [f for f in forms if f not in FORMS]):
-        raise ValueError(f"--for: {bad[0] if forms else ''!r} must be one of {', '.join(FORMS)}")
     out = outputs.check_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
@@ -144,24 +141,24 @@ def sample(
     )
     if corpora.corpus_hash(corpus) != digest:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
-    options = {"sealed": list(sealed), "by": by, "seed": seed, "kinds": list(kinds)}
+    how = {"by": by, "seed": seed, "kinds": list(kinds)}
+    options = {"sealed": list(sealed), **how}
     about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash(tasks), **options}
-    about |= {"users": len(whose), "judge": len(judge), "teach": len(taught)}
-    about["others"] = len(whose) - len(judge) - len(pool)  # neither read nor chosen from
+    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    # The others are neither read nor chosen from.
+    about |= drawn | {"others": len(whose) - len(judge) - len(pool)}
     options |= {"context": context, "teach": teach}
     with outputs.staged(
         out, command="label sample", options=options, inputs={"corpus": digest}, force=force
     ) as part:
         pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks]), part / "tasks.parquet")
-        (part / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        tell(part, about)
         (part / "uses.jsonl").touch()
-        names = [write(form, part, tasks, flags, about) for form in forms]
+        names = write(forms, part, tasks, flags, about)
         with known(about, [turn(t.text) for t in tasks]):  # before anybody can read them
             pass
-    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
-    wish = {"by": by, "seed": seed, "kinds": list(kinds), "secrets": secrets, "rate": rate}
-    every = [name for some in names for name in some]
-    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": every}
+    wish = {**how, "secrets": secrets, "rate": rate}
+    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
 
 
 def unlike(first: Flags, second: Flags) -> Callable[[Sequence[Point]], Sequence[float]]:
@@ -227,7 +224,7 @@ def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
 
 def _hash(tasks: Sequence[Task]) -> str:
     text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha(text)
 
 
 # What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
@@ -285,7 +282,7 @@ def pairs(
 def turn(text: str) -> str:
     """What is kept of a turn, by its text alone: who has read it knows it under any id, of
     anybody."""
-    return hashlib.sha256(normal(text).encode()).hexdigest()
+    return sha(normal(text))
 
 
 def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
@@ -312,49 +309,49 @@ def about(labels: str | os.PathLike) -> dict[str, Any]:
     return json.loads((Path(labels) / "labels.json").read_bytes())
 
 
+def tell(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write what :func:`about` reads."""
+    (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
 def table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label sample`` prints."""
     total = summary["judge"] + summary["teach"]
-    hours = total * SECONDS / 3600
-    time = f"{round(hours)} hours" if hours >= 1.5 else f"{max(1, round(60 * hours))} minutes"
     expected = summary["judge"] * summary["rate"]
     n = max(1, min(summary["secrets"], round(expected)))
-    failures = [x for x in (0, 3, 10, 30) if x <= n]
-    bounds = [intervals.clopper_pearson_upper(x, n, confidence=0.975) for x in failures]
+    bounds = {
+        x: intervals.at_most(100 * intervals.clopper_pearson_upper(x, n, confidence=0.975), 3)
+        for x in (0, 3, 10, 30)
+        if x <= n
+    }
+    few = total >= summary["users"] and expected < 0.9 * summary["secrets"]
+    hours = total * SECONDS / 3600
     who = "users" if summary["by"] == "user" else "threads"
-    lines = [
-        f"to read   {summary['judge']:,} turns of {summary['judge']:,} {who} to judge, "
-        f"{summary['teach']:,} to teach; about {time}",
-        f"if {n} {who} show a secret and the policy fails on  "
-        + "".join(f"{x:>7}" for x in failures),
-        f"{'the bound at 97.5 % is':<52}"
-        + "".join(f"{intervals.at_most(100 * b, 3):>5} %" for b in bounds),
-        f"note: {n} if {100 * summary['rate']:.3g} % of the turns show one; "
-        "--rate says another share",
-    ]
-    few = summary["judge"] + summary["teach"] >= summary["users"]
-    if few and expected < 0.9 * summary["secrets"]:
-        lines.append(
-            f"note: the corpus has {summary['users']:,} {who}; about {expected:.0f} of them will "
-            f"show a secret, not {summary['secrets']}"
-        )
-    return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])
+    return filled(
+        "drawn.txt", **summary, n=n, who=who, hours=hours, bounds=bounds, few=few, expected=expected
+    )
 
 
 # --------------------------------------------------------------------------- the forms
 def write(
-    form: str, folder: Path, tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]
+    forms: Sequence[str], folder: Path, tasks: Sequence[Task], flags: Spans, about: Mapping
 ) -> list[str]:
-    """Write the tasks for one tool into ``folder``; the names of the files."""
-    if form == "page":
-        texts = {"page.html": page(tasks, flags, about)}
-    elif form == "jsonl":
-        lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records(tasks, flags)]
-        text = "".join(lines)  # some tools end lines at these two as well
-        texts = {"tasks.jsonl": text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")}
-    else:
-        studio = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
-        texts = {"labelstudio.json": studio, "labelstudio.xml": labelstudio_config(about["kinds"])}
+    """Write the tasks in some of the ``FORMS`` into ``folder``; the names of the files."""
+    texts: dict[str, str] = {}
+    for form in forms or [""]:
+        if form not in FORMS:
+            raise ValueError(f"--for: {form!r} must be one of {', '.join(FORMS)}")
+        if form == "page":
+            texts["page.html"] = page(tasks, flags, about)
+        elif form == "jsonl":
+            lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records(tasks, flags)]
+            text = "".join(lines)  # some tools end lines at these two as well
+            text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+            texts["tasks.jsonl"] = text
+        else:
+            studio = json.dumps(labelstudio(tasks, flags), ensure_ascii=False, indent=1)
+            texts["labelstudio.json"] = studio
+            texts["labelstudio.xml"] = labelstudio_config(about["kinds"])
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
     return list(texts)
@@ -378,14 +375,7 @@ def labelstudio(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
 
 def labelstudio_config(kinds: Sequence[str]) -> str:
     """The labelling configuration of a Label Studio project."""
-    labels = "\n".join(f"    <Label value={quoteattr(k)}/>" for k in kinds)
-    context = '  <Text name="{0}" value="${0}"/>'
-    return (
-        f'<View>\n  <Labels name="label" toName="text">\n{labels}\n  </Labels>\n'
-        f"{context.format('before')}\n"
-        '  <Text name="text" value="$text" granularity="symbol"/>\n'
-        f"{context.format('after')}\n</View>\n"
-    )
+    return filled("labelstudio.xml", kinds=[quoteattr(kind) for kind in kinds]) + "\n"
 
 
 def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
@@ -403,20 +393,11 @@ def records(tasks: Sequence[Task], flags: Spans) -> list[dict[str, Any]]:
 def page(tasks: Sequence[Task], flags: Spans, about: Mapping[str, Any]) -> str:
     """The labelling page: one self-contained file, without network."""
     script, style = shipped("label.js"), shipped("label.css")
-    data = {
-        "labels": about["labels"],
-        "kinds": list(about["kinds"]),
-        "tasks": records(tasks, flags),
-    }
-    embedded = json.dumps(data, ensure_ascii=False)
-    for sign in "<>&\u2028\u2029":
-        embedded = embedded.replace(sign, f"\\u{ord(sign):04x}")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(shipped("label.html"))
-    return template.render(
-        kinds=list(about["kinds"]),
+    return filled(
+        "label.html",
+        data={"labels": about["labels"], "kinds": about["kinds"], "tasks": records(tasks, flags)},
         hashes={"script": _csp(script), "style": _csp(style)},
-        **{"script": Markup(script), "style": Markup(style), "data": Markup(embedded)},
+        **{"script": Markup(script), "style": Markup(style)},
     )
 
 

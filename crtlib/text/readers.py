@@ -3,7 +3,7 @@
 >>> import pathlib, tempfile
 >>> path = pathlib.Path(tempfile.mkdtemp()) / "mails.csv"
 >>> _ = path.write_text('customer;body\\nann;"Hi,\\nthere"\\nbob\\n')
->>> first, second = read(path, "csv")
+>>> first, second = read(path, "csv", How())
 >>> form(path), first, second[0], second[1].reason
 ('csv', (2, {'customer': 'ann', 'body': 'Hi,\\nthere'}), 3, 'another number of columns')
 
@@ -28,18 +28,19 @@ import mailbox
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.files import Named
+from crtlib.options import Count, Share, value
 from crtlib.text import jsonl
 from crtlib.text.jsonl import Bad, Row
 
@@ -57,6 +58,35 @@ HEADER = "the header again"
 """Why a row is left out that is no loss."""
 BATCH = 1_000
 """Rows of a Parquet file that are read at a time."""
+
+
+@value
+class How:
+    """How sources are read. ``format`` is one of ``FORMATS``; ``columns`` names those of a
+    table that are not to be guessed. ``no_users``: each thread is a user, or where ``columns``
+    names the user, each thread in which nobody is named. ``agents``: people, addresses or
+    @domains that answer others, in whose threads they are no person of their own. ``dates``:
+    whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns of a CSV file by their
+    numbers. ``split`` is that of the hub or of a folder of Parquet files. ``max_bad`` is a share
+    of rows, ``limit`` a number of rows."""
+
+    format: str = "auto"
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    no_users: bool = False
+    agents: Sequence[str] = ()
+    dates: Literal["auto", "dmy", "mdy"] = "auto"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    encoding: str = "auto"
+    skip_bad: bool = False
+    max_bad: Share = 0.05
+    limit: Count | None = None
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        if not self.split.isidentifier():
+            raise ValueError(f"--split: {self.split!r} must be letters, digits and '_'")
+        if self.agents and self.no_users and not self.columns.get("user"):
+            raise ValueError(f"--agents: {self.agents!r} must be left out with --no-users")
 
 
 def form(path: Named) -> str:
@@ -81,29 +111,22 @@ def form(path: Named) -> str:
     return ENDS[end]
 
 
-def read(
-    path: Named,
-    form: str,
-    *,
-    encoding: str = "auto",
-    split: str = "train",
-    rename: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[Row]:
+def read(path: Named, form: str, how: How) -> Iterator[Row]:
     """The rows of a source, one after another, in bounded memory (of mail, the ids are kept).
 
-    A row that cannot be read has a ``Bad`` instead of cells. ``split`` is that of the hub or of a
-    folder of Parquet files; ``rename`` gives names to columns of a CSV file by their numbers.
-    Raises ``ValueError`` where the source as a whole cannot be read.
+    A row that cannot be read has a ``Bad`` instead of cells. Raises ``ValueError`` where the source
+    as a whole cannot be read.
     """
+    split, encoding = how.split, how.encoding
     if form not in FORMATS:
         raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(FORMATS)}")
-    if rename and form not in ("csv", "tsv"):
+    if how.rename and form not in ("csv", "tsv"):
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
     if form == "hub":
         return enumerate(_hub(address(os.fspath(path), split)), 1)
     path = Path(path)
     if form in ("csv", "tsv"):
-        return _table(path, encoding, "\t" if form == "tsv" else None, rename)
+        return _table(path, encoding, "\t" if form == "tsv" else None, how.rename)
     if form == "jsonl":
         return jsonl.rows(path)
     if form == "mbox":

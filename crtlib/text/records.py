@@ -12,11 +12,15 @@ ValueError: secret at [0, 9): must lie inside its text of 5 characters; spans mu
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
+
+from pydantic import StrictInt
 
 MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
@@ -25,6 +29,16 @@ MASK = "<MASK>"
 def shipped(name: str) -> str:
     """A file of ``templates``: data, or a page to be filled."""
     return (resources.files("crtlib.text") / "templates" / name).read_text("utf-8")
+
+
+def filled(page: str, /, **values: Any) -> str:
+    """A page of ``templates`` with its values; in HTML each of them is escaped."""
+    import jinja2  # only what writes a page needs it
+
+    pages = jinja2.Environment(
+        autoescape=page.endswith(".html"), undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    return pages.from_string(shipped(page)).render(values).rstrip()
 
 
 def unit(name: str | float) -> str:
@@ -54,13 +68,18 @@ def normal(text: str) -> str:
     return " ".join(unit(text).split())
 
 
+def sha(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Secret:
     """A half-open character span ``[start, end)`` of its text, and what kind of secret it is."""
 
     kind: str
-    start: int
-    end: int
+    start: StrictInt
+    end: StrictInt
 
 
 def check_spans(text: str, secrets: tuple[Secret, ...]) -> None:

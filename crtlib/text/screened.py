@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import hmac
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,21 +70,17 @@ class Parts:
 
     def add(self, part: str, points: Sequence[Point]) -> None:
         """Take points of one of the ``PARTS``."""
-        names = [self.name("id", p.id) for p in points]
-        users = [self.name("user", p.user) for p in points]
-        texts = [p.text for p in points]
-        self.sorter.add("points", [part] * len(points), names, users, texts)
-        threads = [p.thread for p in points]
-        turns = [int(p.id[len(p.thread) + 1 :]) if p.id != p.thread else None for p in points]
-        self.sorter.add("ids", names, threads, [p.user for p in points], turns)
+        named = ((self.name("id", p.id), self.name("user", p.user), p.text) for p in points)
+        self.sorter.add("points", ((part, *row) for row in named))
+        numbers = (p.id[len(p.thread) + 1 :] for p in points)  # none where a point is a thread
+        turns = (int(number) if number else None for number in numbers)
+        self.note("ids", ((p.id, p.thread, p.user, n) for p, n in zip(points, turns, strict=True)))
 
     def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of one of the tables ``BESIDE``; an ``id`` is that of a point."""
-        rows = iter(rows)
-        while lot := list(itertools.islice(rows, _BATCH)):
-            first, *rest = zip(*lot, strict=True)
-            names = first if table == "units" else [self.name("id", one) for one in first]
-            self.sorter.add(table, names, *rest)
+        if table != "units":
+            rows = ((self.name("id", one), *rest) for one, *rest in rows)
+        self.sorter.add(table, rows)
 
     def close(self) -> dict[str, str]:
         """Write both parts, and what is known of their points; the hashes of what was written."""

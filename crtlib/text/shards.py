@@ -29,7 +29,6 @@ A function on batches, in their order, some of them at a time on an executor.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import shutil
@@ -43,6 +42,7 @@ from typing import Any, TypeVar
 from crtlib import __version__, files
 from crtlib.checks import DamagedError
 from crtlib.files import Named
+from crtlib.text.records import sha
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Shards:
     def read(self, name: str) -> Any:
         """The result of a shard; None where it is not finished, damaged or of other work."""
         try:
-            recipe, sha, text = self._path(name).read_text(encoding="utf-8").split("\n", 2)
+            recipe, known, text = self._path(name).read_text(encoding="utf-8").split("\n", 2)
         except (OSError, ValueError):
             return None
-        return json.loads(text) if (recipe, sha) == (self.recipe, _sha(text)) else None
+        return json.loads(text) if (recipe, known) == (self.recipe, sha(text)) else None
 
     def write(self, name: str, result: Any) -> None:
         """Keep the result of a shard, any JSON value but null; what is none becomes its text."""
         text = json.dumps(result, default=str)
-        files.write_text(self._path(name), f"{self.recipe}\n{_sha(text)}\n{text}", mode=0o600)
+        files.write_text(self._path(name), f"{self.recipe}\n{sha(text)}\n{text}", mode=0o600)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{self.part}{name}.json"
@@ -87,7 +87,7 @@ def beside(out: Named, recipe: Mapping[str, Any]) -> Iterator[Shards]:
     place = folder(out)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        yield Shards(place, _sha(json.dumps([__version__, dict(recipe)], sort_keys=True)))
+        yield Shards(place, sha(json.dumps([__version__, dict(recipe)], sort_keys=True)))
     except ValueError as error:
         if not isinstance(error, DamagedError):
             shutil.rmtree(place)
@@ -97,10 +97,6 @@ def beside(out: Named, recipe: Mapping[str, Any]) -> Iterator[Shards]:
             place.rmdir()  # if nothing is finished
         raise
     shutil.rmtree(place)
-
-
-def _sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 In = TypeVar("In")

@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from crtlib.files import Named, reading
-from crtlib.text.records import Corpus
+from crtlib.text.records import Corpus, sha
 
 Folder = Named | None
 
@@ -96,7 +96,7 @@ def simulated(
 
     def made(split: str, _: Folder) -> str:
         made_from = content if isinstance(content, str) else content()
-        return hashlib.sha256(f"{name}/paper/{split}/{made_from}".encode()).hexdigest()
+        return sha(f"{name}/paper/{split}/{made_from}")
 
     return Source(name, label, check, read, made, draw, by_rule)
 

@@ -11,7 +11,6 @@ True
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from crtlib import files
 from crtlib.files import Named
-from crtlib.text.records import MASK, Point
+from crtlib.text.records import MASK, Point, sha
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -78,7 +77,7 @@ class Bpe:
     def fingerprint(self) -> str:
         """Short hash: two runs with the same fingerprint read text in the same way."""
         frame = "" if (self.bos_token, self.eos_token) == (BOS, EOS) else self.bos_token
-        return hashlib.sha256((self.json + frame).encode()).hexdigest()[:16]
+        return sha(self.json + frame)[:16]
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """``BOS tokens EOS`` of each text."""

@@ -45,8 +45,8 @@ OWN = {
     "text.folder": "Writer.__init__ Writer.add card save writer",
     "text.ingest": "ingest _write",
     "text.jsonl": "write_jsonl",
-    "text.label_import": "take adjudicate _tell",
-    "text.labels": "sample write",
+    "text.label_import": "take adjudicate",
+    "text.labels": "sample write tell",
     "text.screened": "Parts._write",
 }
 """Folders and pages that a command was asked for: no certificate covers them but by what it says

@@ -25,7 +25,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def _dialogue(record: Any) -> Dialogue | None:
-    name, text = (jsonl.field(record, "a dialogue", key, str) for key in ("id", "text"))
+    name, text = record["id"], record["text"]
     if name.startswith("canary"):
         return None
     turns = []

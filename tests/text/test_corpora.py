@@ -73,22 +73,25 @@ def bad_turn(**changes):
         ('{"id": "d1",', "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("[1, 2]", "is not a JSON object"),
-        ('{"id": "d1"}', "a dialogue needs 'user', a string"),
-        (bad(id=7), "a dialogue needs 'id', a string"),
-        (bad(id="d1", turns={}), "a dialogue needs 'turns', a list"),
+        ('{"id": "d1"}', "user: Field required"),
+        (bad(id=7), "id: must be a valid string"),
+        (bad(id="d1", turns={}), "turn: must be a valid tuple"),
         (bad(id="d1", turns=[]), "a dialogue needs at least one turn"),
-        (bad(id="d1", turns=["USR: hi"]), "turn 0 must be a JSON object"),
-        (bad_turn(text=None), "turn 0 needs 'text', a string"),
-        (bad_turn(text="\ud800", secrets=[]), "turn 0: holds half a surrogate pair"),
+        (bad(id="d1", turns=["USR: hi"]), "turn 0: must be a dictionary"),
+        (bad_turn(text=None), "turn 0 text: must be a valid string"),
+        (bad_turn(text="\ud800", secrets=[]), "a dialogue: holds half a surrogate pair"),
         (bad(id="\ud800"), "a dialogue: holds half"),
         (bad(id="d1", user="\udfff"), "a dialogue: holds half"),
-        (bad_turn(speaker="\ud800"), "turn 0: holds half"),
+        (bad_turn(speaker="\ud800"), "a dialogue: holds half"),
         (
             bad_turn(secrets=[{"kind": "\ud800", "start": 0, "end": 3}]),
-            "turn 0: holds half",
+            "a dialogue: holds half",
         ),
-        (bad_turn(secrets=[[0, 1]]), "a secret of turn 0 must be a JSON object"),
-        (bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]), "needs 'start', an integer"),
+        (bad_turn(secrets=[[0, 1]]), "turn 0 secrets 0: must be a dictionary"),
+        (
+            bad_turn(secrets=[{"kind": "k", "start": True, "end": 3}]),
+            "turn 0 secrets 0 start: must be a valid integer",
+        ),
         (
             bad_turn(secrets=[{"kind": "k", "start": 5, "end": 10}]),
             r"turn 0: secret at \[5, 10\): must lie inside its text of 9 characters",
@@ -312,10 +315,10 @@ def test_where_the_hub_keeps_a_split():
         assert readers.address(f"hub:{name}", split) == expected
     for name, split in (("hub:wikitext", "train"), ("hub:a/b/c/d", "train"), ("hub:a/b", "../x")):
         with pytest.raises(ValueError, match="must be hub:owner/name"):
-            readers.read(name, "hub", split=split)
+            readers.address(name, split)
 
 
 def test_the_hub_needs_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"needs the package datasets \(pip install datasets\)"):
-        next(readers.read("hub:Salesforce/wikitext", "hub"))
+        next(readers.read("hub:Salesforce/wikitext", "hub", readers.How()))

@@ -219,4 +219,4 @@ def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):
         code, _ = take(path, "--out", tmp_path / how, "--dates", how)
         assert code == 0 and folder.facts(tmp_path / how).first == first
     code, said = take(path, "--out", tmp_path / "o", "--dates", "ymd")
-    assert code == 2 and "--dates: 'ymd' must be auto, dmy or mdy" in said
+    assert code == 2 and "dates='ymd': must be 'auto', 'dmy' or 'mdy'" in said
