@@ -51,7 +51,7 @@ from crtlib.training import loop, methods, parallel, schedules
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
 from crtlib.training.methods import LP_WEIGHTED as PLANNED
-from crtlib.training.methods import Constants
+from crtlib.training.methods import Constants, Method
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -372,30 +372,28 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         how = record.of_study(done, fitted, guarantee, meter)
         sources = record.sources(done, fitted, meter, key)
-        promise, holds = "no guarantee: this method adds no noise", False
+        promise = "no guarantee: this method adds no noise"
         if done.policy == "none" and not screened.is_screened(recipe.corpus):
             promise += ", and it read the text as it is"
-        if guarantee is not None:
-            holds, beside = _certified(meter, how, sources)
-            promise = f"{guarantee}{beside}"
-        settings = _settings(done)
-        facts = _facts(done, fitted, rows) | {
-            "name": recipe.out.name if recipe.out else "",
-            "settings": settings,
-            "promise": promise,
-            "kind": record.KINDS.get(guarantee.kind) if holds and guarantee else None,
-        }
-        origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
-        results = json.dumps({"guarantee": promise, "rows": rows, **origin}, indent=1) + "\n"
-        return Trained(
-            run=fitted.run, promise=promise, holds=holds, facts=facts, settings=settings,
-            lines=[*_lines(done, fitted, rows, facts), promise],
+        facts = _facts(done, fitted, rows) | {"settings": _settings(done)}
+        made = _trained(
+            recipe, fitted.run, meter, done.how, guarantee or promise, how, sources, key=key,
+            facts=facts, lines=_lines(done, fitted, rows, facts), settings=facts["settings"],
             saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
-                   "base": pretrained.base(done.init), "template": fitted.data.template.source},
-            sources=sources, key=key, record=how,
-            private={"results.json": results}, texts=_texts(settings, facts, card),
-            study=done, fitted=fitted, rows=rows, guarantee=guarantee,
+                   "template": fitted.data.template.source},
+            promised=guarantee is not None, study=done, fitted=fitted, rows=rows,
+            guarantee=guarantee,
         )  # fmt: skip
+        kind = record.KINDS.get(guarantee.kind) if made.holds and guarantee else None
+        facts = {**made.facts, "kind": kind}
+        origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
+        results = json.dumps({"guarantee": made.promise, "rows": rows, **origin}, indent=1) + "\n"
+        return replace(
+            made,
+            facts=facts,
+            private={"results.json": results},
+            texts=_texts(made.settings, facts, card),
+        )
 
     return Job(
         partial(
@@ -407,6 +405,33 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             repeatable_noise=getattr(r, "repeatable_noise", False),
         ),
         finish,
+    )  # fmt: skip
+
+
+def _trained(
+    recipe: Recipe,
+    run: Run,
+    meter: record.Meter,
+    method: Method,
+    promise: object,
+    how: Facts,
+    sources: Sequence[gate.Source],
+    *,
+    facts: Facts,
+    lines: Sequence[str] = (),
+    saved: Facts,
+    promised: bool = True,
+    **more: Any,
+) -> Trained:
+    """What came of a training of any method. Its ``promise`` is judged as the certificate will
+    judge it; where nothing is ``promised`` it says so."""
+    holds, beside = _certified(meter, how, sources) if promised else (False, "")
+    said = f"{promise}{beside}"
+    name = recipe.out.name if recipe.out else ""
+    told = {"name": name, "method": {"name": method.name, "label": method.label}, "promise": said}
+    return Trained(
+        run=run, promise=said, holds=holds, facts={**facts, **told}, lines=[*lines, said],
+        saved={**saved, "base": pretrained.base(recipe.init)}, sources=sources, record=how, **more,
     )  # fmt: skip
 
 
@@ -428,7 +453,6 @@ def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, An
         "base": pretrained.base(study.init) if study.brings_vocabulary else None,
         "recurrent": fitted.spec is not None and fitted.spec.recurrent,
         "adapters": bool(study.lora),
-        "method": {"name": study.method, "label": study.how.label},
         "corpus": {"name": Path(study.corpus).name, "points": len(fitted.data.points)},
         "perplexity": (ppl := next(x for name, _, _, x in rows if name == "test_ppl")),
         "vocabulary": fitted.data.tokenizer.vocab_size,
@@ -572,21 +596,13 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
         sources = [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)]
-        holds, beside = _certified(meter, how, sources)
-        promise = f"{plans.promise(plan, summary, table)}{beside}"
-        facts = {
-            "name": recipe.out.name if recipe.out else "",
-            "method": {"name": PLANNED.name, "label": PLANNED.label},
-            "secrets": len(table),
-            "kept": not broken,
-            "promise": promise,
-        }
-        return Trained(
-            run=run, promise=promise, holds=holds, facts=facts, lines=[promise],
+        promise = plans.promise(plan, summary, table)
+        return _trained(
+            recipe, run, meter, PLANNED, promise, how, sources, key=key,
+            facts={"secrets": len(table), "kept": not broken},
             settings={"method": PLANNED.name, "init": Path(recipe.init).name,
                       "model": recipe.model, "seed": recipe.seed},
-            saved={"tokenizer": tokenizer, "spec": spec, "base": pretrained.base(recipe.init)},
-            sources=sources, key=key, record=how, private={"secrets.parquet": table},
+            saved={"tokenizer": tokenizer, "spec": spec}, private={"secrets.parquet": table},
             secrets=table, kept=not broken,
         )  # fmt: skip
 
