@@ -51,7 +51,7 @@ from crtlib.training import loop, methods, parallel, schedules
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
 from crtlib.training.methods import LP_WEIGHTED as PLANNED
-from crtlib.training.methods import Constants, Method
+from crtlib.training.methods import Constants
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -370,20 +370,20 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             by_name.check_same(name, sha)
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
-        how = record.of_study(done, fitted, guarantee, meter)
-        sources = record.sources(done, fitted, meter, key)
         promise = "no guarantee: this method adds no noise"
         if done.policy == "none" and not screened.is_screened(recipe.corpus):
             promise += ", and it read the text as it is"
         facts = _facts(done, fitted, rows) | {"settings": _settings(done)}
-        made = _trained(
-            recipe, fitted.run, meter, done.how, guarantee or promise, how, sources, key=key,
+        made = Trained(
+            run=fitted.run, promise=str(guarantee or promise), holds=guarantee is not None,
             facts=facts, lines=_lines(done, fitted, rows, facts), settings=facts["settings"],
             saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
-                   "template": fitted.data.template.source},
-            promised=guarantee is not None, study=done, fitted=fitted, rows=rows,
-            guarantee=guarantee,
+                   "base": pretrained.base(done.init), "template": fitted.data.template.source},
+            sources=record.sources(done, fitted, meter, key), private={}, key=key,
+            record=record.of_study(done, fitted, guarantee, meter),
+            study=done, fitted=fitted, rows=rows, guarantee=guarantee,
         )  # fmt: skip
+        made = _promised(made, recipe, meter)
         kind = record.KINDS.get(guarantee.kind) if made.holds and guarantee else None
         facts = {**made.facts, "kind": kind}
         origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
@@ -405,33 +405,6 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
             repeatable_noise=getattr(r, "repeatable_noise", False),
         ),
         finish,
-    )  # fmt: skip
-
-
-def _trained(
-    recipe: Recipe,
-    run: Run,
-    meter: record.Meter,
-    method: Method,
-    promise: object,
-    how: Facts,
-    sources: Sequence[gate.Source],
-    *,
-    facts: Facts,
-    lines: Sequence[str] = (),
-    saved: Facts,
-    promised: bool = True,
-    **more: Any,
-) -> Trained:
-    """What came of a training of any method. Its ``promise`` is judged as the certificate will
-    judge it; where nothing is ``promised`` it says so."""
-    holds, beside = _certified(meter, how, sources) if promised else (False, "")
-    said = f"{promise}{beside}"
-    name = recipe.out.name if recipe.out else ""
-    told = {"name": name, "method": {"name": method.name, "label": method.label}, "promise": said}
-    return Trained(
-        run=run, promise=said, holds=holds, facts={**facts, **told}, lines=[*lines, said],
-        saved={**saved, "base": pretrained.base(recipe.init)}, sources=sources, record=how, **more,
     )  # fmt: skip
 
 
@@ -595,16 +568,17 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "treated_as_public": [plans.KNOWN],
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
-        sources = [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)]
-        promise = plans.promise(plan, summary, table)
-        return _trained(
-            recipe, run, meter, PLANNED, promise, how, sources, key=key,
-            facts={"secrets": len(table), "kept": not broken},
+        made = Trained(
+            run=run, promise=plans.promise(plan, summary, table), holds=True,
+            facts={"secrets": len(table), "kept": not broken}, lines=[],
             settings={"method": PLANNED.name, "init": Path(recipe.init).name,
                       "model": recipe.model, "seed": recipe.seed},
-            saved={"tokenizer": tokenizer, "spec": spec}, private={"secrets.parquet": table},
-            secrets=table, kept=not broken,
+            saved={"tokenizer": tokenizer, "spec": spec, "base": pretrained.base(recipe.init)},
+            sources=[noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
+            key=key, record=how, private={"secrets.parquet": table}, secrets=table,
+            kept=not broken,
         )  # fmt: skip
+        return _promised(made, recipe, meter)
 
     return Job(
         partial(
@@ -681,23 +655,33 @@ def work(out: Named) -> Path:
     return folder
 
 
-def _certified(meter: record.Meter, how: Facts, sources: Sequence[gate.Source]) -> tuple[bool, str]:
-    """Whether the certificate of what was trained now holds, and what is said beside a promise:
-    why it is void, and what the certificate adds to it."""
-    spent, trials, fold = meter.spent, meter.facts["trials"], gate.fold(sources)
-    fold = replace(fold, screening=fold.screening and meter.facts["screening"])
-    told = {**how, "searched": {"trials": trials}}
-    trained = certify.Trained(Path(), told, fold, spent)
-    own = trained.promise()
-    why = certify.reasons(trained, own, own.missed()[0])
-    added = {
-        f"{len(spent.entries)} earlier on this text": len(spent.entries),
-        f"{trials - 1} that were compared with it": trials - 1,
+def _promised(made: Trained, recipe: Recipe, meter: record.Meter) -> Trained:
+    """What came of a training of any method; of one that ``holds``, whether its certificate now
+    does, and what is said beside the promise: why it is void, and what the certificate adds."""
+    holds, promise = made.holds, made.promise
+    if holds:
+        spent, trials, fold = meter.spent, meter.facts["trials"], gate.fold(made.sources)
+        fold = replace(fold, screening=fold.screening and meter.facts["screening"])
+        told = {**made.record, "searched": {"trials": trials}}
+        trained = certify.Trained(Path(), told, fold, spent)
+        own = trained.promise()
+        why = certify.reasons(trained, own, own.missed()[0])
+        added = {
+            f"{len(spent.entries)} earlier on this text": len(spent.entries),
+            f"{trials - 1} that were compared with it": trials - 1,
+        }
+        beside = " and ".join(text for text, number in added.items() if number)
+        promise += "".join(f"; void: {text}" for text in why)
+        promise += beside and f"; of this model alone: its certificate adds {beside}"
+        holds = not why and fold.kind != "none"
+    method = methods.by_name(meter.facts["method"])
+    facts = {
+        **made.facts,
+        "name": recipe.out.name if recipe.out else "",
+        "method": {"name": method.name, "label": method.label},
+        "promise": promise,
     }
-    beside = " and ".join(text for text, number in added.items() if number)
-    void = "".join(f"; void: {text}" for text in why)
-    beside = beside and f"; of this model alone: its certificate adds {beside}"
-    return not why and fold.kind != "none", void + beside
+    return replace(made, promise=promise, holds=holds, facts=facts, lines=[*made.lines, promise])
 
 
 def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: record.Meter) -> None:
