@@ -369,32 +369,30 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
         by_name.check_same(policies, policies.values())
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
-        how = record.of_study(done, fitted, guarantee, meter)
-        sources = record.sources(done, fitted, meter, key)
-        promise, holds = "no guarantee: this method adds no noise", False
+        promise = "no guarantee: this method adds no noise"
         if done.policy == "none" and not screened.is_screened(recipe.corpus):
             promise += ", and it read the text as it is"
-        if guarantee is not None:
-            holds, beside = _certified(meter, how, sources)
-            promise = f"{guarantee}{beside}"
-        settings = _settings(done)
-        facts = _facts(done, fitted, rows) | {
-            "name": recipe.out.name if recipe.out else "",
-            "settings": settings,
-            "promise": promise,
-            "kind": record.KINDS.get(guarantee.kind) if holds and guarantee else None,
-        }
-        origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
-        results = json.dumps({"guarantee": promise, "rows": rows, **origin}, indent=1) + "\n"
-        return Trained(
-            run=fitted.run, promise=promise, holds=holds, facts=facts, settings=settings,
-            lines=[*_lines(done, fitted, rows, facts), promise],
+        facts = _facts(done, fitted, rows) | {"settings": _settings(done)}
+        made = Trained(
+            run=fitted.run, promise=str(guarantee or promise), holds=guarantee is not None,
+            facts=facts, lines=_lines(done, fitted, rows, facts), settings=facts["settings"],
             saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
                    "base": pretrained.base(done.init), "template": fitted.data.template.source},
-            sources=sources, key=key, record=how,
-            private={"results.json": results}, texts=_texts(settings, facts, card),
+            sources=record.sources(done, fitted, meter, key), private={}, key=key,
+            record=record.of_study(done, fitted, guarantee, meter),
             study=done, fitted=fitted, rows=rows, guarantee=guarantee,
         )  # fmt: skip
+        made = _promised(made, recipe, meter)
+        kind = record.KINDS.get(guarantee.kind) if made.holds and guarantee else None
+        facts = {**made.facts, "kind": kind}
+        origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
+        results = json.dumps({"guarantee": made.promise, "rows": rows, **origin}, indent=1) + "\n"
+        return replace(
+            made,
+            facts=facts,
+            private={"results.json": results},
+            texts=_texts(made.settings, facts, card),
+        )
 
     return Job(
         partial(
@@ -427,7 +425,6 @@ def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, An
         "base": pretrained.base(study.init) if study.brings_vocabulary else None,
         "recurrent": fitted.spec is not None and fitted.spec.recurrent,
         "adapters": bool(study.lora),
-        "method": {"name": study.method, "label": study.how.label},
         "corpus": {"name": Path(study.corpus).name, "points": len(fitted.data.points)},
         "perplexity": (ppl := next(x for name, _, _, x in rows if name == "test_ppl")),
         "vocabulary": fitted.data.tokenizer.vocab_size,
@@ -570,24 +567,17 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "treated_as_public": [plans.KNOWN],
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
-        sources = [noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)]
-        holds, beside = _certified(meter, how, sources)
-        promise = f"{plans.promise(plan, summary, table)}{beside}"
-        facts = {
-            "name": recipe.out.name if recipe.out else "",
-            "method": {"name": PLANNED.name, "label": PLANNED.label},
-            "secrets": len(table),
-            "kept": not broken,
-            "promise": promise,
-        }
-        return Trained(
-            run=run, promise=promise, holds=holds, facts=facts, lines=[promise],
+        made = Trained(
+            run=run, promise=plans.promise(plan, summary, table), holds=True,
+            facts={"secrets": len(table), "kept": not broken}, lines=[],
             settings={"method": PLANNED.name, "init": Path(recipe.init).name,
                       "model": recipe.model, "seed": recipe.seed},
             saved={"tokenizer": tokenizer, "spec": spec, "base": pretrained.base(recipe.init)},
-            sources=sources, key=key, record=how, private={"secrets.parquet": table},
-            secrets=table, kept=not broken,
+            sources=[noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
+            key=key, record=how, private={"secrets.parquet": table}, secrets=table,
+            kept=not broken,
         )  # fmt: skip
+        return _promised(made, recipe, meter)
 
     return Job(
         partial(
@@ -661,23 +651,33 @@ def work(out: Named) -> Path:
     return folder
 
 
-def _certified(meter: record.Meter, how: Facts, sources: Sequence[gate.Source]) -> tuple[bool, str]:
-    """Whether the certificate of what was trained now holds, and what is said beside a promise:
-    why it is void, and what the certificate adds to it."""
-    spent, trials, fold = meter.spent, meter.facts["trials"], gate.fold(sources)
-    fold = replace(fold, screening=fold.screening and meter.facts["screening"])
-    told = {**how, "searched": {"trials": trials}}
-    trained = certify.Trained(Path(), told, fold, spent)
-    own = trained.promise()
-    why = certify.reasons(trained, own, own.missed()[0])
-    added = {
-        f"{len(spent.entries)} earlier on this text": len(spent.entries),
-        f"{trials - 1} that were compared with it": trials - 1,
+def _promised(made: Trained, recipe: Recipe, meter: record.Meter) -> Trained:
+    """What came of a training of any method; of one that ``holds``, whether its certificate now
+    does, and what is said beside the promise: why it is void, and what the certificate adds."""
+    holds, promise = made.holds, made.promise
+    if holds:
+        spent, trials, fold = meter.spent, meter.facts["trials"], gate.fold(made.sources)
+        fold = replace(fold, screening=fold.screening and meter.facts["screening"])
+        told = {**made.record, "searched": {"trials": trials}}
+        trained = certify.Trained(Path(), told, fold, spent)
+        own = trained.promise()
+        why = certify.reasons(trained, own, own.missed()[0])
+        added = {
+            f"{len(spent.entries)} earlier on this text": len(spent.entries),
+            f"{trials - 1} that were compared with it": trials - 1,
+        }
+        beside = " and ".join(text for text, number in added.items() if number)
+        promise += "".join(f"; void: {text}" for text in why)
+        promise += beside and f"; of this model alone: its certificate adds {beside}"
+        holds = not why and fold.kind != "none"
+    method = methods.by_name(meter.facts["method"])
+    facts = {
+        **made.facts,
+        "name": recipe.out.name if recipe.out else "",
+        "method": {"name": method.name, "label": method.label},
+        "promise": promise,
     }
-    beside = " and ".join(text for text, number in added.items() if number)
-    void = "".join(f"; void: {text}" for text in why)
-    beside = beside and f"; of this model alone: its certificate adds {beside}"
-    return not why and fold.kind != "none", void + beside
+    return replace(made, promise=promise, holds=holds, facts=facts, lines=[*made.lines, promise])
 
 
 def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: record.Meter) -> None:

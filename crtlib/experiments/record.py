@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import platform
 import secrets
 import shutil
@@ -35,6 +34,7 @@ from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.experiments import data
 from crtlib.experiments.crt import CrtStudy, Fitted
 from crtlib.experiments.data import Data
+from crtlib.files import Named
 from crtlib.models.folder import tensors
 from crtlib.models.pretrained import fingerprint
 from crtlib.release import gate, seal
@@ -161,10 +161,10 @@ class Meter:
 
 
 def opened(
-    corpus: str | os.PathLike[str],
+    corpus: Named,
     facts: Mapping[str, Any],
     *,
-    place: str | os.PathLike[str] | None,
+    place: Named | None,
     init: str,
     secret: bool,
     protects: bool,
@@ -204,7 +204,7 @@ def meter(
     study: CrtStudy,
     prepared: Data,
     *,
-    place: str | os.PathLike[str] | None = None,
+    place: Named | None = None,
     repeatable_noise: bool = False,
     trials: int = 1,
 ) -> Meter:
@@ -385,7 +385,7 @@ def release(
     return out
 
 
-def save(content: Mapping[str, Any], folder: str | os.PathLike[str], meter: Meter) -> None:
+def save(content: Mapping[str, Any], folder: Named, meter: Meter) -> None:
     """Write ``record.json`` (0600), signed by the key beside the odometer."""
     text = json.dumps(seal.signed(content, meter.key), indent=1, allow_nan=False)
     files.write_text(Path(folder) / NAME, text + "\n", mode=0o600)
@@ -407,7 +407,7 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
     return about(study.corpus, read, sha)
 
 
-def about(corpus: str | os.PathLike[str], read: Corpus, sha: str) -> dict[str, Any]:
+def about(corpus: Named, read: Corpus, sha: str) -> dict[str, Any]:
     """What a certificate says of a corpus of which ``read`` was trained on."""
     users = {d.user for d in read.dialogues}
     facts = folder.facts(corpus) if Path(corpus).is_dir() else None

@@ -14,16 +14,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting import selective as selective_accounting
 from crtlib.accounting.events import Events
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.accounting.secrets import Plan
 from crtlib.checks import check_choice
 from crtlib.training import schedules
 from crtlib.training.phases import Phase, PublicPhase, SelectivePhase
+
+if TYPE_CHECKING:  # it solves linear programs, which few trainings ask for
+    from crtlib.accounting.secrets import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,22 +83,18 @@ TOKENS_AT_ONCE = 4096
 
 
 class Phase(Protocol):
-    """What :func:`crtlib.training.loop.train` asks of a phase; here public and private ones, and
-    :class:`SelectivePhase`."""
+    """What :func:`crtlib.training.loop.train` asks of a phase, and what those are like that say
+    nothing else; here public and private ones, and :class:`SelectivePhase`."""
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that it belongs to, from 1."""
-
-    @property
-    def part(self) -> Part:
-        """The points that it reads."""
-
-    order: ClassVar[Order]
+    epoch: int
+    """The epoch that it belongs to, from 1."""
+    part: Part
+    """The points that it reads."""
+    order: ClassVar[Order] = "public order"
     """The generator of its batches: "public order", or "poisson" where they are secret."""
-    reads_flags: ClassVar[bool]
+    reads_flags: ClassVar[bool] = False
     """Whether its points come with a flag for each token."""
-    draws: ClassVar[bool]
+    draws: ClassVar[bool] = False
     """Whether it draws numbers in each pass: then how a batch is cut decides what they are."""
 
     def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
@@ -108,7 +104,8 @@ class Phase(Protocol):
         """Indices of the points of each batch."""
 
     def event(self) -> Event | None:
-        """What an accountant has to know."""
+        """What an accountant has to know: nothing where every point is public, or unprotected."""
+        return None
 
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update; each kind has an optimizer of its own."""
@@ -118,7 +115,7 @@ class Phase(Protocol):
 
 
 @dataclass(frozen=True)
-class PublicPhase:
+class PublicPhase(Phase):
     """Ordinary training: shuffled batches, no noise, no guarantee for what it reads.
 
     ``passes`` counts runs over the part; the gradient is that of the mean loss per token.
@@ -130,17 +127,10 @@ class PublicPhase:
     batch_size: int
     learning_rate: float
 
-    order: ClassVar[Order] = "public order"
-    reads_flags: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         check_positive(
             passes=self.passes, batch_size=self.batch_size, learning_rate=self.learning_rate
         )
-
-    def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
-        """Any model and any points will do."""
 
     def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """Index tensors that cover the points once a pass, shuffled.
@@ -156,10 +146,6 @@ class PublicPhase:
                 for k in torch.randperm(len(batches), generator=generator).tolist():
                     yield batches[k]
 
-    def event(self) -> None:
-        """Nothing to account: every point that this phase reads is public, or unprotected."""
-        return None
-
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update."""
         return {"public": self.learning_rate}
@@ -170,7 +156,7 @@ class PublicPhase:
 
 
 @dataclass(frozen=True)
-class PrivatePhase:
+class PrivatePhase(Phase):
     """DP-SGD with Poisson sampling (Abadi et al. 2016): every field is a public constant.
 
     ``sampling_probability`` is one number, in (0, 1], or one for each point, in [0, 1] (weighted
@@ -192,8 +178,6 @@ class PrivatePhase:
     part: Part = "private"
 
     order: ClassVar[Order] = "poisson"
-    reads_flags: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         p, name = self.sampling_probability, "sampling_probability"
@@ -421,7 +405,7 @@ def most_private(flags: Iterable[Sequence[bool]]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectivePhase:
+class SelectivePhase(Phase):
     """One epoch of S-DP: a pass over shuffled batches, each point in one of them.
 
     For the t-th segment of all sequences of a batch there is one update: the gradient of the mean
@@ -445,7 +429,6 @@ class SelectivePhase:
     private_learning_rate: float
     part: Part = "all"
 
-    order: ClassVar[Order] = "public order"
     reads_flags: ClassVar[bool] = True
     draws: ClassVar[bool] = True
 

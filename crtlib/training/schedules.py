@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.secrets import Plan
 from crtlib.checks import check
 from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
+
+if TYPE_CHECKING:
+    from crtlib.accounting.secrets import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

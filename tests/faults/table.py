@@ -745,7 +745,7 @@ UNITS = rows(
 ) + rows(
     "experiments.own",
     "release/test_sixth_reading.py",
-    ("guarantee.txt promises what is void", "_certified", "return not why and", "why = []; return",
+    ("guarantee.txt promises what is void", "_promised", "holds = not why and", "why = []; holds =",
      "test_what_is_void_says_so_in_all_its_files"),
 ) + rows(
     "text.label_import",
