@@ -33,7 +33,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -168,10 +168,8 @@ def calibrated(scores: np.ndarray, reference_scores: np.ndarray) -> np.ndarray:
 Values = float | np.ndarray
 
 
-class Statistic(Protocol):
-    """A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
-
-    def __call__(self, members: np.ndarray, nonmembers: np.ndarray, /) -> Values: ...
+Statistic = Callable[[np.ndarray, np.ndarray], Values]
+"""A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
 
 
 def _together(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, int, int]:
