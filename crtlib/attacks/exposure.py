@@ -194,16 +194,13 @@ def _measured(subject: Subject) -> list[Row]:
     if not subject.canaries:
         return []
     weights = [*subject.model.parameters()]
+    asked, carrier = (subject.model, subject.tokenizer, subject.canaries), subject.carrier
     if sum(p.numel() for p in weights) > LARGE and not weights[0].is_cuda:
-        bits = sampled_exposure(
-            subject.model, subject.tokenizer, subject.canaries, seed=10**6 + subject.seed,
-            carrier=subject.carrier,
-        )  # fmt: skip
-        return [("exposure_sampled", k, float(x)) for k, x in enumerate(bits)]
-    bits = canary_exposure(
-        subject.model, subject.tokenizer, subject.canaries, carrier=subject.carrier
-    )
-    return [("exposure", k, float(x)) for k, x in enumerate(bits)]
+        name = "exposure_sampled"
+        bits = sampled_exposure(*asked, seed=10**6 + subject.seed, carrier=carrier)
+    else:
+        name, bits = "exposure", canary_exposure(*asked, carrier=carrier)
+    return [(name, k, float(x)) for k, x in enumerate(bits)]
 
 
 ATTACK = register(

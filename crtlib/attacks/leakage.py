@@ -225,17 +225,25 @@ def find_runs(
     """
     for name, value in (("top_k", k), ("min_length", min_length)):
         check(name, value, value >= 1, "at least 1")
-    line = _Line.of(documents)
+    sizes = np.array([len(d.tokens) for d in documents])
+    first = np.cumsum(sizes) - sizes
     guessed = np.concatenate([np.asarray(r) < k for r in scores.ranks])
     if answered is not None:
         guessed &= np.concatenate(answered)
-    begin, end, index = line.stretches(guessed, min_length=min_length, flush=flush)
-    perplexity = line.perplexity(scores.logprobs, begin, end)
+    heads = np.isin(np.arange(len(guessed) + 1), np.append(first, len(guessed)))
+    begin = np.flatnonzero(guessed & (heads[:-1] | ~np.append(False, guessed[:-1])))
+    end = np.flatnonzero(guessed & (heads[1:] | ~np.append(guessed[1:], False))) + 1
+    keep = end - begin >= min_length
+    if not flush:
+        keep &= ~heads[end]
+    begin, end = begin[keep], end[keep]
+    index = np.searchsorted(first, begin, side="right") - 1
+    perplexity = _perplexity(scores.logprobs, begin, end)
     other = np.full(len(begin), np.nan)
     if public:
-        other = line.perplexity(public.logprobs, begin, end)
-    start, length = begin - line.first[index], end - begin
-    secret_tokens, kinds = _secrets(documents, line, begin, end)
+        other = _perplexity(public.logprobs, begin, end)
+    start, length = begin - first[index], end - begin
+    secret_tokens, kinds = _secrets(documents, first, begin, end)
     rows = zip(index.tolist(), start.tolist(), length.tolist(), strict=True)
     return pd.DataFrame(
         {
@@ -254,64 +262,27 @@ def find_runs(
     )
 
 
-@dataclass(frozen=True)
-class _Line:
-    """Documents laid end to end, a place that is never guessed after each: ``first`` and ``sizes``
-    (documents,), and ``inside``, the places of their tokens, of ``places`` in all."""
-
-    first: np.ndarray
-    sizes: np.ndarray
-    inside: np.ndarray
-    places: int
-
-    @classmethod
-    def of(cls, documents: Sequence[Document]) -> _Line:
-        sizes = np.array([len(d.tokens) for d in documents])
-        first = np.cumsum(sizes + 1) - sizes - 1
-        places = int((sizes + 1).sum()) + 1
-        ends = np.append(first + sizes, places - 1)
-        return cls(first, sizes, np.delete(np.arange(places), ends), places)
-
-    def stretches(
-        self, guessed: np.ndarray, *, min_length: int, flush: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """First place, the place after the last, and the document of each maximal run of guessed
-        tokens; without ``flush`` those that end their document are lost."""
-        hit = np.zeros(self.places, dtype=np.int8)
-        hit[self.inside] = guessed
-        change = np.diff(hit, prepend=0)
-        begin, end = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
-        index = np.searchsorted(self.first, begin, side="right") - 1
-        keep = end - begin >= min_length
-        if not flush:
-            keep &= end < self.first[index] + self.sizes[index]
-        return begin[keep], end[keep], index[keep]
-
-    def perplexity(
-        self, logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray
-    ) -> np.ndarray:
-        """Of each run, ``(runs,)``; infinite where the model excludes one of its tokens."""
-        if not len(begin):
-            return np.empty(0)
-        row = np.zeros(self.places)
-        row[self.inside] = np.concatenate(logprobs)
-        edges = np.stack([begin, end], 1).ravel()
-        with np.errstate(over="ignore"):
-            return np.exp(-(np.add.reduceat(row, edges)[::2] / (end - begin)))
+def _perplexity(logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Of each run, ``(runs,)``; infinite where the model excludes one of its tokens."""
+    if not len(begin):
+        return np.empty(0)
+    row, edges = np.concatenate([*logprobs, [0.0]]), np.stack([begin, end], 1).ravel()
+    with np.errstate(over="ignore"):
+        return np.exp(-(np.add.reduceat(row, edges)[::2] / (end - begin)))
 
 
 def _secrets(
-    documents: Sequence[Document], line: _Line, begin: np.ndarray, end: np.ndarray
+    documents: Sequence[Document], first: np.ndarray, begin: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[str, ...]]]:
     """Of each run, how many of its tokens are part of a labelled secret, and the kinds of those
     that are wholly inside."""
-    secret = np.zeros(line.places + 1, dtype=np.int64)
+    secret = np.zeros(sum(len(d.tokens) for d in documents) + 1, dtype=np.int64)
     kinds: list[tuple[str, ...]] = [()] * len(begin)
-    for first, d in zip(line.first.tolist(), documents, strict=True):
+    for place, d in zip(first.tolist(), documents, strict=True):
         for kind, a, b in d.secrets:
-            secret[first + a + 1 : first + b + 1] = 1
-            row = int(np.searchsorted(begin, first + a, side="right")) - 1
-            if row >= 0 and end[row] >= first + b:
+            secret[place + a + 1 : place + b + 1] = 1
+            row = int(np.searchsorted(begin, place + a, side="right")) - 1
+            if row >= 0 and end[row] >= place + b:
                 kinds[row] = (*kinds[row], kind)
     before = np.cumsum(secret)
     return before[end] - before[begin], kinds

@@ -33,7 +33,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -168,10 +168,8 @@ def calibrated(scores: np.ndarray, reference_scores: np.ndarray) -> np.ndarray:
 Values = float | np.ndarray
 
 
-class Statistic(Protocol):
-    """A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
-
-    def __call__(self, members: np.ndarray, nonmembers: np.ndarray, /) -> Values: ...
+Statistic = Callable[[np.ndarray, np.ndarray], Values]
+"""A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
 
 
 def _together(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, int, int]:
@@ -183,17 +181,6 @@ def _together(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, 
             f"scores: {n} members and {m} non-members, must be finite and at least one each"
         )
     return scores, n, m
-
-
-def roc(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates of "a score of at most t is a member", a point for each
-    distinct score, from (0, 0) to (1, 1); sizes may differ."""
-    scores, n, m = _together(members, nonmembers)
-    order = np.argsort(scores)
-    member = order < n
-    last = np.append(np.diff(scores[order]) > 0, True)  # ties are crossed in one step
-    true, false = np.cumsum(member)[last], np.cumsum(~member)[last]
-    return np.append(0, false / m), np.append(0, true / n)
 
 
 def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> Values:
@@ -231,8 +218,9 @@ def tpr_at(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"fpr={fpr}: must be in [0, 1]")
-    false, true = roc(members, nonmembers)
-    return float(true[false <= fpr].max())
+    _, _, m = _together(members, nonmembers)
+    allowed = int((np.arange(1, m + 1) / m <= fpr).sum())  # so many non-members may score lower
+    return float((members < np.append(np.sort(nonmembers), np.inf)[allowed]).mean())
 
 
 def paired_accuracy(members: np.ndarray, nonmembers: np.ndarray) -> Values:
@@ -336,7 +324,7 @@ def chance_band(sd: float, *, seeds: int = 1, points: int = 1, level: float = 0.
 
 
 # --------------------------------------------------------------------------- the table
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Accuracy:
     """A metric that is one half by chance; ``name_null`` is its null deviation.
 
@@ -346,26 +334,19 @@ class Accuracy:
     """
 
     name: str
-    label: str
     of: Callable[[np.ndarray], np.ndarray]
     members: Literal["all", "missed", "redacted", "named"]
     group: bool = False
 
 
 MEASURED = (
-    Accuracy(name="mia_accuracy", label="one sentence", of=np.asarray, members="all"),
-    Accuracy(name="mia_missed_accuracy", label="missed", of=np.asarray, members="missed"),
-    Accuracy(name="mia_redacted_accuracy", label="redacted", of=np.asarray, members="redacted"),
-    Accuracy(
-        name="group_accuracy", label="twenty, perplexity", of=np.exp, members="all", group=True
-    ),
-    Accuracy(
-        name="group_nll_accuracy", label="twenty, nats", of=np.asarray, members="all", group=True
-    ),
-    Accuracy(name="mia_address_accuracy", label="addresses", of=np.asarray, members="named"),
-    Accuracy(
-        name="group_address_accuracy", label="addresses", of=np.exp, members="named", group=True
-    ),
+    Accuracy("mia_accuracy", np.asarray, "all"),
+    Accuracy("mia_missed_accuracy", np.asarray, "missed"),
+    Accuracy("mia_redacted_accuracy", np.asarray, "redacted"),
+    Accuracy("group_accuracy", np.exp, "all", group=True),
+    Accuracy("group_nll_accuracy", np.asarray, "all", group=True),
+    Accuracy("mia_address_accuracy", np.asarray, "named"),
+    Accuracy("group_address_accuracy", np.exp, "named", group=True),
 )
 ACCURACIES = tuple(each.name for each in MEASURED)
 

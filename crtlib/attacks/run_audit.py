@@ -46,7 +46,6 @@ from torch import nn
 from crtlib import outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.attacks import likelihood_ratio, windows
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
 from crtlib.files import Named
@@ -212,8 +211,8 @@ def gaps(
     """By how much each canary scores above its control, (canaries,), joined by number.
 
     ``loss``: by log-probability, less the mean over ``references`` where there are any;
-    ``windows``: :mod:`crtlib.attacks.windows`, of one reference; ``likelihood_ratio``:
-    :mod:`crtlib.attacks.likelihood_ratio`, of two or more.
+    ``windows``: :func:`by_windows`, of one reference; ``likelihood_ratio``:
+    :func:`by_shadows`, of two or more.
     """
     need = {"loss": 0, "windows": 1, "likelihood_ratio": 2}[score]
     if len(references) < need or (score == "windows" and len(references) > 1):
@@ -225,10 +224,47 @@ def gaps(
     if score == "windows":
         if [x.shape for x in own] != [x.shape for x in others[0]]:
             raise ValueError("--reference: must read text as the model does, to compare windows")
-        values = windows.score([a - b for a, b in zip(own, others[0], strict=True)])
+        values = by_windows([a - b for a, b in zip(own, others[0], strict=True)])
     if score == "likelihood_ratio":
-        values = likelihood_ratio.score(sums[0], sums[1:])
+        values = by_shadows(sums[0], sums[1:])
     return np.asarray(values[0::2] - values[1::2])
+
+
+SIZES = tuple(dict.fromkeys(np.geomspace(2, 40, 10).round().astype(int).tolist()))
+"""Tokens of a window."""
+
+
+def by_windows(gains: Sequence[np.ndarray]) -> np.ndarray:
+    """Votes of many short passages in place of one mean (2601.02751). Of each text, by the
+    log-probability of each token less that of a reference: the share of windows that the model
+    finds likelier, averaged over ``SIZES``; a short text is one window.
+
+    >>> even, once = np.full(12, 0.1), np.array([-0.1] * 11 + [9.0])
+    >>> by_windows([even, once]).round(2).tolist()  # a word that was learned is no sentence
+    [1.0, 0.51]
+    """
+
+    def votes(gain: np.ndarray, size: int) -> float:
+        before = np.concatenate([[0.0], np.cumsum(gain)])
+        return float((before[size:] > before[: len(before) - size]).mean())
+
+    return np.array([np.mean([votes(gain, min(size, len(gain))) for size in SIZES])
+                     for gain in gains])  # fmt: skip
+
+
+def by_shadows(logprobs: np.ndarray, shadows: np.ndarray) -> np.ndarray:
+    """The likelihood-ratio attack, offline: no shadow has read a text (Carlini et al. 2022). How
+    many deviations of its shadows a text's log-probability (texts,) lies above their mean, of
+    shadows (models, texts). A normal law of each text. With few shadows the deviations are drawn
+    towards the middle one of all texts.
+
+    >>> shadows = np.array([[-9.0, -4.0], [-11.0, -4.2], [-10.0, -3.8], [-10.0, -4.0]])
+    >>> by_shadows(np.array([-8.0, -2.0]), shadows).round(1).tolist()  # likelier than by itself
+    [2.9, 4.4]
+    """
+    k, spread = len(shadows), shadows.var(axis=0, ddof=1)
+    pooled = (4 * np.median(spread) + (k - 1) * spread) / (k + 3)
+    return np.asarray((logprobs - shadows.mean(axis=0)) / np.sqrt(pooled + 1e-12))
 
 
 def _logprobs(read: Read, words: Sequence[str], form: str) -> list[np.ndarray]:
@@ -437,11 +473,8 @@ def one_run(
         low, high = order[: tried // 2], order[m - (tried - tried // 2) :]
         correct = int(included[high].sum() + (~included[low]).sum())
         epsilon = one_run_lower_bound(
-            m,
-            guesses=tried,
-            correct=correct,
-            delta=delta,
+            m, guesses=tried, correct=correct, delta=delta,
             confidence=1 - (1 - confidence) / len(tries),
-        )
+        )  # fmt: skip
         out.append(OneRun(epsilon=epsilon, guesses=tried, correct=correct))
     return max(out, key=lambda one: one.epsilon)

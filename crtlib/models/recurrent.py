@@ -66,8 +66,8 @@ class _Scan(torch.autograd.Function):
 class Recurrent(nn.Module):
     """What LSTM and GRU share. ``self.sink`` is set by the clipping engine for one step.
 
-    ``weights()``: (weight, bias) of each linear map, in the order of the pairs of
-    ``scan_backward``.
+    A layer names its weights and their ``shapes``: (weight, bias) of each linear map, in the order
+    of the pairs of ``scan_backward``.
 
     ``run(x, state)``: outputs (batch, time, hidden) from ``state``, and the state after the last
     step, by torch's own kernel.
@@ -84,15 +84,17 @@ class Recurrent(nn.Module):
     is that of the gates.
     """
 
-    weights: Callable[[], list[nn.Parameter]]
     run: Callable[[Tensor, State | None], tuple[Tensor, State]]
     scan: Callable[[Tensor, State | None], tuple[Tensor, Any]]
     scan_backward: Callable[[Tensor, Tensor, Any], Pairs]
     fused: Callable[[Tensor, Sink], Tensor]
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    def __init__(self, inputs: int, hidden: int, **shapes: tuple[int, ...]) -> None:
         super().__init__()
         self.inputs, self.size = inputs, hidden
+        for name, shape in shapes.items():
+            weight = nn.Parameter(torch.empty(shape))
+            setattr(self, name, nn.init.uniform_(weight, -(hidden**-0.5), hidden**-0.5))
         self.sink: Sink | None = None
         self.initial: State | None = None
         self.saved: Any = None
@@ -110,9 +112,9 @@ class Recurrent(nn.Module):
         finally:
             self.initial = self.saved = None
 
-    def _reset(self) -> None:
-        for p in self.parameters():
-            nn.init.uniform_(p, -(self.size**-0.5), self.size**-0.5)
+    def weights(self) -> list[nn.Parameter]:
+        """In the order in which the layer names them."""
+        return list(self.parameters())
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, time, inputs) -> (batch, time, hidden)
         with torch.autocast(x.device.type, enabled=False):  # a long recurrence wants precision
@@ -135,14 +137,12 @@ class Lstm(Recurrent):
     sigmoid serves the first three, and the last three share the gradient of the cell.
     """
 
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__(inputs, hidden)
-        self.weight = nn.Parameter(torch.empty(4 * hidden, inputs + hidden))
-        self.bias = nn.Parameter(torch.empty(4 * hidden))
-        self._reset()
+    weight: nn.Parameter
+    bias: nn.Parameter
 
-    def weights(self) -> list[nn.Parameter]:
-        return [self.weight, self.bias]
+    def __init__(self, inputs: int, hidden: int) -> None:
+        gates = 4 * hidden
+        super().__init__(inputs, hidden, weight=(gates, inputs + hidden), bias=(gates,))
 
     def fused(self, x: Tensor, sink: Sink) -> Tensor:
         n, weight = self.size, self.weight.detach().roll(-self.size, 0)  # torch: i, f, g, o
@@ -216,16 +216,15 @@ class Gru(Recurrent):
     gradients and cannot be one, as they are in :class:`Lstm`.
     """
 
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__(inputs, hidden)
-        self.weight_x = nn.Parameter(torch.empty(3 * hidden, inputs))
-        self.bias_x = nn.Parameter(torch.empty(3 * hidden))
-        self.weight_h = nn.Parameter(torch.empty(3 * hidden, hidden))
-        self.bias_h = nn.Parameter(torch.empty(3 * hidden))
-        self._reset()
+    weight_h: nn.Parameter
+    bias_h: nn.Parameter
+    weight_x: nn.Parameter
+    bias_x: nn.Parameter
 
-    def weights(self) -> list[nn.Parameter]:
-        return [self.weight_x, self.bias_x, self.weight_h, self.bias_h]
+    def __init__(self, inputs: int, hidden: int) -> None:
+        gates = 3 * hidden
+        of_x = {"weight_x": (gates, inputs), "bias_x": (gates,)}
+        super().__init__(inputs, hidden, **of_x, weight_h=(gates, hidden), bias_h=(gates,))
 
     def fused(self, x: Tensor, sink: Sink) -> Tensor:
         n = self.size
