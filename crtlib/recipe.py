@@ -37,62 +37,10 @@ METHOD = opt(
     "has its own options: train --method NAME --help. [crt; plan with --plan]",
     group=TEXT, metavar="name",
 )  # fmt: skip
-Corpus = Annotated[Path, opt("Corpus folder, JSONL, or a screened folder.", argument="CORPUS")]
-Init = Annotated[
-    str,
-    opt("Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal model "
-        "of transformers by hub id or folder.", group=MODEL),
-]  # fmt: skip
 Width = Annotated[int, opt("Hidden units.", group=MODEL, needs="init=random", ge=1, le=2**14)]
 Kind = Annotated[
     Literal["lstm", "gru", "gpt2"], opt("Kind of model.", group=MODEL, needs="init=random")
 ]
-Context = Annotated[
-    int | None,
-    opt("Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]",
-        group=TEXT, needs="model=gpt2 or init!=random", ge=1),
-]  # fmt: skip
-Epochs = Annotated[int | None, opt("Passes over the points. [by model size]", group=TRAINING, ge=1)]
-BatchSize = Annotated[
-    int | None,
-    opt("Points of a batch (private: expected). [by model size, at most a tenth of the points]",
-        group=TRAINING, ge=1, le=10**9),
-]  # fmt: skip
-LearningRate = Annotated[
-    float | None,
-    opt("Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3 below 50 M, else "
-        "2e-5; LoRA 2e-4]", group=TRAINING, gt=0),
-]  # fmt: skip
-PrivateLearningRate = Annotated[
-    float | None,
-    opt("Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]", group=TRAINING, gt=0),
-]
-ClipNorm = Annotated[
-    float | None, opt("Largest norm of a point's gradient. [1]", group=GUARANTEE, ge=1e-20)
-]
-Sampling = Annotated[
-    float | None,
-    opt("Share of the private points in a batch, instead of the batch size.", group=TRAINING,
-        gt=0, le=1),
-]  # fmt: skip
-Delta = Annotated[
-    float | None,
-    opt("Target delta. [largest power of ten up to 0.1 / private points]", group=GUARANTEE, gt=0,
-        lt=1),
-]  # fmt: skip
-Seed = Annotated[
-    int,
-    opt(
-        "Seed of order, initialisation and canaries.",
-        group=TRAINING,
-        metavar="int from 0",
-        ge=0,
-        lt=2**63,
-    ),
-]
-Device = Annotated[str, opt("Device: auto, cpu or cuda.", "speed")]
-Threads = Annotated[int | None, opt("CPU threads. [the cores]", "speed", ge=1, le=1024)]
-Memory = Annotated[float | None, opt("GiB of one pass. [a quarter of what is free]", "speed", gt=0)]
 
 
 # ------------------------------------------------------------------------------------- recipes
@@ -102,15 +50,30 @@ class Recipe(Part):
     model_config = ConfigDict(allow_inf_nan=False)
 
     method: Annotated[str, METHOD]
-    corpus: Corpus
+    corpus: Annotated[Path, opt("Corpus folder, JSONL, or a screened folder.", argument="CORPUS")]
     out: Annotated[
         Path | None, opt("Folder for the model; OUT.work gets what is private.", "place")
     ] = None
-    init: Init = "random"
-    seed: Seed = 0
-    device: Device = "auto"
-    workers: Threads = None
-    memory: Memory = None
+    init: Annotated[
+        str,
+        opt("Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal "
+            "model of transformers by hub id or folder.", group=MODEL),
+    ] = "random"  # fmt: skip
+    seed: Annotated[
+        int,
+        opt(
+            "Seed of order, initialisation and canaries.",
+            group=TRAINING,
+            metavar="int from 0",
+            ge=0,
+            lt=2**63,
+        ),
+    ] = 0
+    device: Annotated[str, opt("Device: auto, cpu or cuda.", "speed")] = "auto"
+    workers: Annotated[int | None, opt("CPU threads. [the cores]", "speed", ge=1, le=1024)] = None
+    memory: Annotated[
+        float | None, opt("GiB of one pass. [a quarter of what is free]", "speed", gt=0)
+    ] = None
     odometer: Annotated[
         Path | None, opt("Folder where spent runs are entered. [beside the corpus]", "place")
     ] = None
@@ -145,7 +108,11 @@ class Language(Recipe):
         opt("How turns become text: speaker, plain, chat (the model's own) or FILE.j2. [chat where "
             "--init has one, else speaker]", group=TEXT),
     ] = None  # fmt: skip
-    context: Context = None
+    context: Annotated[
+        int | None,
+        opt("Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]",
+            group=TEXT, needs="model=gpt2 or init!=random", ge=1),
+    ] = None  # fmt: skip
     long: Annotated[
         Literal["split", "cut"],
         opt("Longer points: split (pieces clipped together) or cut.", group=TEXT,
@@ -187,7 +154,9 @@ class Language(Recipe):
         opt("Data type of activations (auto: bfloat16 on a GPU); weights, norms and sums stay "
             "float32.", group=MODEL),
     ] = "auto"  # fmt: skip
-    epochs: Epochs = None
+    epochs: Annotated[
+        int | None, opt("Passes over the points. [by model size]", group=TRAINING, ge=1)
+    ] = None
     core_hours: Annotated[
         float | None,
         opt("Hours of a core (or GPU) that training may take; they choose the model: SmolLM2 with "
@@ -195,7 +164,11 @@ class Language(Recipe):
             "that is done in them. [1 on a GPU; on a CPU the LSTM of --width]",
             group=MODEL, gt=0),
     ] = None  # fmt: skip
-    batch_size: BatchSize = None
+    batch_size: Annotated[
+        int | None,
+        opt("Points of a batch (private: expected). [by model size, at most a tenth of the points]",
+            group=TRAINING, ge=1, le=10**9),
+    ] = None  # fmt: skip
     gradient_checkpointing: Annotated[
         bool,
         opt("Less memory for a third more time.", "speed", needs="model=gpt2 or init!=random"),
@@ -216,9 +189,18 @@ class Noised(Recipe):
 class Clipped(Noised):
     """What a training that clips each point's gradient reads."""
 
-    clip_norm: ClipNorm = None
-    delta: Delta = None
-    private_learning_rate: PrivateLearningRate = None
+    clip_norm: Annotated[
+        float | None, opt("Largest norm of a point's gradient. [1]", group=GUARANTEE, ge=1e-20)
+    ] = None
+    delta: Annotated[
+        float | None,
+        opt("Target delta. [largest power of ten up to 0.1 / private points]", group=GUARANTEE,
+            gt=0, lt=1),
+    ] = None  # fmt: skip
+    private_learning_rate: Annotated[
+        float | None,
+        opt("Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]", group=TRAINING, gt=0),
+    ] = None
 
 
 class Calibrated(Clipped):
@@ -234,7 +216,11 @@ class Calibrated(Clipped):
     accountant: Annotated[
         Literal["pld", "rdp", "prv", "autodp"], opt("Accountant.", group=GUARANTEE)
     ] = "pld"
-    sampling_probability: Sampling = None
+    sampling_probability: Annotated[
+        float | None,
+        opt("Share of the private points in a batch, instead of the batch size.", group=TRAINING,
+            gt=0, le=1),
+    ] = None  # fmt: skip
 
 
 class Screened(Language):
@@ -243,7 +229,11 @@ class Screened(Language):
     vocab_size: Annotated[
         int, opt("Tokens of the vocabulary.", group=MODEL, needs="init=random", ge=1)
     ] = 512
-    learning_rate: LearningRate = None
+    learning_rate: Annotated[
+        float | None,
+        opt("Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3 below 50 M, "
+            "else 2e-5; LoRA 2e-4]", group=TRAINING, gt=0),
+    ] = None  # fmt: skip
     policy: Annotated[
         str | None,
         opt("Redaction policy pi; several, joined by +. [the corpus' own, if any]",

@@ -249,15 +249,14 @@ def _entries(lines: Iterable[str]) -> list[Entry]:
 
 
 def _entry(content: Mapping[str, Any]) -> Entry:
-    later = ("base", "tensors", "base_tensors")  # older lines have none of what follows
-    content = {**dict.fromkeys(later), "about": {}, "trials": 1, "counted": {}, **content}
-    values = {f.name: content[f.name] for f in fields(Entry)}
-    check_choice("state", values["state"], STATES)
-    check_choice("unit", values["unit"], UNITS)
-    check_whole("trials", values["trials"], 1)
+    values = {f.name: content[f.name] for f in fields(Entry) if f.name in content}
     if values["events"] is not None:
         values["events"] = tuple(SampledGaussian(**event) for event in values["events"])
-    return Entry(**values)
+    entry = Entry(**values)  # of older lines, some of its fields have their defaults
+    check_choice("state", entry.state, STATES)
+    check_choice("unit", entry.unit, UNITS)
+    check_whole("trials", entry.trials, 1)
+    return entry
 
 
 def add(
@@ -280,18 +279,10 @@ def add(
 def _append(path: Path, values: Mapping[str, Any]) -> Entry:
     with _transaction(path) as base:
         entries = _entries(r[0] for r in base.execute(LINES))
-        events = values["events"]
-        content: dict[str, Any] = {f.name: f.default for f in fields(Entry) if f.default is None}
-        content |= dict(values) | {
-            "schema": SCHEMA,
-            "previous": entries[-1].entry if entries else None,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "events": None if events is None else [asdict(event) for event in events],
-            "holds": dict(values["holds"]),
-            "trials": values.get("trials", 1),
-            "counted": dict(values.get("counted", {})),
-            "about": {unit: dict(sizes) for unit, sizes in values.get("about", {}).items()},
-        }
+        previous = entries[-1].entry if entries else None
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        content = asdict(Entry(entry="", previous=previous, time=now, **values))
+        content["schema"] = SCHEMA
         content["entry"] = _digest(content)
         entry = _entry(content)  # refuses what could not be read back
         line = json.dumps(content, sort_keys=True, allow_nan=False)
@@ -572,10 +563,8 @@ class Spent:
         for e in self.private:
             g, d = worst.get(e.screening, (0.0, 0.0))
             worst[e.screening] = max(g, e.gamma), max(d, e.delta2)
-        return (
-            min(1.0, sum(g for g, _ in worst.values())),
-            min(1.0, sum(d for _, d in worst.values())),
-        )
+        traces, public = (min(1.0, sum(rates)) for rates in zip(*worst.values(), strict=True))
+        return traces, public
 
 
 def spent(

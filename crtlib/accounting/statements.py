@@ -74,12 +74,10 @@ def concave_majorant(values: Sequence[float], at: float) -> float:
     """
     points = np.array(values, dtype=float)
     index = np.arange(len(points))
-    low, high = points[index <= at], points[index > at]
-    best = float(points[int(at)]) if at == int(at) else -math.inf
-    for i, below in enumerate(low):  # the best chord over ``at``
-        for j, above in enumerate(high, len(low)):
-            best = max(best, float(below + (above - below) * (at - i) / (j - i)))
-    return best
+    i, j = index[index <= at, None], index[index > at]
+    chords = points[i] + (points[j] - points[i]) * (at - i) / (j - i)  # each that is over ``at``
+    point = points[int(at)] if at == int(at) else -math.inf
+    return float(chords.max(initial=point))
 
 
 def right_guess(advantage: float) -> float:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jsonschema.exceptions import best_match
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crtlib import files, outputs
 from crtlib.accounting import confidentiality, ledger, odometer, statements
@@ -70,7 +70,7 @@ class Record(BaseModel):
     """``record.json``, as far as a certificate reads it; what stands deeper the signature holds."""
 
     model_config = ConfigDict(strict=True)
-    schema_: Literal["crtlib/run/2"]
+    schema_: Literal["crtlib/run/2"] = Field(alias="schema")
     key: str
     software: dict[str, str]
     model: dict[str, Any]
@@ -131,7 +131,7 @@ def read(
         raise ValueError(f"{folder}: holds no {RECORD}; it was not made by 'crtlib train'")
     record = seal.read(path)
     try:
-        Record.model_validate({("schema_" if n == "schema" else n): v for n, v in record.items()})
+        Record.model_validate(record)
         bytes.fromhex(record["key"])
     except (ValidationError, ValueError):
         raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
@@ -470,10 +470,9 @@ def average(own: Promise, record: Mapping[str, Any]) -> Pair | None:
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
     alone = own.gamma == own.fold.gamma == trace["upper"] and own.delta2 == own.fold.delta2
-    alone &= all(_bound(row, labels) == row["upper"] for row in (trace, public))
+    counted = all(_bound(row, labels) == row["upper"] for row in (trace, public))
+    alone &= counted and "again" not in trace  # no turn was read twice
     if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
-        return None
-    if "again" in trace:
         return None
     means = [
         exchangeable_rate(row["count"], row["of"], judged=labels["judged"])

@@ -10,7 +10,6 @@ with one that he gave you another way.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,7 +55,8 @@ def difference(model: Path, value: Mapping[str, Any], public: str | None = None)
 
 
 def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
-    """Where the certificate promises more than follows from the files alone."""
+    """Where the certificate promises more than follows from the files alone; it writes an infinite
+    epsilon as "inf", which is a number to ``float``."""
     given = value["guarantee"]
     kinds = [own.kind, *([certify.BAYES] if own.kind == "dp" else [])]  # earlier ones leave less
     if given["kind"] not in kinds or given["relation"] != own.relation:
@@ -91,23 +91,19 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     if own.unit != value["unit"]:
         return "certificate: is of another unit than the noise"
     missed = promise.missed()[0]
-    if _number(given["missed"]["epsilon"]) < missed * SLACK:
+    if float(given["missed"]["epsilon"]) < missed * SLACK:
         return "certificate: epsilon is smaller than the noise allows"
     alone = value["spent_before"]["alone"]
     secret, least = promise.secret() if bayes else (missed, delta)
     if given["secret"]["delta"] < least * ROUNDED:
         return "certificate: delta leaves out what was learned without noise"
-    if _number(given["secret"]["epsilon"]) < secret * SLACK:
+    if float(given["secret"]["epsilon"]) < secret * SLACK:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
     if own.kind == "dp":
         secret, least = missed, delta
-    if _number(alone["epsilon"]) < secret * SLACK or alone["delta"] < least * ROUNDED:
+    if float(alone["epsilon"]) < secret * SLACK or alone["delta"] < least * ROUNDED:
         return "certificate: what it says of this model alone is smaller than it can be"
     return None
-
-
-def _number(value: float | str) -> float:
-    return math.inf if value == "inf" else float(value)
 
 
 def main() -> int:

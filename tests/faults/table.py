@@ -480,7 +480,7 @@ CHAIN = rows(
     ("the verifier takes smaller right guesses", "_numbers", "chances.get(name, 1.0) * SLACK", "0",
      HONEST),
     ("the verifier takes a smaller epsilon of this model alone", "_numbers",
-     '_number(alone["epsilon"]) < secret * SLACK or ', "", HONEST),
+     'float(alone["epsilon"]) < secret * SLACK or ', "", HONEST),
     ("the verifier takes a promise of any one", "_numbers", 'given["kind"] not in kinds or ', "",
      HONEST),
     ("the verifier does not ask for what was declared", "_numbers",
