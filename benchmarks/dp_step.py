@@ -1,6 +1,6 @@
 """Price of one step of DP-SGD: this library and Opacus, against the ordinary step.
 
-    python benchmarks/dp_step.py [--quick] [--json FILE] [--models lstm-2k ...] [--device cuda]
+    python benchmarks/dp_step.py [--json FILE] [--models lstm-2k ...] [--device cuda]
 
 A step is forward, backward, clipping, noise and SGD update on one batch. All engines of a model run
 in one process, in turn; a ratio compares steps of the same round. On one CPU thread the clock is
@@ -68,14 +68,6 @@ MODELS = {  # shape, tokens of an example, examples
         64,
         4,
     ),
-} | {  # by vocabulary and length, of as many tokens each
-    f"gpt2-{vocabulary}-{length}": (
-        ModelSpec("gpt2", vocabulary, hidden=256, layers=4, heads=4, context=length),
-        length,
-        2048 // length,
-    )
-    for vocabulary in (4_000, 50_257)
-    for length in (128, 512, 1024)
 }
 ENGINES = (
     "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "ours-seeded", "opacus-hooks",
@@ -87,7 +79,7 @@ ORDINARY = ("natural", "natural-chunked")
 Turns = dict[str, list[tuple[float, float, float]]]
 """Of each engine: its seconds, and those of the natural step of the same round, and of the faster
 one of ``ORDINARY``."""
-MOST_ROUNDS = 200
+ROUNDS, MOST_ROUNDS = 16, 200
 CHUNK = 8  # examples whose logits the chunked step holds at once
 CLIP_NORM, NOISE, RATE = 0.1, 1.0, 0.01
 
@@ -119,54 +111,38 @@ class Transformer(nn.Module):
         return self.model.lm_head(interface.hidden(self.model, ids))
 
 
-def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
+def stepper(name: str, engine: str, device: str) -> Callable[[], None]:
     """A function that makes one step of a model of :data:`MODELS`."""
     spec, time_, batch = MODELS[name]
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, spec.vocab_size, (batch, time_ + 1), generator=generator).to(device)
-    low = low or engine == "natural-bf16"
-    if engine.startswith("opacus"):
-        return opacus_stepper(spec, engine, tokens, low)
-    torchs = engine.startswith("natural") and spec.recurrent
-    return step_of(Recurrent(spec, nn.LSTM) if torchs else build(spec, seed=0), engine, tokens, low)
-
-
-def mixed(device: torch.device, low: bool) -> torch.autocast:
-    """Products in bfloat16 where they are to be ``low``."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=low)
-
-
-def step_of(model: nn.Module, engine: str, tokens: Tensor, low: bool) -> Callable[[], None]:
-    """A function that makes one step of a model on these tokens (B, T + 1), by any engine but
-    Opacus; of the parameters that learn."""
     ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    lengths = torch.full((len(tokens),), tokens.shape[1])  # on the host, as in training
-    noise = torch.Generator(tokens.device).manual_seed(0) if engine == "ours-seeded" else SECURE
-    model.to(tokens.device).train()
-    learns = [p for p in model.parameters() if p.requires_grad]
-    sgd, products = torch.optim.SGD(learns, lr=RATE), mixed(tokens.device, low)
+    if engine.startswith("opacus"):
+        return opacus_stepper(spec, engine, ids, targets)
+    torchs = engine.startswith("natural") and spec.recurrent
+    model = Recurrent(spec, nn.LSTM) if torchs else build(spec, seed=0)
+    model.to(device).train()
+    lengths = torch.full((batch,), time_ + 1)  # on the host, as in training
+    noise = torch.Generator(device).manual_seed(0) if engine == "ours-seeded" else SECURE
+    low = torch.autocast(ids.device.type, torch.bfloat16, enabled=engine == "natural-bf16")
+    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
 
     def natural() -> None:
-        with products:
+        with low:
             out = model(ids)
             loss = F.cross_entropy(getattr(out, "logits", out).flatten(0, 1), targets.flatten())
         loss.backward()
 
-    def kernels() -> None:
-        with products:
-            clipping.plain_sum(model, tokens, lengths)
-
-    def noiseless() -> None:
-        with products:
-            clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
-
     def private() -> None:
-        noiseless()
-        add_noise(learns, std=NOISE * CLIP_NORM, generator=noise)
+        clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
+        add_noise(model.parameters(), std=NOISE * CLIP_NORM, generator=noise)
 
-    kinds = {"kernels": kernels, "natural": natural, "natural-bf16": natural}
-    kinds |= {"natural-chunked": partial(chunked, model, ids, targets, products)}
-    gradient = (kinds | {"ours-noiseless": noiseless}).get(engine, private)
+    gradient = {
+        "natural": natural,
+        "natural-bf16": natural,
+        "natural-chunked": partial(chunked, model, ids, targets),
+        "kernels": partial(clipping.plain_sum, model, tokens, lengths),
+    }.get(engine, private)
 
     def step() -> None:
         sgd.zero_grad()
@@ -176,17 +152,15 @@ def step_of(model: nn.Module, engine: str, tokens: Tensor, low: bool) -> Callabl
     return step
 
 
-def chunked(model: nn.Module, ids: Tensor, targets: Tensor, products: torch.autocast) -> None:
+def chunked(model: nn.Module, ids: Tensor, targets: Tensor) -> None:
     """Forward and backward, the head's part in pieces: the logits are never there as a whole."""
     recurrent = isinstance(model, Recurrent)
     head = model.head if recurrent else model.lm_head
-    with products:
-        h = model.hidden(ids) if recurrent else interface.hidden(model, ids)
+    h = model.hidden(ids) if recurrent else interface.hidden(model, ids)
     cut = h.detach().requires_grad_()
     for piece, wanted in zip(cut.split(CHUNK), targets.split(CHUNK), strict=True):
-        with products:
-            logits = head(piece).flatten(0, 1)
-            loss = F.cross_entropy(logits, wanted.flatten(), reduction="sum") / targets.numel()
+        logits = head(piece).flatten(0, 1)
+        loss = F.cross_entropy(logits, wanted.flatten(), reduction="sum") / targets.numel()
         loss.backward()
     h.backward(cut.grad)
 
@@ -200,22 +174,22 @@ def multiplications(name: str) -> float:
     return 3.0 * batch * time_ * (inner + n * spec.vocab_size)
 
 
-def speed(device: str, low: bool) -> float:
+def speed(device: str) -> float:
     """Multiplications a second of one large matrix product, the best of ten."""
-    dtype = torch.bfloat16 if low else torch.float32
-    a = torch.ones(1024, 1024, device=device, dtype=dtype)
+    a = torch.ones(1024, 1024, device=device)
     return 1024.0**3 / min(timed(lambda: torch.mm(a, a), device) for _ in range(10))
 
 
-def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> Callable[[], None]:
+def opacus_stepper(
+    spec: ModelSpec, engine: str, ids: Tensor, targets: Tensor
+) -> Callable[[], None]:
     """Opacus as its manual says, in either mode."""
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.layers import DPLSTM
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    ghost, products = engine == "opacus-ghost", mixed(tokens.device, low)
-    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    ghost = engine == "opacus-ghost"
     if spec.recurrent:
         model = Recurrent(spec, DPLSTM)
     else:
@@ -226,7 +200,7 @@ def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> C
         "noise_multiplier": NOISE,
         "max_grad_norm": CLIP_NORM,
         "expected_batch_size": len(ids),
-        "generator": torch.Generator(tokens.device).manual_seed(0),
+        "generator": torch.Generator(ids.device).manual_seed(0),
     }
     if ghost:
         wrapped = GradSampleModuleFastGradientClipping(
@@ -240,12 +214,11 @@ def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> C
 
     def step() -> None:
         optimizer.zero_grad()
-        with products:
-            logits = wrapped(ids)
-            if ghost:
-                loss = criterion(logits.flatten(0, 1), targets.flatten(), shape=logits.shape)
-            else:
-                loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        logits = wrapped(ids)
+        if ghost:
+            loss = criterion(logits.flatten(0, 1), targets.flatten(), shape=logits.shape)
+        else:
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
         optimizer.step()
 
@@ -253,11 +226,10 @@ def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> C
 
 
 def timed(step: Callable[[], None], device: str) -> float:
-    """Seconds of one step."""
+    """Seconds of one step: of the processor, where that is one thread of a CPU."""
     if device != "cpu":
         torch.cuda.synchronize()
-    clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else None
-    clock = clock or time.perf_counter
+    clock = time.process_time if device == "cpu" else time.perf_counter
     start = clock()
     step()
     if device != "cpu":
@@ -265,10 +237,10 @@ def timed(step: Callable[[], None], device: str) -> float:
     return clock() - start
 
 
-def measure(name: str, engines: Sequence[str], rounds: int, device: str, low: bool) -> list[dict]:
+def measure(name: str, engines: Sequence[str], device: str) -> list[dict]:
     """Rows of one model, of the engines that share a process."""
-    seconds = turns(name, engines, device, low, rounds)
-    limit = multiplications(name) / speed(device, low)
+    seconds = turns(name, engines, device)
+    limit = multiplications(name) / speed(device)
     fastest = min(s for s, *_ in seconds["natural"])
     return [
         row(name, engine, pairs, fastest, round(limit / min(s for s, *_ in pairs), 2))
@@ -276,7 +248,7 @@ def measure(name: str, engines: Sequence[str], rounds: int, device: str, low: bo
     ]
 
 
-def peak(name: str, engine: str, device: str, low: bool) -> float:
+def peak(name: str, engine: str, device: str) -> float:
     """Megabytes that three steps need over what a fresh process held before the model."""
     if engine.startswith("opacus"):
         importlib.import_module("opacus.grad_sample")
@@ -285,7 +257,7 @@ def peak(name: str, engine: str, device: str, low: bool) -> float:
     F.linear(torch.ones(64, 64), torch.ones(64, 64))  # libraries that load on first use
     Lstm(8, 8)(torch.ones(1, 1, 8))
     before = resident("VmRSS")
-    step = stepper(name, engine, device, low)
+    step = stepper(name, engine, device)
     for _ in range(3):
         step()
     if device != "cpu":
@@ -293,14 +265,14 @@ def peak(name: str, engine: str, device: str, low: bool) -> float:
     return resident("VmHWM") - before
 
 
-def turns(name: str, engines: Sequence[str], device: str, low: bool, rounds: int) -> Turns:
-    """Seconds of each step, engines in turn, for ``rounds`` rounds and at least a second; those of
-    Opacus in every eighth, from the end."""
-    steps = {engine: stepper(name, engine, device, low) for engine in engines}
+def turns(name: str, engines: Sequence[str], device: str) -> Turns:
+    """Seconds of each step, engines in turn, for ``ROUNDS`` and at least a second; those of Opacus
+    in every eighth, from the end."""
+    steps = {engine: stepper(name, engine, device) for engine in engines}
     for step in steps.values():  # warm up
         step()
     natural = timed(steps["natural"], device)
-    rounds = max(rounds, min(MOST_ROUNDS, math.ceil(1 / natural)))
+    rounds = max(ROUNDS, min(MOST_ROUNDS, math.ceil(1 / natural)))
     seconds: Turns = {engine: [] for engine in engines}
     for r in reversed(range(rounds)):
         here = [e for e in engines if not e.startswith("opacus") or r % 8 == 0]
@@ -321,9 +293,9 @@ def again(*words: str, **environment: str) -> str:
     return out.stdout.splitlines()[-1]
 
 
-def kept_memory(name: str, rounds: int, options: list[str]) -> list[dict]:
+def kept_memory(name: str) -> list[dict]:
     """The rows of those that end in ``-malloc``: :func:`turns` of ``KEPT`` in fresh processes."""
-    words = ["--alone", f"{name}:{rounds}", *options]
+    words = ["--alone", name]
     plain = [s for s, *_ in json.loads(again(*words))["natural"]]
     usual = statistics.median(plain)
     return [
@@ -358,15 +330,14 @@ def resident(field: str) -> float:
 
 def machine(device: str) -> dict:
     """Where this was measured, and with what."""
-    threads = torch.get_num_threads()
     packages = ("torch", "transformers", "opacus", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
     where = {
         "cpu": tables.processor(),
         "cores": os.cpu_count(),
-        "threads": threads,
+        "threads": 1,
         "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
-        "clock": "process" if device == "cpu" and threads == 1 else "wall",
+        "clock": "process" if device == "cpu" else "wall",
         "load_at_start": os.getloadavg()[0],
         "system": platform.platform(terse=True),
         "date": datetime.date.today().isoformat(),
@@ -376,40 +347,32 @@ def machine(device: str) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, memory of ours only")
     parser.add_argument("--json", type=Path, help="write the table here")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument(
-        "--engines", nargs="+", choices=ENGINES, default=[*ENGINES],
+        "--engines", nargs="+", choices=ENGINES, default=ENGINES[1:],
         help="beside natural; natural-bf16 takes 20 times as long where a CPU emulates it",
     )  # fmt: skip
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (autocast)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a CPU")
     parser.add_argument("--peak", metavar="MODEL:ENGINE", help=argparse.SUPPRESS)
-    parser.add_argument("--alone", metavar="MODEL:ROUNDS", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", metavar="MODEL", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # torch on Opacus' hooks of layers that read token ids
     if args.peak:
-        print(peak(*args.peak.split(":"), args.device, args.bf16))
+        print(peak(*args.peak.split(":"), args.device))
         return
     if args.alone:
-        name, rounds = args.alone.split(":")
-        print(json.dumps(turns(name, KEPT, args.device, args.bf16, int(rounds))))
+        print(json.dumps(turns(args.alone, KEPT, args.device)))
         return
     where, rows = machine(args.device), []
-    options = ["--device", args.device, "--threads", str(args.threads)]
-    options += ["--bf16"] if args.bf16 else []
     for name in args.models:
-        rounds = 5 if args.quick else 16
-        engines = [each for each in ENGINES if each in {"natural", *args.engines}]
-        table = measure(name, engines, rounds, args.device, args.bf16)
+        table = measure(name, ["natural", *args.engines], args.device)
         if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
-            table += kept_memory(name, rounds, options)
+            table += kept_memory(name)
         for line in table:
-            if line["engine"] in (("natural", "ours") if args.quick else ENGINES):
-                peaked = again("--peak", f"{name}:{line['engine']}", *options)
+            if line["engine"] in ENGINES:
+                peaked = again("--peak", f"{name}:{line['engine']}", "--device", args.device)
                 line["peak_mb"] = round(float(peaked))
             rows.append(line)
             print(json.dumps(line), flush=True)

@@ -53,7 +53,6 @@ NIGHTLY = {
     "tests/screening/test_policies.py::test_regex_on_the_original": "reads corpora",
     "tests/screening/test_policies.py::test_regex_is_fast": "compares times",
     "tests/screening/test_scaling.py": "compares times",
-    "tests/test_gpu_script.py": "trains with every engine",
     "tests/test_reliability.py::test_any_number_of_threads_gives_the_same": "8 s",
     "tests/text/test_customersim.py::test_our_wording_is_our_own": "reads corpora",
     "tests/text/test_customersim.py::test_the_table_is_what_the_original_says": "reads corpora",

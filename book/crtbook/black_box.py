@@ -18,7 +18,6 @@ import functools
 import itertools
 import math
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,12 +107,10 @@ def table() -> pd.DataFrame:
     for name, part in PARTS.items():
         every = itertools.product(part.methods, part.epsilons, part.noises, range(part.seeds))
         for method, epsilon, noise, seed in every:
-            wall, cpu = time.perf_counter(), time.process_time()
-            row = run(method, epsilon=epsilon, noise=noise, epochs=part.epochs, seed=seed)
-            origin = tables.provenance(
-                profile="black_box", device="cpu", seconds=time.perf_counter() - wall,
-                cpu_seconds=time.process_time() - cpu,
-            )  # fmt: skip
+            one = functools.partial(
+                run, method, epsilon=epsilon, noise=noise, epochs=part.epochs, seed=seed
+            )
+            row, origin = tables.measured(one, profile="black_box")
             out.append({"part": name, **row, **origin})
     return pd.DataFrame(out)
 

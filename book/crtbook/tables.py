@@ -22,11 +22,11 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from crtbook.study import provenance
+from crtbook.study import measured, provenance
 from crtlib import files
 from crtlib.files import Named
 
-__all__ = ["caption", "digest", "edition", "names", "provenance", "record", "recorded"]
+__all__ = ["caption", "digest", "edition", "measured", "names", "provenance", "record", "recorded"]
 
 FOLDER = resources.files("crtbook") / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
