@@ -135,7 +135,7 @@ def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(tmp
     (line,) = failures(store, once)
     assert [f["attempt"] for f in failures(store, always)] == [1, 2]
     assert (line["kind"], line["schema"]) == ("exception", "crtlib/failure/1")
-    assert line["started"] < line["ended"] and line["host"] and "runner:_measured:" in line["where"]
+    assert line["started"] < line["ended"] and line["host"] and "study:measured:" in line["where"]
     assert line["message"] == "ZeroDivisionError" and "4929" not in json.dumps(line)
 
 
