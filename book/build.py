@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcour
 SOURCES = [*PACKAGES, ROOT / "lock.txt"]
 """What decides, beside its own code and parameters, about what a chapter shows."""
 SECONDS = {"canary": 60, "membership": 60, "leakage_report": 60, "secret_protection": 60}
-"""What a chapter takes that has never run here, for the bar; the others take 20."""
+"""What a chapter takes that has never run here; the others take 20."""
 PAUSE = 20
 """Seconds between two renderings at least."""
 
@@ -267,38 +267,23 @@ def execute_all(
     targets: dict[str, Path], profile: str, shown: Callable[[], object] = lambda: None
 ) -> None:
     """Run the notebooks of these names into these files, two at a time, the longest first, with a
-    bar that names them. ``shown`` is called when some are there. Exits 1 where one failed."""
+    bar. ``shown`` is called when some are there. Exits 1 where one failed."""
     from tqdm import tqdm
 
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
-    costs = {name: expected(name, profile) for name in targets}
-    begun: dict[str, float] = {}
-
-    def timed(name: str) -> str | None:
-        begun[name] = time.monotonic()
-        return execute(name, profile, targets[name])
-
-    pool, failed, last, new = ThreadPoolExecutor(2), False, 0.0, False
-    order = sorted(targets, key=lambda name: -costs[name])
-    waiting: dict[Future[str | None], str] = {pool.submit(timed, name): name for name in order}
-    shape = "{desc} {percentage:3.0f}%|{bar:30}| [{elapsed}<{remaining}]"
-    often = 0.5 if sys.stderr.isatty() else 30
-    with tqdm(total=sum(costs.values()), bar_format=shape, mininterval=often) as bar:
-        while waiting:
-            finished = wait(waiting, timeout=1, return_when=FIRST_COMPLETED).done
-            for run in finished:
-                name, error = waiting.pop(run), run.result()
-                failed, new = failed or bool(error), new or not error
-                bar.write(error or f"{name}: {time.monotonic() - begun[name]:.0f} s", sys.stderr)
-            running = [name for name in waiting.values() if name in begun]
-            left = [max(costs[n] - time.monotonic() + begun[n], 0.05 * costs[n]) for n in running]
-            left += [costs[name] for name in waiting.values() if name not in begun]
-            bar.n = sum(costs.values()) - sum(left)
-            bar.set_description_str(", ".join(running) or "done", refresh=False)
-            bar.update(0)
-            if new and (not waiting or time.monotonic() - last > PAUSE):
-                shown()
-                last, new = time.monotonic(), False
+    failed, last = False, 0.0
+    order = sorted(targets, key=lambda name: -expected(name, profile))
+    with ThreadPoolExecutor(2) as pool:
+        runs = {pool.submit(execute, name, profile, targets[name]): name for name in order}
+        often = 0.5 if sys.stderr.isatty() else 30
+        with tqdm(total=len(runs), unit="chapter", mininterval=often) as bar:
+            for run in as_completed(runs):
+                bar.write(run.result() or f"{runs[run]}: done", sys.stderr)
+                bar.update()
+                failed = failed or bool(run.result())
+                if time.monotonic() - last > PAUSE or bar.n == bar.total:
+                    shown()
+                    last = time.monotonic()
     if failed:
         sys.exit(1)
 

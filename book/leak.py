@@ -18,8 +18,9 @@ import torch
 from crtbook import tables
 from crtbook.figures.diagrams import diagram
 from crtbook.runner import sweep
+from crtbook.runs import CrtStudy, restore
 from crtbook.store import Store
-from crtlib.experiments.crt import CrtStudy, measure, restore
+from crtlib.experiments.crt import measure
 
 BOOK = Path(__file__).resolve().parent
 MODELS = BOOK / "_assets" / "leak-models.js"

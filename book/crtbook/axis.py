@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -262,8 +262,8 @@ def ordered(rows: pd.DataFrame, games: pd.DataFrame | None = None) -> pd.DataFra
     return each.assign(holds=(each.proved >= each.audited) & (each.audited >= 0) & ~low)
 
 
-def games(names: Iterable[str] | None = None, *, trials: int) -> pd.DataFrame:
+def games(*, trials: int) -> pd.DataFrame:
     """The white-box games of the private methods at epsilon 3, ``trials`` each, with a confidence
     of .999: of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
-    chosen = list(names) if names else [a.name for a in audits.AUDITS if a.name != "dpsgd_lora"]
+    chosen = [each.name for each in audits.AUDITS if each.name != "dpsgd_lora"]
     return audits.table(chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999)

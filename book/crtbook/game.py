@@ -120,14 +120,14 @@ def _accounted(game: GameStudy, noise_multiplier: float, steps: int) -> float:
     return float(guarantees(spent, [0])[0].posterior)
 
 
-def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
+def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """One row a (learns, noise): games, successes, their Clopper-Pearson interval, the promise, and
     whether the interval refutes it, as it should where noise is missing.
     """
     rows = []
     for (learns, noise), cell in table.groupby(["learns", "noise"]):
         won = cell[cell.metric == "success"].value
-        low, high = clopper_pearson(int(won.sum()), len(won), confidence=confidence)
+        low, high = clopper_pearson(int(won.sum()), len(won))
         constants = {name: cell[cell.metric == name].value.iloc[0]
                 for name in ("promised", "accounted", "noise_multiplier")}  # fmt: skip
         rows.append(

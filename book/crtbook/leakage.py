@@ -310,9 +310,9 @@ def of_table_2(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.unit == "user"]
 
 
-def of_figure_5(table: pd.DataFrame, text: str = "as it is") -> pd.DataFrame:
-    """The rows of Figure 5's runs on a text: they keep ``detail``."""
-    same = [table[name] == value for name, value in TEXTS[text].items()]
+def of_figure_5(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Figure 5's runs on the text as it is: they keep ``detail``."""
+    same = [table[name] == value for name, value in TEXTS["as it is"].items()]
     return table[np.logical_and.reduce([table.detail, *same])]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from crtcourse import attack, defence, keys, rounds
-from crtcourse.labs import Marks, printable, reason
+from crtcourse.labs import Marks, number, printable, reason
 from crtlib import files
 from crtlib.checks import check_choice
 
@@ -135,7 +135,7 @@ def read(path: Path) -> dict[str, Any]:
         answer = json.loads(
             data.decode("utf-16" if wide else "utf-8-sig"),
             object_pairs_hook=_once,
-            parse_constant=_refused,
+            parse_constant=number,
         )
     except RecursionError:
         raise ValueError("is nested too deeply") from None
@@ -148,10 +148,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("has a name twice")
     return dict(pairs)
-
-
-def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant}: must be a finite number")
 
 
 @contextlib.contextmanager
@@ -189,8 +185,7 @@ def judge(answer: Any, lab: str, by: attack.Key | int) -> Marks:
 
 def write(rows: list[dict[str, Any]], out: str | Path) -> None:
     """The rows as a CSV file, atomically; marks are their owner's."""
-    with files.replacing(out, mode=0o600) as part:
-        part.write_text(pd.DataFrame(rows).to_csv(index=False), "utf-8")
+    files.write_text(out, pd.DataFrame(rows).to_csv(index=False), mode=0o600)
 
 
 def text(rows: list[dict[str, Any]]) -> str:

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,9 +78,9 @@ def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
     return People(seed, read, fresh, tried, numbers)
 
 
-def tokenizer(people: People, size: int = 512) -> Bpe:
+def tokenizer(people: People) -> Bpe:
     """A vocabulary of public text: the turns of other people, with every secret masked."""
-    return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=size)
+    return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=512)
 
 
 def fit(
@@ -110,7 +110,10 @@ def fit(
             duplicates="drop",
         )
     tokens = tokens or tokenizer(people)
-    parts = {"public": _coded(tokens, prepared.public), "private": _coded(tokens, prepared.private)}
+    parts = {
+        name: tokens.encode(p.text for p in getattr(prepared, name))
+        for name in ("public", "private")
+    }
     if how.private and not parts["private"]:
         raise ValueError("policies: no point is private, so there is nothing to train with noise")
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
@@ -118,10 +121,6 @@ def fit(
     seed = people.seed % 2**62  # torch takes no more
     run = train(build(spec, seed), phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
-
-
-def _coded(tokens: Bpe, points: Sequence[Point]) -> list[list[int]]:
-    return tokens.encode(p.text for p in points)
 
 
 # --------------------------------------------------------------------------- marks
@@ -145,7 +144,7 @@ class Marks:
     hints: list[str] = field(default_factory=list)
 
     def add(
-        self, task: str, share: float | Callable[[], float], hint: str, *, least: float = 0.0
+        self, task: str, share: float | Callable[[], float], hint: str, least: float = 0.0
     ) -> None:
         """Credit a share of a task's points, from ``least`` to 1; below one half the student reads
         why. A share that cannot be computed is 0."""

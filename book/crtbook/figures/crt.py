@@ -331,13 +331,11 @@ def membership_figure(
     metric: str,
     *,
     ylabel: str,
-    title: str = "",
-    level: float = 0.95,
     runs: pd.DataFrame | None = None,
 ) -> Figure:
     """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel a model.
 
-    ``summary`` is :func:`crtlib.attacks.membership.summary` (made at ``level``); ``metric`` is
+    ``summary`` is :func:`crtlib.attacks.membership.summary`; ``metric`` is
     "mia_accuracy" for Figure 4, "group_accuracy" for Figure 5, or another that has a band. With
     the table of results that the summary was made from (``runs``), each seed is a dot. On
     "mia_accuracy" the dashed line is the most that the rule can reach
@@ -352,8 +350,7 @@ def membership_figure(
         rows = with_seeds(rows, runs[runs.metric == metric])
     most = membership.ceiling if metric == "mia_accuracy" else None
     return attack_figure(
-        rows, ylabel=ylabel, title=title, level=level, nothing=0.5, ceiling=most,
-        ceiling_label="all missed secrets named",
+        rows, ylabel=ylabel, nothing=0.5, ceiling=most, ceiling_label="all missed secrets named",
     )  # fmt: skip
 
 

@@ -31,12 +31,12 @@ SHADES = sns.color_palette("YlOrBr", as_cmap=True)
 """Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
 
 
-def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
+def figure_5(table: pd.DataFrame) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
     (a) perplexity on training and validation text; (b) how many unique sequences have at least so
-    many tokens, one line an epoch; (c) the perplexity of each of them, at ``shown`` epochs, on a
-    true axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
+    many tokens, one line an epoch; (c) the perplexity of each of them, at ten epochs, on a true
+    axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
     """
     part = {str(name): rows for name, rows in table.groupby("metric")}
     epochs, seeds = sorted(part["train_ppl"].epoch.unique()), table.seed.nunique()
@@ -70,7 +70,7 @@ def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
         if len(epochs) > 1:
             bar.ax.set_ylim(low, high)
         bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int)))
+        chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, 10).astype(int)))
         if len(some := unique[unique.epoch.isin(chosen)]):
             sns.stripplot(
                 some, x="epoch", y="value", ax=c, native_scale=True, size=2.6, alpha=0.5,
@@ -122,23 +122,19 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
 
 
 # --------------------------------------------------------------------------- tables
-def means(
-    table: pd.DataFrame, names: Mapping[str, str], by: Sequence[str], *, std: bool = True
-) -> pd.DataFrame:
+def means(table: pd.DataFrame, names: Mapping[str, str], by: Sequence[str]) -> pd.DataFrame:
     """Mean over seeds (± standard deviation) of some metrics, as text; "–" where none was made.
 
     ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
     """
-    rows = {}
-    for group, part in table.groupby(list(by), sort=False):
-        seeds = part.seed.nunique()
-        rows[group] = {
-            title: _text(part.value[part.metric == metric], seeds, std)
+    rows = {
+        group: {
+            title: _text(part.value[part.metric == metric], part.seed.nunique())
             for metric, title in names.items()
         }
-    shown = pd.DataFrame(rows).T
-    shown.index.names = list(by)
-    return shown.reset_index()
+        for group, part in table.groupby(list(by), sort=False)
+    }
+    return pd.DataFrame(rows).T.rename_axis(list(by)).reset_index()
 
 
 def table_2(table: pd.DataFrame) -> pd.DataFrame:
@@ -171,13 +167,13 @@ def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
     return means(labelled, LOOKS["one_table"], ["model"])
 
 
-def _text(values: Any, seeds: int, std: bool) -> str:
+def _text(values: Any, seeds: int) -> str:
     v = np.asarray(values, dtype=float)
     if not len(v):
         return "–"
     whole = (v == v.round()).all() and seeds == 1
     digits = 0 if whole or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
-    spread = f" ± {v.std(ddof=1):,.{digits}f}" if std and len(v) > 1 else ""
+    spread = f" ± {v.std(ddof=1):,.{digits}f}" if len(v) > 1 else ""
     partial = f" ({len(v)} of {seeds})" if len(v) < seeds else ""
     return f"{v.mean():,.{digits}f}{spread}{partial}"
 

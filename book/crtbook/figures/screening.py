@@ -184,13 +184,13 @@ def public_and_private(counts: pd.DataFrame) -> Figure:
     return fig
 
 
-def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
+def certified_miss_rate(*, target: float) -> Figure:
     """Upper 95 % bound of a miss rate against the number of labelled secrets, both logarithmic.
 
-    Marks ``labelled`` labels without a miss, and how many it takes to certify ``target``.
+    Marks 200 labels without a miss, and how many it takes to certify ``target``.
     """
     n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
-    enough = labels_needed(target)
+    labelled, enough = 200, labels_needed(target)
     with panels([""], height=2.9, room=0.7) as (fig, (ax,)):
         styles = ((0, "-", "#00795A"), (1, "--", "#B97F00"), (10, ":", "#D55E00"))
         for misses, style, color in styles:
