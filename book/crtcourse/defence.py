@@ -3,9 +3,9 @@
 >>> empty = form()
 >>> sorted(empty["plan"])[:4], empty["claim"]["unit"]
 (['batch_size', 'clip_norm', 'conservative', 'dedup'], '')
->>> parse(empty["plan"] | {"epochs": 500})
+>>> parse(empty["plan"] | {"epochs": 500})  # doctest: +ELLIPSIS
 Traceback (most recent call last):
-crtlib.checks.ParameterError: epochs=500: with pub_passes=1 it reads the text 1000 times, the budget is 80
+crtlib.checks.ParameterError: epochs=500: with pub_passes=1 it reads the text 1000 times, ...
 
 What is handed in is data: a plan, patterns, and a claim. The grader trains the plan on the text of
 another class, so fitted weights, patterns for known values and invented numbers earn nothing.
