@@ -72,18 +72,12 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     metric = f": {at['metric']}" if at.get("metric") else ""
     return facts | {
         "verdict": told,
-        "ours": e.ours,
-        "value": e.value,
-        "low": e.low,
-        "high": e.high,
+        **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
+        **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
         "rule": e.rule or "some recorded run must give the number",
         "why": "; ".join(why),
         "run": _priced(run) if told == OPEN else "",
         "chapter": claim.chapter,
-        "made": at.get("made", ""),
-        "corpus": at.get("corpus", ""),
-        "model": at.get("model", ""),
-        "edition": at.get("edition", ""),
         "source": source + metric,
     }
 
@@ -158,16 +152,8 @@ def errata() -> pd.DataFrame:
         if "call" in entry:
             number, words = getattr(calculations, entry["call"])(**entry.get("given", {}))
             against = words or f"{number:.4g}"
-        rows.append(
-            {
-                "paper": PAPERS[entry["paper"]],
-                "where": entry["where"],
-                "printed": entry["printed"],
-                "calculation": against,
-                "so": entry["so"],
-            }
-        )
-    return pd.DataFrame(rows)
+        rows.append(entry | {"paper": PAPERS[entry["paper"]], "calculation": against})
+    return pd.DataFrame(rows)[["paper", "where", "printed", "calculation", "so"]]
 
 
 # --- one line a figure ----------------------------------------------------------------------------
@@ -176,7 +162,8 @@ SIZE = "at the paper's size"
 
 def labelled(corpus: str) -> str:
     """A corpus as people are shown it; one that only a paper has is as it is."""
-    return corpora.known()[corpus].label if corpus in corpora.known() else corpus
+    known = corpora.known()
+    return known[corpus].label if corpus in known else corpus
 
 
 def shown(figure: Mapping[str, Any]) -> pd.DataFrame:
@@ -235,9 +222,8 @@ def badges() -> list[str]:
     lines = []
     for figure in entries("figures"):
         each = {corpus: status(figure, corpus) for corpus in figure["corpora"]}
-        if len(set(each.values())) == 1:
-            words = next(iter(each.values()))
-        else:
+        words, *others = {*each.values()}
+        if others:
             words = "; ".join(f"{labelled(corpus)}: {what}" for corpus, what in each.items())
         lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {words} |")
     return ["| paper | figure or table | here |", "|---|---|---|", *lines]

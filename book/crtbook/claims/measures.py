@@ -192,7 +192,7 @@ def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     if claim.measure == "leaks":
         return statistics.leaks(claim.attack, rows, seeds=claim.seeds)
     base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
-    found = [statistics.leak(claim.attack, p.value.to_numpy(), p.spread.to_numpy()) for p in base]
+    found = [statistics.leak(claim.attack, p.value, p.spread) for p in base]
     works = len(base) * min(found, default=1.0) <= statistics.ALPHA
     signals = [statistics.signal(p, len(b)) for p, b in zip(found, base, strict=True)]
     idle = bool(base) and all(statistics.at_chance(claim.attack, p.value.tolist()) for p in base)
