@@ -14,21 +14,18 @@ True
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib.checks import check
-from crtlib.files import Named
 from crtlib.models import interface
 from crtlib.text.records import MASK, Point, Secret
-from crtlib.text.tokenizer import Bpe, read_json, shipped
 from crtlib.training.clipping import IGNORED
 from crtlib.training.devices import sent
 from crtlib.training.noise import Random
@@ -164,22 +161,3 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
             own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
             pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.thread))
     return tuple(pieces)
-
-
-def masked(name_or_folder: Named) -> tuple[Bpe, int]:
-    """The tokenizer of a pre-trained masked model (hub id, or a folder with ``tokenizer.json``),
-    which frames a text by its own ``[CLS] ... [SEP]``, and the id of its own ``[MASK]``.
-
-    Raises ``ValueError`` where it lacks one of them.
-    """
-    tokenizer, names = shipped(name_or_folder), read_json(name_or_folder, "tokenizer_config.json")
-    told = [names.get(f"{name}_token", f"[{name.upper()}]") for name in ("cls", "sep", "mask")]
-    first, last, mask = (x["content"] if isinstance(x, dict) else x for x in told)
-    ids = [None if token is None else tokenizer.token_to_id(token) for token in (first, last, mask)]
-    if None in ids:
-        lacks = (first, last, mask)[ids.index(None)]
-        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {lacks}")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    content = json.loads(tokenizer.to_str()) | {"post_processor": None}
-    return Bpe(json.dumps(content), first, last), cast(int, ids[-1])

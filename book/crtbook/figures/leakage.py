@@ -54,8 +54,8 @@ def figure_5(table: pd.DataFrame) -> Figure:
         for name, label, line, color in (
             ("train_ppl", "training", "-", RAW), ("ppl", "validation", "--", SAFE)
         ):  # fmt: skip
-            look: Style = {"color": color, "linestyle": line, "label": label, "ax": a}
-            sns.lineplot(part[name], x="epoch", y="value", errorbar=None, **look)
+            mean = part[name].groupby("epoch").value.mean()
+            a.plot(mean.index, mean, color=color, linestyle=line, label=label)
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
         plain_ticks(a.yaxis, a.get_ylim())
         if len(lengths):
@@ -77,8 +77,8 @@ def figure_5(table: pd.DataFrame) -> Figure:
                 jitter=0.3, log_scale=(False, True), **shaded,
             )  # fmt: skip
             middle = some.groupby("epoch").value.median()
-            dash: Style = {"markersize": 14, "markeredgewidth": 1.6, "markeredgecolor": "black"}
-            c.plot(middle.index, middle, "_", color="black", label="median", **dash)
+            c.plot(middle.index, middle, "_", color="black", label="median", markersize=14,
+                   markeredgewidth=1.6, markeredgecolor="black")  # fmt: skip
             plain_ticks(c.yaxis, c.get_ylim(), apart=1.5)
         c.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
         c.set(xlabel="epoch", ylabel="perplexity")
@@ -108,8 +108,8 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
             ("unique sequences", "top-1 accuracy, %"), (RAW, SAFE), strict=True,
         ):  # fmt: skip
             ax.plot(train.threshold[finite], values[finite], color=color, marker="o")
-            across: Style = {"color": MUTED, "linestyle": "--", "label": "no threshold"}
-            ax.axhline(values[~finite].iloc[0], linewidth=1.2, **across)
+            ax.axhline(values[~finite].iloc[0], linewidth=1.2, color=MUTED, linestyle="--",
+                       label="no threshold")  # fmt: skip
             ax.set(ylabel=label, ylim=(0, None))
             ax.legend(loc="lower right")
         ax.set(xscale="log", xlabel="no answer where the perplexity is above")

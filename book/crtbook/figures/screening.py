@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -31,7 +30,6 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    Style,
     corpus_name,
     describe,
     page,
@@ -198,7 +196,7 @@ def certified_miss_rate(*, target: float) -> Figure:
             label = f"{misses} missed" if misses else "no miss"
             ax.plot(n[n > misses], bounds, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
-        place: Style = {"textcoords": "offset points", "va": "top"}
+        place = {"textcoords": "offset points", "va": "top"}
         ax.annotate(f"δ = {number(target)}", (n[0], target), xytext=(0, -6), **place)
         for k in (labelled, enough):
             bound = clopper_pearson_upper(0, k)
@@ -233,18 +231,17 @@ def recall_bars(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table.corpus))
     kinds = {n: list(dict.fromkeys(table[table.corpus == n].kind)) for n in names}
     sizes = [len(kinds[n]) for n in names]
-    options: Style = {"sharex": True, "height_ratios": sizes}
     each = 0.6 + 0.4 * sum(sizes) / len(names)
-    with panels([corpus_name(n) for n in names], height=each, **options) as (fig, axes):
+    titles = [corpus_name(n) for n in names]
+    with panels(titles, height=each, sharex=True, height_ratios=sizes) as (fig, axes):
         for ax, name in zip(axes, names, strict=True):
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
                 rows = table[(table.corpus == name) & (table.policy == policy)]
                 y = [kinds[name].index(kind) + 0.22 * (k - 1) for kind in rows.kind]
                 ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
-                sns.scatterplot(x=rows.recall, y=y, ax=ax, color=color, marker=marker, s=45,
-                                label=label, legend=False)  # fmt: skip
+                ax.scatter(rows.recall, y, color=color, marker=marker, s=45, label=label)
             ax.set_yticks(range(len(kinds[name])), kinds[name])
-            ax.set(ylim=(len(kinds[name]) - 0.5, -0.5), xlabel="", ylabel="")
+            ax.set_ylim(len(kinds[name]) - 0.5, -0.5)
         axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
         axes[-1].set_xlim(None, 1.02)
         shared_legend(fig)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -22,7 +21,6 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    Style,
     describe,
     half,
     listed,
@@ -67,12 +65,10 @@ def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
         some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
         if some.empty:
             continue
-        look: Style = {"color": style["color"], "marker": style["marker"], "ax": ax}
-        sns.lineplot(some, x="scale", y=value, errorbar=None, label=style["label"], legend=False,
-                     **look)  # fmt: skip
-        beside = some.assign(scale=some.scale * 1.05 ** (2 * k - 1))
-        sns.scatterplot(beside, x="scale", y=value, s=16, alpha=0.5, linewidth=0, legend=False,
-                        **look)  # fmt: skip
+        mean = some.groupby("scale")[value].mean()
+        ax.plot(mean.index, mean, **style)
+        ax.scatter(some.scale * 1.05 ** (2 * k - 1), some[value], s=16, alpha=0.5, linewidth=0,
+                   color=style["color"], marker=style["marker"])  # fmt: skip
     ax.set_xscale("log", base=2)
     ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
@@ -102,13 +98,13 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
     with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
         ax.hlines(y, rows.low, rows.high, color="#0072B2")
         for column, shift, look, label in (
-            ("rate", 0.0, {"color": "#0072B2", "marker": "o", "s": 45}, "measured, 95 % interval"),
-            ("promised", 0.0, {"color": "#D55E00", "marker": "|", "s": 260, "linewidth": 2.5},
-             "promised"),
-            ("accounted", -0.24, {"color": "#00795A", "marker": "D", "s": 40},
-             "bound for the noise added"),
+            ("rate", 0.0, ("#0072B2", "o", 45, 0), "measured, 95 % interval"),
+            ("promised", 0.0, ("#D55E00", "|", 260, 2.5), "promised"),
+            ("accounted", -0.24, ("#00795A", "D", 40, 0), "bound for the noise added"),
         ):  # fmt: skip
-            sns.scatterplot(x=rows[column], y=y + shift, ax=ax, label=label, legend=False, **look)
+            color, marker, size, width = look
+            ax.scatter(rows[column], y + shift, label=label, color=color, marker=marker, s=size,
+                       linewidth=width)  # fmt: skip
         names = [f"{LOOKS['games'][k]},\n{LOOKS['noise'].get(n, f'{n:g} of the noise')}"
                  for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
         ax.set_yticks(y, names)
@@ -133,16 +129,14 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
     with panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
         ends = summary.sort_values("noise_multiplier").groupby("hidden")
         for shade, (size, rows) in zip(shades, ends, strict=True):
-            full: Style = {"markerfacecolor": shade, "linestyle": "-"}
-            hollow: Style = {"markerfacecolor": CARD, "linestyle": ":"}
-            for ax, name, fill in (
-                (above, "loss", {"label": f"width {size}"} | full), (below, "memorised", full),
-                (below, "generalised", hollow),
+            for ax, name, label, face, line in (
+                (above, "loss", f"width {size}", shade, "-"), (below, "memorised", "", shade, "-"),
+                (below, "generalised", "", CARD, ":"),
             ):  # fmt: skip
                 ax.errorbar(
                     rows.noise_multiplier, rows[f"{name}_mean"], rows[f"{name}_std"].fillna(0),
                     color=shade, marker="o", markeredgecolor=shade, capsize=2.5, elinewidth=1.2,
-                    **fill,
+                    markerfacecolor=face, linestyle=line, label=label,
                 )  # fmt: skip
         above.set_ylabel("validation loss (nats)")
         below.set(ylabel="share of the probes", xlabel="noise multiplier σ")
@@ -151,11 +145,12 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
         ticks = sorted(set(summary.noise_multiplier))
         below.set_xticks(ticks, [f"{t:g}" for t in ticks])
         below.minorticks_off()
-        look: Style = {"color": MUTED, "marker": "o", "markeredgecolor": MUTED}
-        marks = [plt.Line2D([], [], markerfacecolor=MUTED, **look),
-                 plt.Line2D([], [], markerfacecolor=CARD, linestyle=":", **look)]  # fmt: skip
-        below.legend(marks, ["memorised", "generalised"])
-        shared_legend(fig, columns=3)
+        for name, face, line in (("memorised", MUTED, "-"), ("generalised", CARD, ":")):
+            below.plot([], [], "o", color=MUTED, markeredgecolor=MUTED, markerfacecolor=face,
+                       linestyle=line, label=name)  # fmt: skip
+        below.legend()
+        widths = above.get_legend_handles_labels()
+        fig.legend(*widths, loc="outside upper left", ncols=3)
         describe(fig, _extracted(summary))
     return fig
 
