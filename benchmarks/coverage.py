@@ -12,8 +12,6 @@ bound of Clopper and Pearson over all secrets as if they were independent; "Korn
 two is the share of all secrets. Nominal is 97.5 %, for each rate alone.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

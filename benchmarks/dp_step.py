@@ -23,8 +23,6 @@ product, over the time of the step.
 Small steps are measured for as long as large ones: more rounds, so that a median means something.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib

@@ -8,8 +8,6 @@ has the budgets: of each subpackage, of other folders, and ``sum`` of all tracke
 notebooks included, tests and examples left out. The layers are in ``.importlinter``.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -13,8 +13,6 @@ which weighs those of a turn with many less. What the labels certify depends on 
 drawn and what the reader overlooks: of 300 draws the median and the 5th and 95th percentile.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -8,8 +8,6 @@ has; at each rate some are missed whole, drawn at random or those who say most. 
 people (:mod:`crtbook.redraws`).
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 

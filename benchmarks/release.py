@@ -6,8 +6,6 @@ crtbook's beside it, in an environment that has the rest. Exits 1 where somethin
     python benchmarks/release.py
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

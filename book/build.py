@@ -10,8 +10,6 @@ canary``: those named). ``--resource canary`` gives a recorded chapter today's s
 outputs, where code changed in imports alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import functools

@@ -1,8 +1,6 @@
 """Write the page that says what is known, and its figures: ``python book/known.py``. Every number
 and every verdict on it is the ledger's; a test holds them in step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ secret. What is written is the models themselves, each weight in eight bits, and
 of them in that form. Runs are kept in ``--store``: what is there is not trained again.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json

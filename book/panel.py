@@ -1,8 +1,6 @@
 """Write the recorded runs that the panel shows: ``python book/panel.py``. A test holds them in
 step with their table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ or a forge: numbers stand where the book glues them, citations read (Zhao et al.
 quotations with a title, solutions fold, and references are links. Code is left as it is.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

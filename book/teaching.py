@@ -4,8 +4,6 @@
 a test holds the pages in step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

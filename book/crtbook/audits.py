@@ -18,8 +18,6 @@ point). What is audited is the epsilon of the most noise that is not refuted. Ho
 refute is known before the game, and so is how often less noise is noticed: its power.
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
 import itertools
@@ -30,9 +28,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy
 import torch
+from pandas import DataFrame
 from scipy import optimize, sparse
 from torch import Tensor, nn
 
@@ -419,7 +417,7 @@ def table(
     noises: Sequence[float] = (1.0, 0.9, 0.5, 0.0),
     seed: int = 0,
     confidence: float = 0.95,
-) -> pd.DataFrame:
+) -> DataFrame:
     """One row a method, an epsilon that is ``proved`` at ``delta``, and a share of the declared
     noise that is added: the epsilon ``audited`` at the least, of how many ``games`` the attacker
     was ``right`` in, from how many right guesses on the proof is ``refuted_from``, and the
@@ -452,10 +450,10 @@ def table(
                 "power": power(games, distance, 2 * right / games - 1, confidence=confidence),
                 "delta": DELTA, "games": games, "confidence": confidence,
             })  # fmt: skip
-    return pd.DataFrame(rows)
+    return DataFrame(rows)
 
 
-def rows(recorded: pd.DataFrame) -> list[str]:
+def rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: a method and an epsilon each, what was audited, and how often less noise
     would be refuted, with what happened."""
     out = []

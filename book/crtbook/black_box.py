@@ -12,8 +12,6 @@ attacker guesses on half of the canaries: a number that is fixed before anything
 epsilon for a policy that misses nothing; what is tested of them is this ``claim``.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pandas as pd
+from pandas import DataFrame
 
 from crtbook import tables
 from crtlib.attacks import run_audit
@@ -101,7 +99,7 @@ def _less(share: float, parameters: Any, *, std: float, generator: noises.Random
     noises.add_noise(parameters, std=share * std, generator=generator)
 
 
-def table() -> pd.DataFrame:
+def table() -> DataFrame:
     """Every training of :data:`PARTS`, a row each, with where it comes from."""
     out = []
     for name, part in PARTS.items():
@@ -112,10 +110,10 @@ def table() -> pd.DataFrame:
             )
             row, origin = tables.measured(one, profile="black_box")
             out.append({"part": name, **row, **origin})
-    return pd.DataFrame(out)
+    return DataFrame(out)
 
 
-def rows(recorded: pd.DataFrame) -> list[str]:
+def rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: what the trainings of a cell show, and how many were refuted."""
     out = []
     for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):

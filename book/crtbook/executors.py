@@ -13,8 +13,6 @@ Traceback (most recent call last):
 ValueError: executor='ssh:': must be processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Iterator

@@ -5,15 +5,13 @@
 {'success': 1.0, 'promised': 0.5, 'accounted': 1.0, 'noise_multiplier': 0.0}
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 from scipy import sparse
 from torch import nn
 
@@ -120,7 +118,7 @@ def _accounted(game: GameStudy, noise_multiplier: float, steps: int) -> float:
     return float(guarantees(spent, [0])[0].posterior)
 
 
-def verdicts(table: pd.DataFrame) -> pd.DataFrame:
+def verdicts(table: DataFrame) -> DataFrame:
     """One row a (learns, noise): games, successes, their Clopper-Pearson interval, the promise, and
     whether the interval refutes it, as it should where noise is missing.
     """
@@ -134,4 +132,4 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
             {"learns": learns, "noise": noise, "games": len(won), "won": int(won.sum()), "low": low,
              "rate": won.mean(), "high": high, **constants, "refuted": low > constants["promised"]}
         )  # fmt: skip
-    return pd.DataFrame(rows)
+    return DataFrame(rows)

@@ -6,8 +6,6 @@
 [0.0, 0.1, 0.5]
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace

@@ -6,8 +6,6 @@
 [1, 2]
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import math
@@ -18,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 from pydantic import Field
 from torch import nn
 
@@ -305,12 +303,12 @@ METHODS: dict[str, dict[str, Any]] = STUDIES["methods"]
 """The runs of the table of methods."""
 
 
-def of_table_2(table: pd.DataFrame) -> pd.DataFrame:
+def of_table_2(table: DataFrame) -> DataFrame:
     """The rows of Table 2's runs: their points are people."""
     return table[table.unit == "user"]
 
 
-def of_figure_5(table: pd.DataFrame) -> pd.DataFrame:
+def of_figure_5(table: DataFrame) -> DataFrame:
     """The rows of Figure 5's runs on the text as it is: they keep ``detail``."""
     same = [table[name] == value for name, value in TEXTS["as it is"].items()]
     return table[np.logical_and.reduce([table.detail, *same])]

@@ -5,8 +5,6 @@
 True
 """
 
-from __future__ import annotations
-
 import math
 import statistics as st
 from collections import defaultdict

@@ -19,6 +19,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 
 from crtbook import extraction, incidence, masked_lm, runs
 from crtbook.study import Desk, Row, Study, rows
@@ -101,7 +102,7 @@ def secret_words(
     promise = dict(zip(ranked, limits.tolist(), strict=True))
     pairs = [(str(i), w, promise[w]) for i, words in enumerate(each) for w in sorted(words)
              if w in promise]  # fmt: skip
-    table = pd.DataFrame(pairs, columns=["example", "secret", "r"])
+    table = DataFrame(pairs, columns=["example", "secret", "r"])
     return incidence.of_pairs(table, prior=prior)
 
 
@@ -268,7 +269,7 @@ RULES = {"linear": ("linear", "auto"), "greedy": ("linear", "greedy"), "sqrt": (
 """Whom to keep: the program with both rules of the budget, and contribution bounding."""
 
 
-def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> pd.DataFrame:
+def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFrame:
     """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``; nothing is
     trained. A row a rule (``targets``), ``scale`` and ``seed``."""
     rows = []
@@ -288,7 +289,7 @@ def _vocabulary(public: tuple[str, ...], size: int) -> Bpe:
     return train_bpe(public, vocab_size=size)
 
 
-def _filled(table: pd.DataFrame) -> pd.DataFrame:
+def _filled(table: DataFrame) -> DataFrame:
     """With an infinite C for no preprocessing, and the usual values of what came later."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
     for name, usual in (("simulated", 1), ("predicate", "anything")):
@@ -296,13 +297,13 @@ def _filled(table: pd.DataFrame) -> pd.DataFrame:
     return full
 
 
-def as_promised(table: pd.DataFrame) -> pd.DataFrame:
+def as_promised(table: DataFrame) -> DataFrame:
     """The rows of Figure 1: whose noise is that of the promise, and whose predicate is always 1."""
     full = _filled(table)
     return table[(full.simulated == 1) & (full.predicate == "anything")]
 
 
-def chosen(table: pd.DataFrame) -> pd.DataFrame:
+def chosen(table: DataFrame) -> DataFrame:
     """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
     seeds is least. Every cell has had the same rates to choose from."""
     cell = ["targets", "scale", "noisy", "simulated", "predicate"]

@@ -15,8 +15,6 @@
 (True, False)
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json

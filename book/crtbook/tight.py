@@ -9,8 +9,6 @@ divergence of it, which takes 100,000 secrets at once; :func:`compose` is tight,
 (0.02914, 0.02914)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

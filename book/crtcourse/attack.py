@@ -4,8 +4,6 @@
 {'A': 0.333, 'B': 0.333, 'C': 0.333}
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

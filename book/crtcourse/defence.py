@@ -11,8 +11,6 @@ What is handed in is data: a plan, patterns, and a claim. The grader trains the 
 another class, so fitted weights, patterns for known values and invented numbers earn nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence

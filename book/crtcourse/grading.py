@@ -7,8 +7,6 @@
 [('ann', 0.0, 'not graded: ')]
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -4,8 +4,6 @@
 False
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import re

@@ -13,8 +13,6 @@
 (60.0, ['two: not graded: division by zero'])
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@
 [5, 5, 5, 5]
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,13 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy
+from pandas import DataFrame
 
 from crtbook import secrets, tables
 from crtbook.claims import calculations, statistics
 from crtbook.claims.claim import Claim, terms
 from crtbook.claims.statistics import Evidence
 
-Sources = Mapping[str, pd.DataFrame]
+Sources = Mapping[str, DataFrame]
 
 
 @functools.cache
@@ -35,7 +34,7 @@ def sources() -> Sources:
     return found
 
 
-def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
+def _prepared(name: str, table: DataFrame) -> DataFrame:
     """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
     public start as a model of its own, Hush!'s runs at the learning rate and the C that
     validation chose, the report with a count at the last snapshot that is not overfitted."""
@@ -78,7 +77,7 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 # --- arms -----------------------------------------------------------------------------------------
-def select(table: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
+def select(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     """The rows of an arm; none where a column is not there."""
     rows = table
     for name, want in arm.items():
@@ -94,7 +93,7 @@ def select(table: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def values(
-    table: pd.DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
+    table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
     """One number a seed of an arm, which must have all its miss rates: of a metric at the "last" or
     "first" snapshot or a given epoch;
@@ -134,7 +133,7 @@ def values(
     return by.mean()
 
 
-def points(table: pd.DataFrame, arm: str, kind: str, metric: str) -> pd.DataFrame:
+def points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     """One row a gamma and seed: what an attack finds, and the spread that chance gives it."""
     rows = select(table, terms()["arms"][arm])
     by = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
@@ -147,7 +146,7 @@ def points(table: pd.DataFrame, arm: str, kind: str, metric: str) -> pd.DataFram
 
 
 # --- evidence -------------------------------------------------------------------------------------
-def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at, claim.reduce)
     unit, line = "", float(claim.line)
     if claim.measure in ("zero", "some"):
@@ -185,7 +184,7 @@ def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     return replace(told, share=len(x) / runs, why=few if len(x) < runs else "")
 
 
-def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     rows = points(cell, claim.left, claim.attack, metric)
     if rows.empty:
         return None
@@ -208,7 +207,7 @@ def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     )
 
 
-def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+def _level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at)
     if x.empty:
         return None
@@ -232,7 +231,7 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
         return
     how = {"leaks": _attacked, "calm": _attacked, "level": _level}.get(claim.measure, _compared)
     for name in claim.tables:
-        table = select(given[name], claim.only) if name in given else pd.DataFrame()
+        table = select(given[name], claim.only) if name in given else DataFrame()
         if table.empty:
             continue
         for _, cell in table.groupby(list(claim.cells), sort=False):
@@ -243,7 +242,7 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
                     yield evidence, _where(claim, cell, name, metric)
 
 
-def _where(claim: Claim, cell: pd.DataFrame, name: str, metric: str) -> dict[str, str]:
+def _where(claim: Claim, cell: DataFrame, name: str, metric: str) -> dict[str, str]:
     arms = [a for a in (claim.left, claim.right) if a]
     runs = pd.concat([select(cell, terms()["arms"][a]) for a in arms]).drop_duplicates("run")
     return {
@@ -256,7 +255,7 @@ def _where(claim: Claim, cell: pd.DataFrame, name: str, metric: str) -> dict[str
     }
 
 
-def size(runs: pd.DataFrame) -> str:
+def size(runs: DataFrame) -> str:
     """How large runs are, in words: dialogues, width, epochs and seeds."""
     words = []
     for column, name in (("dialogues", "dialogues"), ("hidden", "wide"), ("epochs", "epochs")):

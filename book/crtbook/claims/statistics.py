@@ -16,8 +16,6 @@ rows of one claim, and differs where the second is: that any row of a claim wron
 probability of at most ``ALPHA``, and so has that any wrongly differs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +23,7 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 from scipy import special
 
 from crtlib.intervals import clopper_pearson
@@ -219,8 +218,8 @@ def at_chance(kind: str, values: Sequence[float]) -> bool:
 
 
 def _enough(
-    kind: str, points: pd.DataFrame, seeds: int
-) -> tuple[dict[float, pd.DataFrame], list[float], list[str]]:
+    kind: str, points: DataFrame, seeds: int
+) -> tuple[dict[float, DataFrame], list[float], list[str]]:
     """The points that have enough seeds, their p-values, and how many have not, in words."""
     each = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
     short = points.gamma.nunique() - len(each)
@@ -228,7 +227,7 @@ def _enough(
     return each, [leak(kind, p.value, p.spread) for p in each.values()], [words] * bool(short)
 
 
-def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
+def leaks(kind: str, points: DataFrame, *, seeds: int = SEEDS) -> Evidence:
     """The claim that an attack finds something at each point. ``points``: gamma, seed, value and
     spread, as :func:`leak` has them. It differs where a point is at chance, within the margin."""
     each, found, short = _enough(kind, points, seeds)
@@ -255,7 +254,7 @@ def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
 
 
 def calm(
-    kind: str, points: pd.DataFrame, works: bool, *, idle: bool = False, figure: int = 1,
+    kind: str, points: DataFrame, works: bool, *, idle: bool = False, figure: int = 1,
     seeds: int = SEEDS, power: float = math.nan,
 ) -> Evidence:  # fmt: skip
     """The claim that an attack which ``works`` elsewhere finds nothing: equivalence with chance, of
@@ -284,7 +283,7 @@ def calm(
     return _described(told, kind, points, "max")
 
 
-def _described(told: Evidence, kind: str, points: pd.DataFrame, which: str) -> Evidence:
+def _described(told: Evidence, kind: str, points: DataFrame, which: str) -> Evidence:
     """Evidence with the range of the points, and the interval of the least or the largest."""
     means = points.groupby("gamma").value.mean()
     at = means.idxmin() if which == "min" else means.idxmax()

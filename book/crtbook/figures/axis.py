@@ -8,8 +8,6 @@
 'By method: CRT proves ε = 2.4, 0 audited, attack 0.51, perplexity 2.2; redaction proves nothing, 0 audited, attack 0.51, perplexity 2.2.'
 """  # noqa: E501
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

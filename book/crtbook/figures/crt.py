@@ -9,8 +9,6 @@
 'accuracy against the miss rate; LSTM at 0.1: CRT 0.51 (chance: 0.48 to 0.52).'
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from crtbook.figures.theme import (
     CARD,
@@ -53,7 +52,7 @@ SEEDS = 10
 
 # --------------------------------------------------------------------------- any attack
 def attack_figure(
-    summary: pd.DataFrame,
+    summary: DataFrame,
     *,
     ylabel: str,
     title: str = "",
@@ -102,7 +101,7 @@ def attack_figure(
     return fig
 
 
-def _band(ax: Axes, rows: pd.DataFrame, label: str) -> None:
+def _band(ax: Axes, rows: DataFrame, label: str) -> None:
     """Shade where chance lands: at each gamma the widest band of the panel's methods."""
     band = rows.groupby("gamma").agg({"low": "min", "high": "max"}).dropna()
     if len(band) == 1:  # a band must have a width to be seen
@@ -114,7 +113,7 @@ def _band(ax: Axes, rows: pd.DataFrame, label: str) -> None:
         )  # fmt: skip
 
 
-def _lines(ax: Axes, rows: pd.DataFrame) -> list[End]:
+def _lines(ax: Axes, rows: DataFrame) -> list[End]:
     """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean); returns
     where each line ends, with its name."""
     looks, ends = method_looks(rows), []
@@ -129,7 +128,7 @@ def _lines(ax: Axes, rows: pd.DataFrame) -> list[End]:
     return ends
 
 
-def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
+def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
     """Dots of the seeds, else a bar: the 95 % interval of the mean; of two seeds it would
     be wider than the figure."""
     shown = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
@@ -147,7 +146,7 @@ def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
         )  # fmt: skip
 
 
-def _finding(summary: pd.DataFrame) -> str:
+def _finding(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: of each model the highest and lowest method."""
     said = []
     for model, rows in summary.groupby("model", sort=False):
@@ -164,7 +163,7 @@ def _finding(summary: pd.DataFrame) -> str:
 
 
 # --------------------------------------------------------------------------- the paper's figures
-def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
+def figure_2(curves: DataFrame, *, value: str = "ppl") -> Figure:
     """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
 
     ``curves`` is :func:`crtbook.utility.curve` at one gamma for each method; ``value``
@@ -192,7 +191,7 @@ def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
     return fig
 
 
-def figure_2_test(ends: pd.DataFrame) -> Figure:
+def figure_2_test(ends: DataFrame) -> Figure:
     """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
     of training. ``ends`` is :func:`crtbook.utility.ends`: under both neighbouring
     relations, joined by a line. A method without a finite epsilon is a line across. Of the first
@@ -228,7 +227,7 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
     return fig
 
 
-def _ended(ends: pd.DataFrame, mean: str) -> str:
+def _ended(ends: DataFrame, mean: str) -> str:
     """What each method of the first corpus and model reaches, and at which epsilon."""
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
     looks = method_looks(first)
@@ -252,10 +251,10 @@ class Note:
 
 
 def edition(
-    table: pd.DataFrame | None,
-    draw: Callable[[pd.DataFrame], Figure],
+    table: DataFrame | None,
+    draw: Callable[[DataFrame], Figure],
     *,
-    caption: Callable[[pd.DataFrame], str],
+    caption: Callable[[DataFrame], str],
     command: str,
 ) -> Figure | Note:
     """A figure of a recorded table that not every edition has, of the points that it has, with the
@@ -266,7 +265,7 @@ def edition(
     return provenance(draw(table), "recorded: " + caption(table))
 
 
-def _utility(ax: Axes, rows: pd.DataFrame) -> None:
+def _utility(ax: Axes, rows: DataFrame) -> None:
     """Lines with their names beside the first epoch; what promises nothing is a line across, named
     at the right edge."""
     across = []
@@ -288,7 +287,7 @@ def _utility(ax: Axes, rows: pd.DataFrame) -> None:
     end_labels(ax, [(right, *end) for end in across])
 
 
-def exposures(table: pd.DataFrame) -> pd.DataFrame:
+def exposures(table: DataFrame) -> DataFrame:
     """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
 
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
@@ -304,7 +303,7 @@ def exposures(table: pd.DataFrame) -> pd.DataFrame:
     return at_every_gamma(out.reset_index())
 
 
-def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None) -> Figure:
+def figure_3(summary: DataFrame, band: Band, runs: DataFrame | None = None) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
     ``summary`` is :func:`exposures`; ``band`` is where a model that knows
@@ -327,11 +326,11 @@ def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None
 
 
 def membership_figure(
-    summary: pd.DataFrame,
+    summary: DataFrame,
     metric: str,
     *,
     ylabel: str,
-    runs: pd.DataFrame | None = None,
+    runs: DataFrame | None = None,
 ) -> Figure:
     """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel a model.
 
@@ -354,7 +353,7 @@ def membership_figure(
     )  # fmt: skip
 
 
-def with_seeds(summary: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
     model, method, gamma, value). A method that stands at several gammas of the summary, and was
     run at one, has its values at each."""
@@ -369,7 +368,7 @@ def with_seeds(summary: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return summary.assign(values=pd.Series(values, index=summary.index, dtype=object))
 
 
-def figure_6(table: pd.DataFrame) -> Figure:
+def figure_6(table: DataFrame) -> Figure:
     """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
 
     Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and, to compare, ``relation``: one panel
@@ -403,7 +402,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def _amplified(rows: pd.DataFrame, gamma: float) -> str:
+def _amplified(rows: DataFrame, gamma: float) -> str:
     """What a gamma makes of an epsilon', in words."""
     said = [
         f"{row.epsilon:.2g}" + (f" ({str(row.relation).replace('_', ' ')})" if row.relation else "")

@@ -7,8 +7,6 @@
 ['(a)', '(b)', '(c)', '']
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +18,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pandas import DataFrame
 from pandas.io.formats.style import Styler
 
 from crtbook.figures.tables import number, show
@@ -31,7 +30,7 @@ SHADES = sns.color_palette("YlOrBr", as_cmap=True)
 """Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
 
 
-def figure_5(table: pd.DataFrame) -> Figure:
+def figure_5(table: DataFrame) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
     (a) perplexity on training and validation text; (b) how many unique sequences have at least so
@@ -95,7 +94,7 @@ def figure_5(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
+def hardening(train: DataFrame, heldout: DataFrame) -> Figure:
     """What a threshold hides and what it costs: unique sequences that are left on training text,
     and accuracy on held-out text, against the perplexity above which no answer is given. Both
     tables are from :func:`crtbook.mitigations.harden`; without a threshold: lines across.
@@ -122,7 +121,7 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
 
 
 # --------------------------------------------------------------------------- tables
-def means(table: pd.DataFrame, names: Mapping[str, str], by: Sequence[str]) -> pd.DataFrame:
+def means(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> DataFrame:
     """Mean over seeds (± standard deviation) of some metrics, as text; "–" where none was made.
 
     ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
@@ -134,10 +133,10 @@ def means(table: pd.DataFrame, names: Mapping[str, str], by: Sequence[str]) -> p
         }
         for group, part in table.groupby(list(by), sort=False)
     }
-    return pd.DataFrame(rows).T.rename_axis(list(by)).reset_index()
+    return DataFrame(rows).T.rename_axis(list(by)).reset_index()
 
 
-def table_2(table: pd.DataFrame) -> pd.DataFrame:
+def table_2(table: DataFrame) -> DataFrame:
     """Inan et al., Table 2, from the runs of :func:`crtbook.leakage.table_2`: a row
     a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
@@ -153,14 +152,14 @@ def table_2(table: pd.DataFrame) -> pd.DataFrame:
     return means(labelled, LOOKS["table_2"], ["model"]).set_index("model").loc[order].reset_index()
 
 
-def _percent(table: pd.DataFrame) -> pd.DataFrame:
+def _percent(table: DataFrame) -> DataFrame:
     """The accuracies in percent as well, as the paper prints them."""
     found = table[table.metric.isin(["acc", "acc_words"])]
     found = found.assign(metric=found.metric + "_percent", value=100 * found.value)
     return pd.concat([table, found], ignore_index=True)
 
 
-def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
+def one_table(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
     """The models of :func:`crtbook.leakage.one_table` side by side; ``rows`` maps
     the keys of the runs to their names."""
     labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
@@ -178,21 +177,21 @@ def _text(values: Any, seeds: int) -> str:
     return f"{v.mean():,.{digits}f}{spread}{partial}"
 
 
-def styled(table: pd.DataFrame, caption: str) -> Styler:
+def styled(table: DataFrame, caption: str) -> Styler:
     """A table for a page: its first column names the rows."""
     return show(table.set_index(table.columns[0]), caption)
 
 
 def sequences(
     report: Leakage, decode: Callable[[Sequence[int]], str], rows: int | None = None
-) -> pd.DataFrame:
+) -> DataFrame:
     """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
     text of simulated people only."""
     some = report.unique().iloc[:rows]
     pairs = zip(some.perplexities, some.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
     firsts = zip(some.contexts, some.tokens, strict=True)
-    return pd.DataFrame(
+    return DataFrame(
         {
             "sequence": [_whole(report, decode, row[0], len(w)) for row, w in firsts],
             "total # in D": some.total_in_d.to_numpy(),
@@ -222,7 +221,7 @@ Shown = tuple[Leakage, Callable[[Sequence[int]], str]]
 """A report and what makes text of its tokens."""
 
 
-def snapshot(found: Mapping[tuple[str, int], Shown]) -> pd.DataFrame:
+def snapshot(found: Mapping[tuple[str, int], Shown]) -> DataFrame:
     """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
     seed; a model that has none is not in it (:func:`silent`)."""
     parts = [
@@ -241,7 +240,7 @@ def silent(found: Mapping[tuple[str, int], Shown]) -> str:
     return f"Without any: {', '.join(none)}." if none else "Every model has some."
 
 
-def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
+def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> DataFrame:
     """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
     :func:`snapshot` by epsilon, at most three."""
     counts = {
@@ -259,7 +258,7 @@ def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> 
     three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(LOOKS["paper_epsilon"], 3)]
     columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
     index = pd.MultiIndex.from_tuples(rows)
-    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
+    return DataFrame(list(rows.values()), index=index, columns=columns)
 
 
 def _counted(models: Sequence[Shown]) -> dict[str, str]:

@@ -11,16 +11,14 @@
 2
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from crtbook.figures.sliders import slider
 from crtbook.figures.tables import number
@@ -152,7 +150,7 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
 
 
 # --------------------------------------------------------------------------- charts
-def public_and_private(counts: pd.DataFrame) -> Figure:
+def public_and_private(counts: DataFrame) -> Figure:
     """Stacked bars: what becomes of the data points, one bar for each row of ``counts``.
 
     Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
@@ -213,7 +211,7 @@ def certified_miss_rate(*, target: float) -> Figure:
     return fig
 
 
-def _recalls(table: pd.DataFrame) -> pd.DataFrame:
+def _recalls(table: DataFrame) -> DataFrame:
     """``table`` with ``recall`` and the ends ``low`` and ``high`` of its 95 % interval."""
     ends = [
         clopper_pearson(int(c), int(s)) for c, s in zip(table.caught, table.secrets, strict=True)
@@ -222,7 +220,7 @@ def _recalls(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(recall=table.caught / table.secrets, low=low, high=high)
 
 
-def recall_bars(table: pd.DataFrame) -> Figure:
+def recall_bars(table: DataFrame) -> Figure:
     """Recall by kind with two-sided 95 % intervals, one panel a corpus.
 
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
@@ -253,7 +251,7 @@ def recall_bars(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def threshold_slider(sweep: pd.DataFrame) -> str:
+def threshold_slider(sweep: DataFrame) -> str:
     """Recall by kind and what it costs, with a slider for the threshold, as HTML.
 
     ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
@@ -262,7 +260,7 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
     sweep = _recalls(sweep[sweep.secrets > 0])
     every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
 
-    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+    def draw(ax: Axes, rows: DataFrame) -> None:
         ax.barh(range(len(kinds)), rows.recall, height=0.6, color="#0072B2")
         ax.hlines(range(len(kinds)), rows.low, rows.high, color=INK, linewidth=1.5)
 

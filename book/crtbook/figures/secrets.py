@@ -7,13 +7,12 @@
 ['weight that is kept', 'test loss without noise', 'noise multiplier', 'test loss with noise']
 """
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
@@ -31,7 +30,7 @@ from crtbook.figures.theme import (
 RULE_STYLE = LOOKS["rules"]
 
 
-def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
+def figure_1(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
     """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
 
     ``cells`` is :func:`crtbook.secrets.chosen`, one row a plan and seed; an infinite
@@ -55,7 +54,7 @@ def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
     return fig
 
 
-def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
+def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
     whole = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
     if off := half(whole.std(), len(whole)):
@@ -76,7 +75,7 @@ def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
     ax.set(xlabel="", ylabel="", ylim=(low, None))
 
 
-def _best(cells: pd.DataFrame) -> str:
+def _best(cells: DataFrame) -> str:
     """The lowest mean loss under noise, with and without preprocessing."""
     noisy = cells[cells.noisy]
     means = noisy.groupby(["targets", "scale"]).test.mean()
@@ -90,7 +89,7 @@ def _best(cells: pd.DataFrame) -> str:
     return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
 
 
-def game_figure(verdicts: pd.DataFrame) -> Figure:
+def game_figure(verdicts: DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
     what is accounted; ``verdicts`` is :func:`crtbook.game.verdicts`, one row a line."""
     rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
@@ -118,7 +117,7 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
     return fig
 
 
-def extraction_figure(summary: pd.DataFrame) -> Figure:
+def extraction_figure(summary: DataFrame) -> Figure:
     """Hush!, Figure 3: validation loss, and memorised (filled) and generalised (hollow) probes,
     against the noise multiplier.
 
@@ -155,7 +154,7 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
     return fig
 
 
-def _extracted(summary: pd.DataFrame) -> str:
+def _extracted(summary: DataFrame) -> str:
     said = []
     for size, rows in summary.sort_values("noise_multiplier").groupby("hidden"):
         first, last = rows.iloc[0], rows.iloc[-1]
@@ -166,7 +165,7 @@ def _extracted(summary: pd.DataFrame) -> str:
     return f"Loss and shares of memorised probes against the noise multiplier; {'; '.join(said)}."
 
 
-def posterior_slider(table: pd.DataFrame) -> str:
+def posterior_slider(table: DataFrame) -> str:
     """The posterior r against the prior p with a slider for the noise multiplier, as HTML.
 
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.

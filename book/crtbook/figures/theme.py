@@ -14,8 +14,6 @@ same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`s
 with that sentence inside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import html
 import io
