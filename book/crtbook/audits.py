@@ -387,26 +387,24 @@ def _shown(right: int, games: int, confidence: float) -> float:
     return 2 * clopper_pearson(right, games, confidence=2 * confidence - 1)[0] - 1
 
 
+def _noise_at(proof: Callable[[float], Proof], which: int, number: float) -> float:
+    """How many times the declared noise have this epsilon (0) or total variation (1)."""
+    ends = math.log(LEAST), math.log(MOST)
+    at = optimize.brentq(lambda x: proof(math.exp(x))[which] - number, *ends, xtol=1e-6)
+    return math.exp(at)
+
+
 def _noise_left(proof: Callable[[float], Proof], shown: float) -> float:
     """The most noise, in times of what was declared, whose total variation is not below."""
     if proof(MOST)[1] >= shown:
         return math.inf
-    if proof(LEAST)[1] <= shown:
-        return LEAST
-    at = optimize.brentq(
-        lambda x: proof(math.exp(x))[1] - shown, math.log(LEAST), math.log(MOST), xtol=1e-4
-    )
-    return math.exp(at)
+    return LEAST if proof(LEAST)[1] <= shown else _noise_at(proof, 1, shown)
 
 
 @functools.lru_cache(maxsize=64)
 def scale_of(audit: Audit, epsilon: float, games: int) -> float:
     """How many times the method's own noise this epsilon asks for, in trainings of so many."""
-    proof = audit.play(games, 1.0, 0, 1.0).proof
-    low, high = math.log(LEAST), math.log(MOST)
-    return math.exp(
-        optimize.brentq(lambda x: proof(math.exp(x))[0] - epsilon, low, high, xtol=1e-6)
-    )
+    return _noise_at(audit.play(games, 1.0, 0, 1.0).proof, 0, epsilon)
 
 
 def table(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from crtlib.checks import check
 from crtlib.models import interface
-from crtlib.text.records import MASK, Point, Secret
+from crtlib.text.records import Point, Secret
 from crtlib.training.clipping import IGNORED
 from crtlib.training.devices import sent
 from crtlib.training.noise import Random
@@ -142,18 +142,11 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
     """
     pieces: list[Point] = []
     for p in points:
-        masked, moves, last = "", [], 0  # moves: where masks end, there and in the text
-        for s in p.secrets:
-            masked += p.text[last : s.start] + MASK
-            moves.append((len(masked), s.end))
-            last = s.end
-        masked += p.text[last:]
-        cuts = [0]
-        for end in _END.finditer(masked):
-            before = [real - there for there, real in moves if there <= end.start()]
-            cuts += [at + (before[-1] if before else 0) for at in end.span()]
-        cuts.append(len(p.text))
-        spans = list(zip(cuts[::2], cuts[1::2], strict=True))
+        masked = p.text
+        for s in p.secrets:  # no sign of a mask ends a sentence or begins a word
+            masked = masked[: s.start] + "<" * (s.end - s.start) + masked[s.end :]
+        cuts = [at for end in _END.finditer(masked) for at in end.span()]
+        spans = zip([0, *cuts[1::2]], [*cuts[::2], len(p.text)], strict=True)
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
             inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
             own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)

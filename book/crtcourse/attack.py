@@ -8,7 +8,7 @@ import functools
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +63,21 @@ GUARDED = Constants(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Given:
     """What a student gets: three models under letters, four announced canaries, sentences of which
     one half was trained on, sentences with some candidates for one secret each, and a pilot of an
     audit: the lines that may be planted, and by copies the share of coins that are guessed."""
 
-    models: Mapping[str, nn.Module] = field(repr=False)
-    tokenizer: Bpe = field(repr=False)
+    models: Mapping[str, nn.Module]
+    tokenizer: Bpe
     announced: tuple[str, ...]
-    sentences: tuple[str, ...] = field(repr=False)
-    questions: tuple[tuple[str, ...], ...] = field(repr=False)
+    sentences: tuple[str, ...]
+    questions: tuple[tuple[str, ...], ...]
     pilot: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Key:
     """What the teacher knows: which letter was trained with noise, exposures, hidden canaries,
     which sentences are members, which candidate is true, the best bound of an audit within the
@@ -85,20 +85,20 @@ class Key:
 
     noisy: str
     exposure: dict[str, list[float]]
-    hidden: list[str] = field(repr=False)
-    members: list[bool] = field(repr=False)
-    truth: list[int] = field(repr=False)
+    hidden: list[str]
+    members: list[bool]
+    truth: list[int]
     pilot: dict[str, Any]
     reference: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Room:
     """The lab of one student."""
 
     given: Given
-    key: Key = field(repr=False)
-    fitted: dict[str, labs.Fitted] = field(repr=False)
+    key: Key
+    fitted: dict[str, labs.Fitted]
 
 
 @functools.lru_cache(maxsize=2)

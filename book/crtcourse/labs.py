@@ -41,27 +41,27 @@ HIDDEN = 64
 """The width of every model of the labs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class People:
     """The text of a lab: turns to train on, with the canaries among them; turns of people whom
     nobody trains on, of whom one half tests; and the canaries."""
 
     seed: int
-    points: tuple[Point, ...] = field(repr=False)
-    others: tuple[Point, ...] = field(repr=False)
-    test: tuple[Point, ...] = field(repr=False)
-    canaries: tuple[str, ...] = field(repr=False)
+    points: tuple[Point, ...]
+    others: tuple[Point, ...]
+    test: tuple[Point, ...]
+    canaries: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fitted:
     """A trained model, what it read, and the noisy steps that ran."""
 
-    model: nn.Module = field(repr=False)
+    model: nn.Module
     spec: ModelSpec
-    tokenizer: Bpe = field(repr=False)
-    prepared: Prepared = field(repr=False)
-    events: list[Any] = field(repr=False)
+    tokenizer: Bpe
+    prepared: Prepared
+    events: list[Any]
 
 
 def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:

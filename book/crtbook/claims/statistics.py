@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -219,7 +220,7 @@ def at_chance(kind: str, values: Sequence[float]) -> bool:
 
 def _enough(
     kind: str, points: DataFrame, seeds: int
-) -> tuple[dict[float, DataFrame], list[float], list[str]]:
+) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
     """The points that have enough seeds, their p-values, and how many have not, in words."""
     each = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
     short = points.gamma.nunique() - len(each)
@@ -243,7 +244,10 @@ def leaks(kind: str, points: DataFrame, *, seeds: int = SEEDS) -> Evidence:
         ),
         effect=max(
             min((signal(p, len(each[g])) for g, p in zip(each, found, strict=True)), default=0.0),
-            max((_apart(line - p.value.mean(), p.value) for p in each.values()), default=0.0),
+            max(
+                (_apart(line - p.value.mean(), p.value.tolist()) for p in each.values()),
+                default=0.0,
+            ),
         ),
         p_true=1.0 if short else max(found),
         p_false=least,

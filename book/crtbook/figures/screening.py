@@ -14,6 +14,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -194,7 +195,7 @@ def certified_miss_rate(*, target: float) -> Figure:
             label = f"{misses} missed" if misses else "no miss"
             ax.plot(n[n > misses], bounds, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
-        place = {"textcoords": "offset points", "va": "top"}
+        place: Any = {"textcoords": "offset points", "va": "top"}
         ax.annotate(f"δ = {number(target)}", (n[0], target), xytext=(0, -6), **place)
         for k in (labelled, enough):
             bound = clopper_pearson_upper(0, k)
