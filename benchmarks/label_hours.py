@@ -199,12 +199,9 @@ def main() -> None:
         say(f"threshold {threshold}; unread turns flagged {flagged}")
         backbone = tagger.redacting(replace(made, threshold=threshold))
         policies = {"expressions": shapes, "expressions, names": union(shapes, listed)}
-        policies |= {"backbone": backbone, "backbone, expressions": union(backbone, shapes)}
-        policies |= {"all": union(backbone, shapes, listed)}
-        policies |= {
-            f"{which}, whole turns": whole_turns(policies[which])
-            for which in ("backbone, expressions", "all")
-        }
+        both, every = union(backbone, shapes), union(backbone, shapes, listed)
+        policies |= {"backbone": backbone, "backbone, expressions": both}
+        policies |= {"both, whole turns": whole_turns(both), "all, whole turns": whole_turns(every)}
         for which, pi in policies.items():
             counter = rates.Counter(pi, policy_by_name("cautious"), cluster="dialogue")
             told = {j.order: j for j in counter.add(truth)}
@@ -224,7 +221,6 @@ def main() -> None:
                 "of a turn drawn": drawn,
                 "bound holds": float(np.mean([r.upper >= drawn for r in judged])),
                 "clean flagged": sum(map(bool, pi(clean))) / len(clean),
-                "public": (real.public.all or (0, 1))[0] / miss[1],
                 "miss by kind": {
                     kind: (n := some["miss"].all or (0, 1))[0] / n[1]
                     for kind, some in real.by_kind.items()

@@ -86,12 +86,7 @@ def alone() -> None:
         (place / "messages.csv").write_text(MESSAGES)
         pip = [
             sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-deps",
-            "--target",
+            *["-m", "pip", "install", "-q", "--no-deps", "--target"],
             place / "site",
         ]
         subprocess.run([*pip, crtlib, crtbook], check=True)

@@ -145,7 +145,7 @@ def tidy(executed: Path) -> None:
             cell["metadata"].pop(key, None)
         if "outputs" in cell:  # progress bars
             cell["outputs"] = [out for out in cell["outputs"] if out.get("name") != "stderr"]
-        if "injected-parameters" in cell["metadata"].get("tags", []):
+        if injected(cell):
             cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
     notes, kept = notebook["metadata"], ("duration", "parameters", "start_time", "version")
     notes["papermill"] = {key: notes["papermill"][key] for key in kept}
@@ -191,11 +191,11 @@ def resourced(
     of code cells differs, or, unless ``force``, where code differs in more than its imports.
     """
     ran = [c for c in chapter["cells"] if c["cell_type"] == "code" and not injected(c)]
-    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    code = sources(notebook)
     if len(ran) != len(code):
         raise ValueError(f"{len(code)} code cells, {len(ran)} are recorded: run it again")
-    pairs = enumerate(zip(ran, code, strict=True), 1)
-    changed = [str(k) for k, two in pairs if len({essence("".join(c["source"])) for c in two}) > 1]
+    pairs = enumerate(zip(sources({"cells": ran}), code, strict=True), 1)
+    changed = [str(k) for k, (old, new) in pairs if essence(old) != essence(new)]
     if changed and not force:
         which = ", ".join(changed)
         raise ValueError(
@@ -206,7 +206,7 @@ def resourced(
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             old = next(outputs)
-            cell = {**cell, "outputs": old["outputs"], "execution_count": old["execution_count"]}
+            cell |= {name: old[name] for name in ("outputs", "execution_count")}
         cells.append(cell)
         if "parameters" in cell["metadata"].get("tags", []):
             cells += [c for c in chapter["cells"] if injected(c)]

@@ -158,7 +158,7 @@ def prose(text: str, known: dict[str, str]) -> str:
 def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
     """The cells of a chapter that has run, without any role. A number that the run did not store
     is "(not run)", as other parameters leave things out; of a ``whole`` run it is a fault."""
-    numbers, out = glued(cells), []
+    numbers = glued(cells)
     if not whole:
         used = {name for c in cells for name in GLUE.findall("".join(c["source"]))}
         numbers = dict.fromkeys(used, "(not run)") | numbers
@@ -170,8 +170,7 @@ def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
             cell["outputs"] = [o for o in cell["outputs"] if shown(o)]
             if {"hide-input", "remove-cell"} & {*cell["metadata"].get("tags", [])}:
                 cell["metadata"]["jupyter"] = {"source_hidden": True}
-        out.append(cell)
-    return out
+    return cells
 
 
 def shown(output: dict[str, Any]) -> bool:

@@ -221,9 +221,7 @@ def summary(table: DataFrame) -> DataFrame:
         index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
     )
     rows = []
-    for arm in ARMS:
-        if arm.name not in wide.index:
-            continue
+    for arm in (arm for arm in ARMS if arm.name in wide.index):
         part: Any = wide.loc[arm.name]
         row: dict[str, Any] = {"arm": arm.name, "label": arm.label, "seeds": len(part)}
         row |= part[["proved_add_or_remove", "proved_replace", "proved_swap", "audited"]].max()

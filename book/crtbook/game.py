@@ -72,9 +72,8 @@ class GameStudy(Study):
         )
         rng = np.random.default_rng([self.seed, 11])
         secret = int(rng.integers(self.candidates))
-        carriers = range(self.candidates, self.candidates + self.copies)
         others = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
-        texts = [[c, secret] for c in carriers] + others.tolist()
+        texts = [[c, secret] for c in self.carriers] + others.tolist()
         shape = ModelSpec("lstm", self.candidates + WORDS, embedding=8, hidden=8)
         model = build(shape, self.seed).to(desk.device)
         for name, parameter in model.named_parameters():
@@ -83,15 +82,19 @@ class GameStudy(Study):
         run = train(model, [phase], {"private": texts}, seed=self.seed, optimizer="sgd")
         guess = int((self.scores(model) - before).argmax())
         (event,) = run.events
-        facts = {"success": guess == secret, "promised": self.posterior}
-        facts |= {"accounted": _accounted(promise, event.noise_multiplier, event.steps)}
-        facts |= {"noise_multiplier": event.noise_multiplier}
-        return rows(facts)
+        sigma = event.noise_multiplier
+        accounted = _accounted(promise, sigma, event.steps)
+        facts = {"success": guess == secret, "promised": self.posterior, "accounted": accounted}
+        return rows(facts | {"noise_multiplier": sigma})
+
+    @property
+    def carriers(self) -> range:
+        """The tokens that a candidate follows."""
+        return range(self.candidates, self.candidates + self.copies)
 
     def scores(self, model: nn.Module) -> np.ndarray:
         """The log-likelihood of each candidate in all its places, ``(candidates,)``."""
-        carriers = range(self.candidates, self.candidates + self.copies)
-        each = [[c, k] for k in range(self.candidates) for c in carriers]
+        each = [[c, k] for k in range(self.candidates) for c in self.carriers]
         logprobs = np.concatenate(token_logprobs(model, each))
         sums: np.ndarray = logprobs.reshape(self.candidates, self.copies).sum(1)
         return sums

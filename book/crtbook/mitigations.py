@@ -154,22 +154,17 @@ def report_recall(
     behind the report: given the text before it, is each of its tokens among the top k? For a model
     with a limited context the nearest text before the secret is given.
     """
-    unique = set(report.unique().tokens)
-    where = {i: rows for i, rows in report.runs.groupby("index")[["start", "length", "tokens"]]}
-    limit = interface.context(model)
+    unique, limit = set(report.unique().tokens), interface.context(model)
     planted = completed = listed = alone = 0
     for i, d in enumerate(report.documents):
+        rows = report.runs[report.runs["index"] == i]
         for _, a, b in d.secrets if users is None or d.user in users else ():
             planted += 1
-            if not _completes(model, d.tokens[:b], a, bos, report.k, limit):
-                continue
-            completed += 1
-            rows = where.get(i)
-            if rows is None:
-                continue
-            over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
-            listed += len(over) > 0
-            alone += bool(over.tokens.isin(unique).any())
+            if _completes(model, d.tokens[:b], a, bos, report.k, limit):
+                completed += 1
+                over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
+                listed += len(over) > 0
+                alone += bool(over.tokens.isin(unique).any())
     return Recall(planted, completed, listed, alone)
 
 

@@ -17,7 +17,6 @@ them have processes, any executor, a device, resume, progress and provenance.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -115,12 +114,7 @@ def sweep(
     if todo.lacking:
         raise ValueError("; ".join(todo.lacking))
     if todo.missing:
-        where: contextlib.AbstractContextManager[Executor | None] = (
-            executors.by_name(executor, workers)
-            if isinstance(executor, str)
-            else contextlib.nullcontext(executor)
-        )
-        with where as pool:
+        with executors.of(executor, workers) as pool:
             failed = _all(way, todo.missing, workers, pool, progress)
         if failed:
             last = json.loads(store.failures(failed[0]).read_text("utf-8").splitlines()[-1])

@@ -10,6 +10,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,18 +50,13 @@ def spent(
     how = methods.by_name(method)
     if noise_multiplier == 0:
         return math.inf
-    missed, options = MissRate(gamma), {"accountant": accountant}
-    options["neighbouring_relation"] = neighbouring_relation
+    options: Any = {"gamma": MissRate(gamma), "delta": delta, "unit": "point"}
+    options |= {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
     if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
-        return selective.guarantee(
-            events, gamma=missed, delta=delta, unit="point", **options
-        ).epsilon  # fmt: skip
+        return selective.guarantee(events, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
-    terms = Terms(
-        gamma=missed, delta2=MissRate(0.0), delta=delta, unit="point", public="", **options
-    )
-    promised = how.promise(events, terms)
+    promised = how.promise(events, Terms(delta2=MissRate(0.0), public="", **options))
     return promised.epsilon if promised else math.inf
 
 

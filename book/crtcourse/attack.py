@@ -71,10 +71,14 @@ class Given:
 
     models: Mapping[str, nn.Module]
     tokenizer: Bpe
-    announced: tuple[str, ...]
-    sentences: tuple[str, ...]
-    questions: tuple[tuple[str, ...], ...]
+    announced: Sequence[str]
+    sentences: Sequence[str]
+    questions: Sequence[Sequence[str]]
     pilot: Mapping[str, Any]
+
+
+ASKED = ("announced", "sentences", "questions", "pilot")
+"""What of it is a file of a hand-out."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -240,12 +244,7 @@ def hand_out(seed: int, folder: Path) -> Key:
     outputs.check_folder(folder)
     made = room(seed)
     given = made.given
-    asked = {
-        "announced": given.announced,
-        "sentences": given.sentences,
-        "questions": given.questions,
-        "pilot": given.pilot,
-    }
+    asked = {name: getattr(given, name) for name in ASKED}
     with outputs.staged(folder, command="lab", options={}, public=("*",)) as part:
         for letter, fitted in made.fitted.items():
             folders.save(fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter)
@@ -260,13 +259,9 @@ def open_folder(folder: str | Path) -> Given:
     folder = Path(folder)
     with files.reading(folder / "given.json") as file:
         asked = json.load(file)
-    paths = sorted((folder / "models").iterdir())
-    loaded = {path.name: folders.ours(path) for path in paths}
-    tokens = next(iter(loaded.values()))[1]
-    questions = tuple(map(tuple, asked["questions"]))
+    loaded = {path.name: folders.ours(path) for path in sorted((folder / "models").iterdir())}
     models = {letter: model for letter, (model, _, _) in loaded.items()}
-    announced, sentences = tuple(asked["announced"]), tuple(asked["sentences"])
-    return Given(models, tokens, announced, sentences, questions, asked["pilot"])
+    return Given(models, next(iter(loaded.values()))[1], *(asked[name] for name in ASKED))
 
 
 def grade(answer: Mapping[str, Any], key: Key) -> Marks:

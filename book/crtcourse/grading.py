@@ -13,6 +13,7 @@ import signal
 import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _row(
 ) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
     name = files.harmless(printable(path.stem))
-    marks, why, said = Marks(points, dict.fromkeys(points, 0.0)), "", ""
+    none, said = Marks(points, dict.fromkeys(points, 0.0)), ""
     try:
         answer = read(path)
         with limit(SECONDS[lab]):
@@ -113,8 +114,8 @@ def _row(
             if answer.get(task) and answer[task] != attack.form("ABC").get(task):
                 seen.setdefault(task + json.dumps(answer[task], sort_keys=True), []).append(name)
     except Exception as error:  # the row says so, and the next file is graded
-        marks, why = Marks(points, dict.fromkeys(points, 0.0)), f"{GRADED}{reason(error)}"
-    hints = "; ".join([*marks.hints, *[why] * bool(why)])
+        marks = replace(none, hints=[f"{GRADED}{reason(error)}"])
+    hints = "; ".join(marks.hints)
     row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
     return row | {"hints": hints, "explained": said}
 

@@ -52,10 +52,9 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
             return pd.concat([played, asked], ignore_index=True)
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
-        least = {key[:2]: key[2] for key in rule.groupby(["targets", "noisy"]).idxmin()}
-        cells = best.targets, best.noisy, best.scale
-        pick = [least[t, n] == s for t, n, s in zip(*cells, strict=True)]
-        best = best.assign(best=pick)
+        least = {*rule.groupby(["targets", "noisy"]).idxmin()}
+        cells = zip(best.targets, best.noisy, best.scale, strict=True)
+        best = best.assign(best=[cell in least for cell in cells])
         long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
@@ -70,9 +69,9 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         rows = table[(table.part == "recall") & (table["where"] == "held out")]
         rows = rows[rows.kind == "all"].assign(model=rows.policy, run=rows.policy)
         right = (rows.precision * rows.flagged).round()
-        counts = {"recall": rows.caught / rows.secrets, "secrets": rows.secrets,
-                  "precision": right / rows.flagged, "flagged": rows.flagged}  # fmt: skip
-        return pd.concat([rows.assign(metric=m, value=v, epoch=0) for m, v in counts.items()])
+        rows = rows.assign(recall=rows.caught / rows.secrets, precision=right / rows.flagged)
+        names = ("recall", "secrets", "precision", "flagged")
+        return pd.concat([rows.assign(metric=m, value=rows[m], epoch=0) for m in names])
     return table
 
 
@@ -105,11 +104,10 @@ def values(
     kind, _, option = reduce.partition(" ")
     if kind == "rank":
         mine = mine.drop_duplicates(["run", "epoch"])
-        if option in mine:
-            both = mine.assign(other=mine[option])
-        else:
-            other = rows[rows.metric == option][["run", "epoch", "value"]]
-            both = mine.merge(other.rename(columns={"value": "other"}), on=["run", "epoch"])
+        keys, both = ["run", "epoch"], mine.assign(other=mine.get(option))
+        if option not in mine:
+            other = rows[rows.metric == option].set_index(keys).value.rename("other")
+            both = mine.merge(other, left_on=keys, right_index=True)
         each = {
             seed: float(scipy.stats.spearmanr(g.other, g.value)[0])
             for seed, g in both.groupby("seed")
@@ -122,15 +120,14 @@ def values(
     if "gamma" in mine:  # a mean over some miss rates is no mean over all
         points = mine.groupby("seed").gamma.nunique()
         mine = mine[mine.seed.map(points) == points.max()]
-    by = mine.groupby("seed").value
-    if kind == "under":
-        return by.agg(lambda x: float((x < float(option)).mean()))
-    if kind == "count":
-        seen = rows[rows.epoch == at].seed.unique()
-        return by.agg(lambda x: float((x < float(option)).sum())).reindex(seen, fill_value=0.0)
     if kind == "max":
         return mine.groupby(["seed", "run"]).value.max().groupby("seed").mean()
-    return by.mean()
+    if not option:
+        return mine.groupby("seed").value.mean()
+    below = (mine.value < float(option)).astype(float).groupby(mine.seed)
+    if kind == "under":
+        return below.mean()
+    return below.sum().reindex(rows[rows.epoch == at].seed.unique(), fill_value=0.0)
 
 
 def points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
@@ -145,10 +142,15 @@ def points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     return out.set_axis(["value", "spread"], axis=1).dropna().reset_index()
 
 
+def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
+    """The rows of the arms of a claim, one or two."""
+    return [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right) if a]
+
+
 # --- evidence -------------------------------------------------------------------------------------
 def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at, claim.reduce)
-    unit, line = "", float(claim.line)
+    unit, line, arms = "", float(claim.line), _arms(claim, cell)
     if claim.measure in ("zero", "some"):
         return statistics.event(x.tolist(), zero=claim.measure == "zero") if len(x) else None
     if claim.measure == "rate":
@@ -166,17 +168,15 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
             x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
         else:
             x = x - right
-        vocabularies = {v for a in (claim.left, claim.right)
-                        for v in select(cell, terms()["arms"][a]).vocab_size.dropna()}  # fmt: skip
-        if "ppl" in metric and len(vocabularies) > 1:
+        if "ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1:
             return Evidence(
                 ours=statistics.span(*statistics.interval(x.dropna().tolist()), unit),
                 why="perplexities per piece of two vocabularies",
                 rule="a level is compared in one vocabulary",
                 comparable=False,
             )
-    arms = [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right or claim.left)]
-    x, runs = x.dropna(), len(set(arms[0].seed) & set(arms[1].seed))
+    seeds = [{*arm.seed} for arm in arms]
+    x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:
         return None
     told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit)
@@ -243,8 +243,7 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
 
 
 def _where(claim: Claim, cell: DataFrame, name: str, metric: str) -> dict[str, str]:
-    arms = [a for a in (claim.left, claim.right) if a]
-    runs = pd.concat([select(cell, terms()["arms"][a]) for a in arms]).drop_duplicates("run")
+    runs = pd.concat(_arms(claim, cell)).drop_duplicates("run")
     return {
         "source": name,
         "metric": metric,

@@ -77,13 +77,12 @@ def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
 
 def _best(cells: DataFrame) -> str:
     """The lowest mean loss under noise, with and without preprocessing."""
-    noisy = cells[cells.noisy]
-    means = noisy.groupby(["targets", "scale"]).test.mean()
-    plans = means[np.isfinite(means.index.get_level_values("scale"))]
-    whole = means[~np.isfinite(means.index.get_level_values("scale"))]
+    means = cells[cells.noisy].groupby(["targets", "scale"]).test.mean()
+    finite = np.isfinite(means.index.get_level_values("scale"))
+    plans, whole = means[finite], means[~finite]
     if not len(plans) or not len(whole):
         return ""
-    rule, scale = list(plans.index)[int(plans.argmin())]
+    rule, scale = plans.idxmin()
     label = RULE_STYLE[rule]["label"].split(",")[0]
     best = f"{plans.min():.3g} nats ({label}, C = {scale:g})"
     return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
