@@ -157,11 +157,11 @@ def report_recall(
     unique, limit = set(report.unique().tokens), interface.context(model)
     planted = completed = listed = alone = 0
     for i, d in enumerate(report.documents):
-        rows = report.runs[report.runs["index"] == i]
         for _, a, b in d.secrets if users is None or d.user in users else ():
             planted += 1
             if _completes(model, d.tokens[:b], a, bos, report.k, limit):
                 completed += 1
+                rows = report.runs[report.runs["index"] == i]
                 over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
                 listed += len(over) > 0
                 alone += bool(over.tokens.isin(unique).any())
