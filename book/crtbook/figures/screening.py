@@ -165,12 +165,12 @@ def public_and_private(counts: DataFrame) -> Figure:
     with panels([""], height=0.56 * len(counts), room=0.95) as (fig, (ax,)):
         left = np.zeros(len(shares))
         for column, (label, color) in parts.items():
-            some = shares[column].to_numpy()
-            bars = ax.barh(shares.index, some, left=left, label=label, color=color, height=0.62)
-            told = [f"{100 * width:.0f} %" if width > 0.08 else "" for width in some]
-            ink = INK if column == "masked" else CARD
-            ax.bar_label(bars, told, label_type="center", color=ink)
-            left += some
+            ax.barh(shares.index, shares[column], left=left, label=label, color=color, height=0.62)
+            for y, (start, width) in enumerate(zip(left, shares[column], strict=True)):
+                if width > 0.08:
+                    text, ink = f"{100 * width:.0f} %", INK if column == "masked" else CARD
+                    ax.text(start + width / 2, y, text, color=ink, ha="center", va="center")
+            left += shares[column].to_numpy()
         ax.set(xlim=(0, 1), xticks=[])
         ax.grid(visible=False)
         ax.spines[:].set_visible(False)
