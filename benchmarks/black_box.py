@@ -5,9 +5,7 @@
 Records :func:`crtbook.black_box.table`, which the page "How to read a guarantee" shows.
 """
 
-from pathlib import Path
-
 from crtbook import black_box, tables
 
 if __name__ == "__main__":
-    tables.record(black_box.table(), Path(str(tables.FOLDER)) / "black_box.parquet")
+    tables.record(black_box.table(), tables.FOLDER / "black_box.parquet")

@@ -9,8 +9,6 @@ standard deviation). So among m of them, to first order and with no noise at all
 at a time is right in Phi(signal / (sqrt(m) other)) of them; ``noise`` is what a unit of it adds.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

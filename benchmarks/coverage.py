@@ -12,13 +12,9 @@ bound of Clopper and Pearson over all secrets as if they were independent; "Korn
 two is the share of all secrets. Nominal is 97.5 %, for each rate alone.
 """
 
-from __future__ import annotations
-
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -133,7 +129,7 @@ def points_of(corpus: str) -> tuple[list[Point], list[Point]]:
     )
 
 
-def table(draws: int, seed: int = 0) -> pd.DataFrame:
+def table(draws: int) -> pd.DataFrame:
     """Every corpus, policy, rate, number of dialogues and bound."""
     rows = []
     for corpus in ("customersim", "schema_guided"):
@@ -144,17 +140,15 @@ def table(draws: int, seed: int = 0) -> pd.DataFrame:
             for rate in rates.NAMES:
                 some = population(judged, users, rate)
                 told = {"corpus": corpus, "policy": name, "rate": rate}
-                rows += [told | row for n in SIZES for row in coverage(some, n, draws, seed)]
+                rows += [told | row for n in SIZES for row in coverage(some, n, draws, 0)]
             print(corpus, name, flush=True)
     return pd.DataFrame(rows)
 
 
 def main() -> None:
-    started, draws = time.perf_counter(), int(sys.argv[1]) if sys.argv[1:] else 10_000
-    made = table(draws)
-    seconds = time.perf_counter() - started
-    origin = tables.provenance(profile="coverage", device="cpu", seconds=seconds)
-    made.assign(seed=0, **origin).pipe(tables.record, Path(str(tables.FOLDER)) / "coverage.parquet")
+    draws = int(sys.argv[1]) if sys.argv[1:] else 10_000
+    made, origin = tables.measured(lambda: table(draws), profile="coverage")
+    tables.record(made.assign(seed=0, **origin), tables.FOLDER / "coverage.parquet")
     wide = made.pivot_table("coverage", ["corpus", "policy", "rate", "bound"], "dialogues")
     print(wide.to_string(float_format=lambda x: f"{100 * x:.1f}"))
 

@@ -8,8 +8,6 @@ has the budgets: of each subpackage, of other folders, and ``sum`` of all tracke
 notebooks included, tests and examples left out. The layers are in ``.importlinter``.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json
@@ -93,24 +91,6 @@ def refused(count: Mapping[str, int], limits: Mapping[str, int]) -> list[str]:
     ]
 
 
-def shape(package: Path) -> str:
-    """What is reported and has no limit: modules, lines, imports, and the longest signature."""
-    texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
-    longest, imports = (0, ""), 0
-    for path, text in texts.items():
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                imports += (node.end_lineno or node.lineno) - node.lineno + 1
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                size = len(node.args.args) + len(node.args.kwonlyargs)
-                longest = max(longest, (size, f"{path.stem}:{node.name}"))
-    lines = [text.count("\n") for text in texts.values()]
-    return (
-        f"modules {len(lines)}, lines {sum(lines):,}, longest {max(lines)}; imports "
-        f"{imports / sum(lines):.1%} of lines; most parameters: {longest[1]} ({longest[0]})"
-    )
-
-
 def main() -> None:
     """Print the budgets; exit 1 where one is exceeded, and name all that are."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve()
@@ -121,7 +101,7 @@ def main() -> None:
     for name, number in rows:
         print(f"{name:<22}{number:>9,}  budget {limits.get(name, 0):>8,}")
     wrong = refused(count, limits)
-    print(shape(root / "crtlib"), *wrong, sep="\n")
+    print(*wrong, sep="\n")
     sys.exit(bool(wrong))
 
 

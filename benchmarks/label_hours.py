@@ -1,8 +1,8 @@
 """What two days' reading buys: how many secrets the policies of the first day miss, and what their
 labels certify, against the truth of a corpus whose every secret is known.
 
-    python benchmarks/label_hours.py schema_guided:dev --json FILE
-    python benchmarks/label_hours.py simulated
+    python benchmarks/label_hours.py schema_guided:dev --pool 8000
+    python benchmarks/label_hours.py simulated --pool 8000
 
 Half of the people judge, two turns each; of the turns of the others some are read to teach: a third
 at random, then in two rounds those that the tagger scores highest. The reader overlooks a tenth of
@@ -12,8 +12,6 @@ people who judge, and on 1,000 turns without one; a bound is for a secret of a t
 which weighs those of a turn with many less. What the labels certify depends on which turns are
 drawn and what the reader overlooks: of 300 draws the median and the 5th and 95th percentile.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -41,6 +39,8 @@ SLIPS = 0.1
 """Of the secrets a reader passes over."""
 WRONG = 0.09
 """Of all turns may be flagged beyond those with a secret."""
+TEACH, ROUNDS, JUDGE, CLEAN, DRAWS, SEED = 1300, 3, 2000, 1000, 300, 0
+"""Turns that teach, and in how many rounds; turns that judge; turns without a secret; draws."""
 THRESHOLDS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
 
 
@@ -77,9 +77,9 @@ COURIER = (
 )
 
 
-def simulated(dialogues: int, seed: int) -> Corpus:
+def simulated(dialogues: int) -> Corpus:
     """Conversations of three kinds; of each the first four lines hold secrets."""
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     firsts, lasts, streets, ends = (
         sorted(x)
         for x in (Person.first_names, Person.last_names, Place.city_suffixes, Place.street_suffixes)
@@ -128,19 +128,16 @@ def read(points: Sequence[Point], rng: random.Random) -> list[Point]:
     ]
 
 
-def taught(
-    pool: list[Point], turns: int, rounds: int, seed: int, say: Callable[..., None], **options: Any
-) -> tagger.Tagger:
-    """A tagger after so many turns in so many rounds."""
-    rng = random.Random(seed)
+def taught(pool: list[Point], rng: random.Random, say: Callable[..., None]) -> tagger.Tagger:
+    """A tagger after ``TEACH`` turns in ``ROUNDS`` rounds."""
     known, rest, made = list[Point](), pool, None
-    for k in range(rounds):
-        some = turns // rounds + (k < turns % rounds)
+    for k in range(ROUNDS):
+        some = TEACH // ROUNDS + (k < TEACH % ROUNDS)
         if made:
             doubt = dict(zip((p.id for p in rest), made.doubt(rest), strict=True))
             rest = sorted(rest, key=lambda p: -doubt[p.id])
         known, rest = known + read(rest[:some], rng), rest[some:]
-        made = replace(tagger.fit(known, seed=seed, **options), known={})
+        made = replace(tagger.fit(known, seed=SEED, backbone="minilm"), known={})
         held = sum(bool(p.secrets) for p in known)
         say(f"round {k + 1}: {len(known)} turns, {held} with a secret")
     return made
@@ -159,55 +156,38 @@ def first_day(folder: Path) -> tuple[Policy, Policy]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", help="NAME:SPLIT, or simulated")
-    parser.add_argument("--teach", type=int, default=1300)
-    parser.add_argument("--judge", type=int, default=2000)
-    parser.add_argument("--pool", type=int, default=3000)
-    parser.add_argument("--clean", type=int, default=1000, help="turns that hold no secret")
-    parser.add_argument("--draws", type=int, default=300, help="of the turns that judge")
-    parser.add_argument("--tagger", type=Path, help="its folder: reads it, if it is there")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--backbone", default="minilm")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--pool", type=int, default=3000, help="turns that may be read to teach")
     o = parser.parse_args()
-    rng, start = random.Random(o.seed), time.process_time()
+    rng, start = random.Random(SEED), time.process_time()
 
     def say(*what: Any) -> None:
         print(f"{time.process_time() - start:7.0f} CPU s ", *what, flush=True)
 
     name, _, split = o.corpus.partition(":")
-    corpus = (
-        simulated(2000, o.seed) if name == "simulated" else corpora.load(name, split or "train")
-    )
+    corpus = simulated(2000) if name == "simulated" else corpora.load(name, split or "train")
     by: dict[str, list[Point]] = {}
     for p in units.points(corpus, "turn"):
         by.setdefault(p.user, []).append(p)
     people = rng.sample(sorted(by), len(by))
-    judges, others = people[: o.judge // 2], people[o.judge // 2 :]
+    judges, others = people[: JUDGE // 2], people[JUDGE // 2 :]
     every = [p for u in judges for p in by[u]]
     truth, clean = [p for p in every if p.secrets], [p for p in every if not p.secrets]
-    clean = rng.sample(clean, min(len(clean), o.clean))
+    clean = rng.sample(clean, min(len(clean), CLEAN))
 
     def draw() -> list[Point]:
         """Turns with a secret that a reader noticed, two of each who judges; no other judges."""
         turns = read([p for u in judges for p in rng.sample(by[u], min(2, len(by[u])))], rng)
         return [p for p in turns if p.secrets]
 
-    draws = [draw() for _ in range(o.draws)]
-    rate = sum(map(len, draws)) / o.draws / sum(min(2, len(by[u])) for u in judges)
+    draws = [draw() for _ in range(DRAWS)]
+    rate = sum(map(len, draws)) / DRAWS / sum(min(2, len(by[u])) for u in judges)
     pool = [p for u in others for p in by[u]]
     pool = rng.sample(pool, len(pool))
-    pool, unread = pool[: o.pool], pool[o.pool : o.pool + o.clean]
+    pool, unread = pool[: o.pool], pool[o.pool : o.pool + CLEAN]
     say(
         f"{len(people)} people, {len(draws[0])} turns to judge, truth on {len(truth)} with a secret"
     )
-    if o.tagger and o.tagger.is_dir():
-        made = replace(tagger.load(o.tagger), known={})
-    else:
-        made = taught(pool, o.teach, o.rounds, o.seed, say, epochs=o.epochs, backbone=o.backbone)
-        if o.tagger:
-            tagger.save(made, o.tagger)
+    made = taught(pool, random.Random(SEED), say)
     with tempfile.TemporaryDirectory() as folder:
         shapes, listed = first_day(Path(folder))
 
@@ -219,13 +199,9 @@ def main() -> None:
         say(f"threshold {threshold}; unread turns flagged {flagged}")
         backbone = tagger.redacting(replace(made, threshold=threshold))
         policies = {"expressions": shapes, "expressions, names": union(shapes, listed)}
-        policies |= {"backbone": backbone, "backbone, expressions": union(backbone, shapes)}
-        policies |= {"all": union(backbone, shapes, listed)}
-        policies |= {
-            f"{which}, whole turns": whole_turns(policies[which])
-            for which in ("backbone, expressions", "all")
-        }
-        table = {}
+        both, every = union(backbone, shapes), union(backbone, shapes, listed)
+        policies |= {"backbone": backbone, "backbone, expressions": both}
+        policies |= {"both, whole turns": whole_turns(both), "all, whole turns": whole_turns(every)}
         for which, pi in policies.items():
             counter = rates.Counter(pi, policy_by_name("cautious"), cluster="dialogue")
             told = {j.order: j for j in counter.add(truth)}
@@ -236,32 +212,21 @@ def main() -> None:
                 noticed = (rates._order(0, p.id, s.start) for p in turns for s in p.secrets)
                 counter.rows = [told[k] for k in noticed if k in told]
                 judged.append(counter.rates().trace)
-            bounds = np.percentile([r.upper for r in judged], (50, 5, 95))
             drawn = sum(r.count for r in judged) / sum(r.of for r in judged)
-            table[which] = {
+            row = {
                 "true miss": miss[0] / miss[1],
                 "true trace": trace[0] / trace[1],
-                "judged": [float(np.median([r.count for r in judged])),
-                           float(np.median([r.of for r in judged]))],
-                "bound": bounds.tolist(),
+                "judged": np.median([(r.count, r.of) for r in judged], axis=0).tolist(),
+                "bound": np.percentile([r.upper for r in judged], (50, 5, 95)).tolist(),
                 "of a turn drawn": drawn,
                 "bound holds": float(np.mean([r.upper >= drawn for r in judged])),
                 "clean flagged": sum(map(bool, pi(clean))) / len(clean),
-                "public": (real.public.all or (0, 1))[0] / miss[1],
                 "miss by kind": {
                     kind: (n := some["miss"].all or (0, 1))[0] / n[1]
                     for kind, some in real.by_kind.items()
                 },
-            }  # fmt: skip
-            kinds = "  ".join(f"{k} {100 * v:.1f}" for k, v in table[which]["miss by kind"].items())
-            row = [f"{100 * table[which][k]:6.2f}" for k in ("true miss", "true trace")]
-            row += [f"{100 * x:6.2f}" for x in (*bounds, table[which]["bound holds"])]
-            wrong = f"{100 * table[which]['clean flagged']:6.2f}"
-            say(f"{which:<34}", *row, table[which]["judged"], wrong, " ", kinds)
-    facts = {"corpus": o.corpus, "threshold": threshold, "policies": table}
-    facts |= {"seconds": time.process_time() - start, "options": vars(o), "flagged": flagged}
-    if o.json:
-        o.json.write_text(json.dumps(facts, indent=1, default=str) + "\n", encoding="utf-8")
+            }
+            say(which, json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,8 @@ has; at each rate some are missed whole, drawn at random or those who say most. 
 people (:mod:`crtbook.redraws`).
 """
 
-from __future__ import annotations
-
 import sys
-import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -39,8 +35,8 @@ def secrets_of(corpus: str) -> np.ndarray:
     return np.array([n for n in found.values() if n])
 
 
-def main() -> None:
-    started, draws = time.perf_counter(), int(sys.argv[1]) if sys.argv[1:] else 10_000
+def table(draws: int) -> pd.DataFrame:
+    """Every corpus, number of people read, and rate."""
     parts = []
     for corpus in ("customersim", "schema_guided", "multiwoz"):
         secrets = secrets_of(corpus)
@@ -52,13 +48,16 @@ def main() -> None:
             told = {"corpus": corpus, "people": len(secrets), "labels": read, "draws": draws}
             parts.append(made.assign(missed=who, **told))
         print(corpus, len(secrets), flush=True)
-    table = pd.concat(parts)
-    seconds = time.perf_counter() - started
-    origin = tables.provenance(profile="redraws", device="cpu", seconds=seconds)
-    table.assign(seed=0, **origin).pipe(tables.record, Path(str(tables.FOLDER)) / "redraws.parquet")
+    return pd.concat(parts)
+
+
+def main() -> None:
+    draws = int(sys.argv[1]) if sys.argv[1:] else 10_000
+    made, origin = tables.measured(lambda: table(draws), profile="redraws")
+    tables.record(made.assign(seed=0, **origin), tables.FOLDER / "redraws.parquet")
     low = {"covered": "min", "covered_each": "min"}
     high = dict.fromkeys(("mean", "mean_each", "spent", "spent_naive"), "max")
-    print(table.groupby(["corpus", "labels"]).agg(low | high).round(3).to_string())
+    print(made.groupby(["corpus", "labels"]).agg(low | high).round(3).to_string())
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ crtbook's beside it, in an environment that has the rest. Exits 1 where somethin
     python benchmarks/release.py
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -88,12 +86,7 @@ def alone() -> None:
         (place / "messages.csv").write_text(MESSAGES)
         pip = [
             sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-deps",
-            "--target",
+            *["-m", "pip", "install", "-q", "--no-deps", "--target"],
             place / "site",
         ]
         subprocess.run([*pip, crtlib, crtbook], check=True)

@@ -1,8 +1,6 @@
 """Write the recorded ledger of claims, and the table of figures in ``reproducing.md``, as the
 recorded tables have them: ``python book/badges.py``. Tests hold both in step."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ It is one page of HTML (``render.py``: formulas as MathML, figures inside) that 
 library's reference is left to the web pages. Nothing comes from the network.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import shutil

@@ -2,8 +2,6 @@
 adds up the tables of ``crtbook grade``, of either lab, and shows no more than teams and points.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -10,8 +10,6 @@ canary``: those named). ``--resource canary`` gives a recorded chapter today's s
 outputs, where code changed in imports alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import functools
@@ -25,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,7 @@ PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcour
 SOURCES = [*PACKAGES, ROOT / "lock.txt"]
 """What decides, beside its own code and parameters, about what a chapter shows."""
 SECONDS = {"canary": 60, "membership": 60, "leakage_report": 60, "secret_protection": 60}
-"""What a chapter takes that has never run here, for the bar; the others take 20."""
+"""What a chapter takes that has never run here; the others take 20."""
 PAUSE = 20
 """Seconds between two renderings at least."""
 
@@ -147,7 +145,7 @@ def tidy(executed: Path) -> None:
             cell["metadata"].pop(key, None)
         if "outputs" in cell:  # progress bars
             cell["outputs"] = [out for out in cell["outputs"] if out.get("name") != "stderr"]
-        if "injected-parameters" in cell["metadata"].get("tags", []):
+        if injected(cell):
             cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
     notes, kept = notebook["metadata"], ("duration", "parameters", "start_time", "version")
     notes["papermill"] = {key: notes["papermill"][key] for key in kept}
@@ -193,11 +191,11 @@ def resourced(
     of code cells differs, or, unless ``force``, where code differs in more than its imports.
     """
     ran = [c for c in chapter["cells"] if c["cell_type"] == "code" and not injected(c)]
-    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    code = sources(notebook)
     if len(ran) != len(code):
         raise ValueError(f"{len(code)} code cells, {len(ran)} are recorded: run it again")
-    pairs = enumerate(zip(ran, code, strict=True), 1)
-    changed = [str(k) for k, two in pairs if len({essence("".join(c["source"])) for c in two}) > 1]
+    pairs = enumerate(zip(sources({"cells": ran}), code, strict=True), 1)
+    changed = [str(k) for k, (old, new) in pairs if essence(old) != essence(new)]
     if changed and not force:
         which = ", ".join(changed)
         raise ValueError(
@@ -208,7 +206,7 @@ def resourced(
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             old = next(outputs)
-            cell = {**cell, "outputs": old["outputs"], "execution_count": old["execution_count"]}
+            cell |= {name: old[name] for name in ("outputs", "execution_count")}
         cells.append(cell)
         if "parameters" in cell["metadata"].get("tags", []):
             cells += [c for c in chapter["cells"] if injected(c)]
@@ -267,38 +265,23 @@ def execute_all(
     targets: dict[str, Path], profile: str, shown: Callable[[], object] = lambda: None
 ) -> None:
     """Run the notebooks of these names into these files, two at a time, the longest first, with a
-    bar that names them. ``shown`` is called when some are there. Exits 1 where one failed."""
+    bar. ``shown`` is called when some are there. Exits 1 where one failed."""
     from tqdm import tqdm
 
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
-    costs = {name: expected(name, profile) for name in targets}
-    begun: dict[str, float] = {}
-
-    def timed(name: str) -> str | None:
-        begun[name] = time.monotonic()
-        return execute(name, profile, targets[name])
-
-    pool, failed, last, new = ThreadPoolExecutor(2), False, 0.0, False
-    order = sorted(targets, key=lambda name: -costs[name])
-    waiting: dict[Future[str | None], str] = {pool.submit(timed, name): name for name in order}
-    shape = "{desc} {percentage:3.0f}%|{bar:30}| [{elapsed}<{remaining}]"
-    often = 0.5 if sys.stderr.isatty() else 30
-    with tqdm(total=sum(costs.values()), bar_format=shape, mininterval=often) as bar:
-        while waiting:
-            finished = wait(waiting, timeout=1, return_when=FIRST_COMPLETED).done
-            for run in finished:
-                name, error = waiting.pop(run), run.result()
-                failed, new = failed or bool(error), new or not error
-                bar.write(error or f"{name}: {time.monotonic() - begun[name]:.0f} s", sys.stderr)
-            running = [name for name in waiting.values() if name in begun]
-            left = [max(costs[n] - time.monotonic() + begun[n], 0.05 * costs[n]) for n in running]
-            left += [costs[name] for name in waiting.values() if name not in begun]
-            bar.n = sum(costs.values()) - sum(left)
-            bar.set_description_str(", ".join(running) or "done", refresh=False)
-            bar.update(0)
-            if new and (not waiting or time.monotonic() - last > PAUSE):
-                shown()
-                last, new = time.monotonic(), False
+    failed, last = False, 0.0
+    order = sorted(targets, key=lambda name: -expected(name, profile))
+    with ThreadPoolExecutor(2) as pool:
+        runs = {pool.submit(execute, name, profile, targets[name]): name for name in order}
+        often = 0.5 if sys.stderr.isatty() else 30
+        with tqdm(total=len(runs), unit="chapter", mininterval=often) as bar:
+            for run in as_completed(runs):
+                bar.write(run.result() or f"{runs[run]}: done", sys.stderr)
+                bar.update()
+                failed = failed or bool(run.result())
+                if time.monotonic() - last > PAUSE or bar.n == bar.total:
+                    shown()
+                    last = time.monotonic()
     if failed:
         sys.exit(1)
 

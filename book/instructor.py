@@ -5,8 +5,6 @@ The numbers of an exam follow from the key of the class and the student's name, 
 are computed from them; without the key nobody makes either.
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import math

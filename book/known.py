@@ -1,8 +1,6 @@
 """Write the page that says what is known, and its figures: ``python book/known.py``. Every number
 and every verdict on it is the ledger's; a test holds them in step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +15,8 @@ from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, MOST, OPEN,
 from crtbook.figures import theme
 
 BOOK = Path(__file__).resolve().parent
-COLOR = {AGREES: "#00795a", DIFFERS: "#b34700", OPEN: "#5f6b7a", PART: "#8a6100"}
-COLOR[UNDECIDABLE] = COLOR[OPEN]
+COLOR = {AGREES: "#00795a", DIFFERS: "#b34700", PART: "#8a6100"}
+GREY = "#5f6b7a"
 
 
 class Finding(NamedTuple):
@@ -63,7 +61,7 @@ def figure(finding: Finding, found: pd.DataFrame) -> Figure:
         card = {"facecolor": theme.CARD, "edgecolor": "none", "pad": 0.5}
         at = {"transform": ax.get_yaxis_transform(), "va": "center", "in_layout": False}
         for y, row in enumerate(found.itertuples()):
-            color, face = COLOR[str(row.verdict)], theme.CARD
+            color, face = COLOR.get(str(row.verdict), GREY), theme.CARD
             if pd.notna(row.low):
                 ax.plot([row.low, row.high], [y, y], color=color, linewidth=2.5)
                 face = color
@@ -145,8 +143,9 @@ def papers(table: pd.DataFrame) -> list[str]:
         lines += [f"### {name[0].upper()}{name[1:]}", ""]
         for kind, title in KNOWN.items():
             said = []
-            for claim in (c for c, k in known.items() if k == kind):
-                of = table[table.claim == claim]
+            for claim, of in each:
+                if known[str(claim)] != kind:
+                    continue
                 words = _plain(str(of.words.iloc[0]))
                 told = [f"{r.ours} ({', '.join(filter(None, (_at(r), r.verdict)))})"
                         for r in of.itertuples() if r.ours]  # fmt: skip

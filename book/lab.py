@@ -4,8 +4,6 @@ The notebooks are copies in ``_build/lab`` in their plain form (``book/plain.py`
 published outputs. A copy that you have changed is kept; delete it to get the published one back.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ secret. What is written is the models themselves, each weight in eight bits, and
 of them in that form. Runs are kept in ``--store``: what is there is not trained again.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json
@@ -18,8 +16,9 @@ import torch
 from crtbook import tables
 from crtbook.figures.diagrams import diagram
 from crtbook.runner import sweep
+from crtbook.runs import CrtStudy, restore
 from crtbook.store import Store
-from crtlib.experiments.crt import CrtStudy, measure, restore
+from crtlib.experiments.crt import measure
 
 BOOK = Path(__file__).resolve().parent
 MODELS = BOOK / "_assets" / "leak-models.js"

@@ -1,8 +1,6 @@
 """Write the page that maps each item of the papers to where it is here: ``python book/map.py``. Its
 source is ``map.yml``; a test resolves every name in it and holds the page in step."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

@@ -1,8 +1,6 @@
 """Write the recorded runs that the panel shows: ``python book/panel.py``. A test holds them in
 step with their table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,14 +16,11 @@ def script() -> str:
     table = tables.recorded("crt_laptop").query("model == 'lstm' and corpus == 'customersim'")
     table = table[table.method.isin(LINES)]
     chance = chance_band(canaries=10, seeds=int(table.seed.nunique()))
-    measures = []
-    for metric, title, more in (
-        ("exposure", "Exposure of the luckiest of ten canaries (bits)",
-         {"low": 0, "high": 20, "ticks": [0, 5, 10, 15, 20],
-          "band": [round(chance.low, 2), round(chance.high, 2)]}),
-        ("test_ppl_words", "Perplexity of held-out words",
-         {"low": 1, "high": 4, "ticks": [1, 2, 3, 4]}),
-    ):  # fmt: skip
+    band, measures = {"band": [round(chance.low, 2), round(chance.high, 2)]}, []
+    for metric, title, ticks, more in (
+        ("exposure", "Exposure of the luckiest of ten canaries (bits)", range(0, 21, 5), band),
+        ("test_ppl_words", "Perplexity of held-out words", range(1, 5), {}),
+    ):
         runs = table[table.metric == metric].groupby(["method", "gamma", "seed"]).value.max()
         means = runs.groupby(["method", "gamma"]).mean().round(3)
         lines = [
@@ -33,7 +28,8 @@ def script() -> str:
                                       for g in sorted(means["crt"].index)]}
             for method, name in LINES.items()
         ]  # fmt: skip
-        measures.append({"title": title, "lines": lines, **more})
+        ends = {"low": ticks[0], "high": ticks[-1], "ticks": [*ticks]}
+        measures.append({"title": title, "lines": lines, **ends, **more})
     made = f"Recorded runs: LSTM, CustomerSim, {tables.caption(table)}; means over seeds"
     made += "; grey: what luck alone gives, in 95 of 100 cases"
     held = {"most": float(table.gamma.max()), "measures": measures, "made": made}

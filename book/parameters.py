@@ -2,8 +2,6 @@
 the profiles that it reads, and the page of all options of ``crtlib train``: ``python
 book/parameters.py``. A test holds them in step."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ or a forge: numbers stand where the book glues them, citations read (Zhao et al.
 quotations with a title, solutions fold, and references are links. Code is left as it is.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -160,7 +158,7 @@ def prose(text: str, known: dict[str, str]) -> str:
 def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
     """The cells of a chapter that has run, without any role. A number that the run did not store
     is "(not run)", as other parameters leave things out; of a ``whole`` run it is a fault."""
-    numbers, out = glued(cells), []
+    numbers = glued(cells)
     if not whole:
         used = {name for c in cells for name in GLUE.findall("".join(c["source"]))}
         numbers = dict.fromkeys(used, "(not run)") | numbers
@@ -172,8 +170,7 @@ def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
             cell["outputs"] = [o for o in cell["outputs"] if shown(o)]
             if {"hide-input", "remove-cell"} & {*cell["metadata"].get("tags", [])}:
                 cell["metadata"]["jupyter"] = {"source_hidden": True}
-        out.append(cell)
-    return out
+    return cells
 
 
 def shown(output: dict[str, Any]) -> bool:

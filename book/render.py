@@ -4,8 +4,6 @@ Prose by markdown-it, formulas as MathML, figures as data, code coloured: nothin
 page can be mailed. The slides are made of the same pieces (``book/slides.py``).
 """
 
-from __future__ import annotations
-
 import functools
 import html
 import re

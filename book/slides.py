@@ -7,8 +7,6 @@ came before, with their answers behind them; the objectives; of each section its
 common mistakes, figures and demonstration; what a lab asks; the exercises of the hour.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import sys

@@ -4,8 +4,6 @@
 a test holds the pages in step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -227,14 +225,7 @@ def pages() -> dict[Path, str]:
     }
 
 
-def write() -> list[Path]:
-    """Write every page; returns their paths."""
-    written = pages()
-    for path, text in written.items():
-        path.write_text(text, "utf-8")
-    return list(written)
-
-
 if __name__ == "__main__":
-    for path in write():
+    for path, text in pages().items():
+        path.write_text(text, "utf-8")
         print(path.relative_to(BOOK))

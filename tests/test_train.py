@@ -45,7 +45,7 @@ def test_hours_choose_the_model(tmp_path, monkeypatch):
     wide = own.train(corpus, method="sgd", epochs=1, core_hours=0.0003)
     assert wide.settings["hidden"] == 256 and "core_hours" not in wide.settings
     assert own.train(corpus, method="sgd", epochs=1).settings["hidden"] == 64
-    with pytest.raises(options.Refused, match="core_hours=1.0: chooses the model, and width is"):
+    with pytest.raises(options.Refused, match=r"core_hours=1\.0: chooses the model, and width is"):
         own.train(corpus, method="sgd", core_hours=1, width=64)
 
 

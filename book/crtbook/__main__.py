@@ -1,7 +1,5 @@
 """The command line of the companion: ``crtbook COMMAND``, run as those of ``crtlib`` are."""
 
-from __future__ import annotations
-
 from crtlib import __version__, cli
 
 app = cli.Program(

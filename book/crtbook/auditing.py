@@ -4,8 +4,6 @@
 1.9897
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import special
 

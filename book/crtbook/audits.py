@@ -18,8 +18,6 @@ point). What is audited is the epsilon of the most noise that is not refuted. Ho
 refute is known before the game, and so is how often less noise is noticed: its power.
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
 import itertools
@@ -30,9 +28,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy
 import torch
+from pandas import DataFrame
 from scipy import optimize, sparse
 from torch import Tensor, nn
 
@@ -119,15 +117,11 @@ def _pushes(
     phases: Sequence[Any],
     parts: dict[str, list[list[int]]],
     *,
-    scale: float,
     seed: int,
     flags: dict[str, list[list[bool]]] | None = None,
-    owners: dict[str, list[int]] | None = None,
-    place: Callable[[], Tensor] | None = None,
 ) -> tuple[np.ndarray, list[Any]]:
-    """Train, and give how far each epoch moved each canary's embedding towards YES, or what
-    ``place`` reads, (epochs, games), in clip norms (``scale`` is what one clip norm moves it), and
-    the events."""
+    """Train, and give how far each epoch moved each canary's embedding towards YES, (epochs,
+    games), in clip norms, and the events."""
     table, along, places = model.embedding, torch.eye(4)[ALONG], list[Tensor]()
     if isinstance(table, LowRank):
         along = nn.functional.normalize(table.up.weight[ALONG], dim=0).detach().clone()
@@ -135,14 +129,12 @@ def _pushes(
     weight = table.weight
 
     def look(epoch: int, _: nn.Module) -> dict[str, float]:
-        places.append(place() if place else (weight.detach()[FIRST:] @ along).clone())
+        places.append(weight.detach()[FIRST:] @ along)
         return {}
 
     look(0, model)
-    done = train(
-        model, phases, parts, flags=flags, owners=owners, seed=seed, optimizer="sgd", on_epoch=look
-    )
-    return torch.stack(places).diff(dim=0).double().numpy() / scale, done.events
+    done = train(model, phases, parts, flags=flags, seed=seed, optimizer="sgd", on_epoch=look)
+    return torch.stack(places).diff(dim=0).double().numpy() / CLIP, done.events
 
 
 def _count(steps: int, sign: int) -> Law:
@@ -178,11 +170,9 @@ def _proof(
     return proof
 
 
-def _judged(
-    pushes: np.ndarray, sigma: float, steps: int, *, against: int, copies: int = 1
-) -> np.ndarray:
+def _judged(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np.ndarray:
     """The likelihood ratio of pushes towards YES against pushes of the sign ``against``."""
-    inside, other = _count(steps * copies, 1), _count(steps * copies, against)
+    inside, other = _count(steps, 1), _count(steps, against)
     outside = other if against else (np.zeros(1), np.ones(1))
     return log_ratio(pushes, inside=inside, outside=outside, sigma=sigma * np.sqrt(steps))
 
@@ -196,12 +186,9 @@ def dpsgd(
     *,
     relation: str,
     low_rank: bool = False,
-    copies: int = 1,
-    of_a_user: bool = False,
 ) -> Games:
     """DP-SGD on every point; the canary is there or not ("add_or_remove"), or has another value
-    ("replace"). ``low_rank``: of the model only a low-rank addition to frozen weights learns.
-    ``copies`` points are a canary together: a group, or what one user says."""
+    ("replace"). ``low_rank``: of the model only a low-rank addition to frozen weights learns."""
     sigma, epochs = 2.5 * scale, 4
     model, included = _model(games), _coins(games, seed)
     if low_rank:
@@ -209,83 +196,12 @@ def dpsgd(
         model.embedding = added  # type: ignore[assignment]
     private, swapped = _private(sigma * noise, games), relation != "add_or_remove"
     points = [
-        [FIRST + i, YES if coin else NO]
-        for i, coin in enumerate(included)
-        if coin or swapped
-        for _ in range(copies)
+        [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) if coin or swapped
     ]
-    pushes, events = _pushes(
-        model,
-        schedules.dpsgd(epochs=epochs, private=private),
-        {"private": points},
-        owners={"private": [k // copies for k in range(len(points))]} if of_a_user else None,
-        scale=CLIP,
-        seed=seed,
-    )
-    drawn = 1 if of_a_user else copies
-    scores = _judged(pushes, sigma, private.steps, against=-swapped, copies=drawn)
-    proof = _proof(events, sigma, relation)
-    if drawn > 1:
-        law = tuple(_count(drawn, 1)[1].tolist())
-        directions = _DIRECTIONS[relation]
-
-        def proof(x: float) -> Proof:
-            return _of_a_group(law, sigma * x, len(events), directions)
-
-    return Games(scores, included, proof)
-
-
-_DIRECTIONS: dict[str, tuple[mixtures.Direction, ...]] = {
-    "add_or_remove": ("forward", "backward"), "replace": ("replace",),
-}  # fmt: skip
-
-
-def through(games: int, noise: float, seed: int, scale: float = 1.0, *, tensor: int) -> Games:
-    """DP-SGD of a whole LSTM; the canary is there or not, and its gradient lies in one of the five
-    tensors (:data:`TENSORS`): there alone the noise is tested."""
-    sigma, units = 2.5 * scale, (4, math.isqrt(games - 1) + 1, games, 128, 4)[tensor]
-    tokens = FIRST + 8 * games  # so many that a target hardly moves the others
-    model = RecurrentLM(ModelSpec("lstm", vocab_size=tokens, embedding=units, hidden=units))
-    (cell,) = model.layers
-    assert isinstance(cell, Lstm)
-    number = torch.arange(games)
-    read, write, unit = torch.zeros_like(number), FIRST + number, torch.zeros_like(number)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        if tensor == 0:  # each reads a token of its own, whose way on is steep
-            cell.weight[3 * units :, :units] = 10 * torch.eye(units)
-            read, write = FIRST + number, torch.full_like(number, YES)
-        elif tensor == 1:  # each is a pair of a token read and a unit that writes
-            read, unit = FIRST + number // units, number % units
-            write = FIRST + units + unit
-            model.embedding.weight[FIRST : FIRST + units] = 10 * torch.eye(units)
-        elif tensor == 2:
-            unit = number
-        elif tensor == 3:  # all units are on, whatever is read
-            cell.bias[:] = 10.0
-        if tensor < 3:
-            model.head.weight[write, unit] = 50.0
-    weight = (model.embedding.weight, cell.weight, cell.bias, model.head.weight, model.head.bias)
-
-    def place() -> Tensor:
-        x = weight[tensor].detach()
-        if tensor == 0:
-            return x[FIRST : FIRST + games, 0].clone()
-        if tensor == 1:
-            return x[3 * units + unit, read - FIRST]
-        if tensor == 2:
-            return x[3 * units :].clone()
-        return (x[write].sum(dim=1) / math.sqrt(units) if tensor == 3 else x[write]).clone()
-
-    private, included = _private(sigma * noise, games), _coins(games, seed)
-    phases = schedules.dpsgd(epochs=4, private=private)
-    rows = torch.stack([read, write], dim=1)[torch.from_numpy(included)].tolist()
-    pushes, events = _pushes(
-        model, phases, {"private": rows}, scale=CLIP, seed=seed, place=place
-    )  # fmt: skip
-    scores = _judged(pushes, sigma, private.steps, against=0)
-    return Games(scores, included, _proof(events, sigma, "add_or_remove"))
+    phases = schedules.dpsgd(epochs=epochs, private=private)
+    pushes, events = _pushes(model, phases, {"private": points}, seed=seed)
+    scores = _judged(pushes, sigma, private.steps, against=-swapped)
+    return Games(scores, included, _proof(events, sigma, relation))
 
 
 def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float = 0.3) -> Games:
@@ -312,7 +228,7 @@ def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float
         epochs=epochs, pub_passes=1, public_batch_size=1, public_learning_rate=CLIP, private=private
     )
     parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
-    pushes, events = _pushes(_model(games), phases, parts, scale=CLIP, seed=seed)
+    pushes, events = _pushes(_model(games), phases, parts, seed=seed)
     scores = _judged(pushes, sigma, private.steps, against=-1)
     return Games(scores, included, _proof(events, sigma, "replace", gamma))
 
@@ -361,7 +277,7 @@ def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
     marks = [[False, True, False, False]] * games
     pushes, events = _pushes(
-        model, watched, {"private": points}, flags={"private": marks}, scale=CLIP, seed=seed
+        model, watched, {"private": points}, flags={"private": marks}, seed=seed
     )
     releases = np.concatenate([pushes, *(phase.pushes(games) for phase in watched)])
     one = np.ones(1)
@@ -392,7 +308,7 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
     )  # fmt: skip
     points = [[FIRST + i, *([YES] if included[i] else [])] for i in range(games)]
     rows = [row for row in points for _ in range(COPIES)] + [[END, END]] * games
-    pushes, events = _pushes(_model(games), phases, {"private": rows}, scale=CLIP, seed=seed)
+    pushes, events = _pushes(_model(games), phases, {"private": rows}, seed=seed)
     rates = np.sort(plan.probabilities[: COPIES * games].reshape(games, COPIES), axis=1)
     kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
     scores, laws = np.zeros(games), []
@@ -404,8 +320,7 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
 
     @functools.cache
     def proof(x: float) -> Proof:
-        ways = _DIRECTIONS["add_or_remove"]
-        each = [_of_a_group(law, sigma * x, len(events), ways) for law, _ in laws]
+        each = [_of_a_group(law, sigma * x, len(events)) for law, _ in laws]
         shares = [share for _, share in laws]
         return max(e for e, _ in each), float(np.dot(shares, [tv for _, tv in each]))
 
@@ -414,7 +329,10 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
 
 @functools.lru_cache(maxsize=256)
 def _of_a_group(
-    law: tuple[float, ...], sigma: float, steps: int, ways: tuple[mixtures.Direction, ...]
+    law: tuple[float, ...],
+    sigma: float,
+    steps: int,
+    ways: tuple[mixtures.Direction, ...] = ("forward", "backward"),
 ) -> Proof:
     """Of a secret whose examples are drawn by this law, against their absence or another secret."""
     both = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
@@ -447,27 +365,6 @@ AUDITS = (
     ),
 )  # fmt: skip
 """Every private method, with the relation that its guarantee is printed for."""
-TENSORS = tuple(
-    Audit(
-        f"tensor_{k}", f"DP-SGD, {part}", "add_or_remove",
-        functools.partial(through, tensor=k), at_once=250 if k == 2 else 2_000,
-    )
-    for k, part in enumerate(
-        ("embedding", "cell's weights", "cell's bias", "output weights", "output bias")
-    )
-)  # fmt: skip
-"""Games that watch the noise of one tensor of an LSTM that learns as a whole."""
-GROUPS = (
-    Audit(
-        "dpsgd_group", "DP-SGD, three points", "replace",
-        functools.partial(dpsgd, relation="replace", copies=3),
-    ),
-    Audit(
-        "user_dpsgd", "user-level DP-SGD", "replace",
-        functools.partial(dpsgd, relation="replace", copies=3, of_a_user=True), at_once=2_000,
-    ),
-)  # fmt: skip
-"""Games of which a canary is three points: a group that is replaced, and all that a user says."""
 
 
 def refuted_from(games: int, proved: float, *, confidence: float = 0.95) -> int:
@@ -490,26 +387,24 @@ def _shown(right: int, games: int, confidence: float) -> float:
     return 2 * clopper_pearson(right, games, confidence=2 * confidence - 1)[0] - 1
 
 
+def _noise_at(proof: Callable[[float], Proof], which: int, number: float) -> float:
+    """How many times the declared noise have this epsilon (0) or total variation (1)."""
+    ends = math.log(LEAST), math.log(MOST)
+    at = optimize.brentq(lambda x: proof(math.exp(x))[which] - number, *ends, xtol=1e-6)
+    return math.exp(at)
+
+
 def _noise_left(proof: Callable[[float], Proof], shown: float) -> float:
     """The most noise, in times of what was declared, whose total variation is not below."""
     if proof(MOST)[1] >= shown:
         return math.inf
-    if proof(LEAST)[1] <= shown:
-        return LEAST
-    at = optimize.brentq(
-        lambda x: proof(math.exp(x))[1] - shown, math.log(LEAST), math.log(MOST), xtol=1e-4
-    )
-    return math.exp(at)
+    return LEAST if proof(LEAST)[1] <= shown else _noise_at(proof, 1, shown)
 
 
 @functools.lru_cache(maxsize=64)
 def scale_of(audit: Audit, epsilon: float, games: int) -> float:
     """How many times the method's own noise this epsilon asks for, in trainings of so many."""
-    proof = audit.play(games, 1.0, 0, 1.0).proof
-    low, high = math.log(LEAST), math.log(MOST)
-    return math.exp(
-        optimize.brentq(lambda x: proof(math.exp(x))[0] - epsilon, low, high, xtol=1e-6)
-    )
+    return _noise_at(audit.play(games, 1.0, 0, 1.0).proof, 0, epsilon)
 
 
 def table(
@@ -520,19 +415,19 @@ def table(
     noises: Sequence[float] = (1.0, 0.9, 0.5, 0.0),
     seed: int = 0,
     confidence: float = 0.95,
-) -> pd.DataFrame:
+) -> DataFrame:
     """One row a method, an epsilon that is ``proved`` at ``delta``, and a share of the declared
     noise that is added: the epsilon ``audited`` at the least, of how many ``games`` the attacker
     was ``right`` in, from how many right guesses on the proof is ``refuted_from``, and the
     ``power``: how often such an audit refutes that noise, by the share of right guesses here.
 
-    ``names``: these of :data:`AUDITS` (all by default), :data:`TENSORS` and :data:`GROUPS`. The
-    numbers hold with ``confidence`` each. Raises ``ValueError`` for an unknown name.
+    ``names``: these of :data:`AUDITS` (all by default). The numbers hold with ``confidence`` each.
+    Raises ``ValueError`` for an unknown name.
     """
-    known = {each.name: each for each in AUDITS + TENSORS + GROUPS}
+    known = {each.name: each for each in AUDITS}
     check("games", games, games >= 16, "at least 16")
     rows = []
-    for name in names or [each.name for each in AUDITS]:
+    for name in names or known:
         check_choice("audit", name, tuple(known))
         each = known[name]
         parts = [len(x) for x in np.array_split(np.arange(games), -(-games // each.at_once))]
@@ -553,10 +448,10 @@ def table(
                 "power": power(games, distance, 2 * right / games - 1, confidence=confidence),
                 "delta": DELTA, "games": games, "confidence": confidence,
             })  # fmt: skip
-    return pd.DataFrame(rows)
+    return DataFrame(rows)
 
 
-def rows(recorded: pd.DataFrame) -> list[str]:
+def rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: a method and an epsilon each, what was audited, and how often less noise
     would be refuted, with what happened."""
     out = []

@@ -13,16 +13,15 @@ a coin, so that right guesses are an audit in one run (Steinke et al. 2023). It 
 into another: what is proved against that is ``proved_swap``.
 """
 
-from __future__ import annotations
-
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 from torch import nn
 
 from crtbook import audits, utility
@@ -212,7 +211,7 @@ BY: dict[str, str] = STUDIES["scores"]
 """The scores of membership inference, and their metrics."""
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
+def summary(table: DataFrame) -> DataFrame:
     """One row an arm, in the order of ``ARMS``: medians and the worst over seeds. ``proved_*`` is
     the largest, ``audited`` the largest, attacks and costs are means; ``strongest`` names the best
     score and ``strongest_high`` the upper end of its chance band; ``works`` says whether it is
@@ -222,9 +221,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
     )
     rows = []
-    for arm in ARMS:
-        if arm.name not in wide.index:
-            continue
+    for arm in (arm for arm in ARMS if arm.name in wide.index):
         part: Any = wide.loc[arm.name]
         row: dict[str, Any] = {"arm": arm.name, "label": arm.label, "seeds": len(part)}
         row |= part[["proved_add_or_remove", "proved_replace", "proved_swap", "audited"]].max()
@@ -237,33 +234,33 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         row["strongest_high"] = float(band.high.max())
         row["works"] = row["accuracy"] > row["strongest_high"]
         rows.append(row)
-    return pd.DataFrame(rows)
+    return DataFrame(rows)
 
 
-def _arm(table: pd.DataFrame) -> pd.Series:
+def _arm(table: DataFrame) -> pd.Series:
     raw = (table.method == "sgd") & np.isclose(table.gamma, 1.0)
     names = {arm.method: arm.name for arm in ARMS if arm.gamma is None}
     return table.method.map(names).where(~raw, "raw")
 
 
-def ordered(rows: pd.DataFrame, games: pd.DataFrame | None = None) -> pd.DataFrame:
+def ordered(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:
     """Whether proved >= audited >= chance for each arm (``summary``), and for each white-box game
     (:func:`crtbook.audits.table`): columns ``of``, ``proved``, ``audited``, ``holds``.
     Nothing is audited below 0, and the strongest attack is not below its chance band."""
-    each = pd.DataFrame(
+    each = DataFrame(
         {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
     )
     each["low"] = rows.accuracy < 1 - rows.strongest_high
     if games is not None:
         white = {"of": games.label, "kind": "white box", "proved": games.proved,
                  "audited": games.audited}  # fmt: skip
-        each = pd.concat([each, pd.DataFrame(white)], ignore_index=True)
+        each = pd.concat([each, DataFrame(white)], ignore_index=True)
     low = each.pop("low").eq(True)  # the games have no such band
     return each.assign(holds=(each.proved >= each.audited) & (each.audited >= 0) & ~low)
 
 
-def games(names: Iterable[str] | None = None, *, trials: int) -> pd.DataFrame:
+def games(*, trials: int) -> DataFrame:
     """The white-box games of the private methods at epsilon 3, ``trials`` each, with a confidence
     of .999: of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
-    chosen = list(names) if names else [a.name for a in audits.AUDITS if a.name != "dpsgd_lora"]
+    chosen = [each.name for each in audits.AUDITS if each.name != "dpsgd_lora"]
     return audits.table(chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999)

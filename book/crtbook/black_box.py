@@ -12,22 +12,18 @@ attacker guesses on half of the canaries: a number that is fixed before anything
 epsilon for a policy that misses nothing; what is tested of them is this ``claim``.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
 import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pandas as pd
+from pandas import DataFrame
 
 from crtbook import tables
+from crtbook.tables import STUDIES
 from crtlib.attacks import run_audit
 from crtlib.experiments import own
 from crtlib.text import customersim, jsonl
@@ -41,25 +37,9 @@ CLAIMS = ("selective", "jft")
 """Methods whose epsilon is for a policy that misses nothing."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Trainings that belong together: of each method at each epsilon, with each share of the
-    noise, once a seed."""
-
-    methods: Sequence[str]
-    epsilons: Sequence[float]
-    noises: Sequence[float] = (1.0, 0.5, 0.0)
-    seeds: int = 3
-    epochs: int = 30
-
-
-PARTS = {
-    "claims": Part(CLAIMS, (3.0,), noises=(1.0,)),
-    "faults": Part(("dpsgd", "crt"), (3.0,)),
-    "honest": Part(("dpsgd", "crt"), (3.0,), noises=(1.0,), seeds=20, epochs=5),
-    "tight": Part(("dpsgd",), (1.0,), noises=(1.0, 0.5)),
-}
-"""A training without any noise is the same at every epsilon, so one serves "tight" as well."""
+PARTS: dict[str, dict[str, Any]] = STUDIES["black_box"]
+"""Trainings that belong together: of each method at each epsilon, with each share of the noise,
+once a seed. One without any noise is the same at every epsilon, so one serves "tight" as well."""
 
 
 def run(
@@ -89,12 +69,11 @@ def run(
             out, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
             claim=epsilon if method in CLAIMS else None,
         )  # fmt: skip
+    told = ("proved", "right", "guessed", "refuted_from", "power", "refuted", "confidence")
     return {
         "method": method, "label": by_name(method).label, "epsilon": epsilon, "noise": noise,
-        "epochs": epochs, "proved": found.proved, "audited": found.epsilon_lower,
-        "right": found.right, "guessed": found.guessed, "refuted_from": found.refuted_from,
-        "power": found.power, "refuted": found.refuted, "canaries": canaries,
-        "confidence": found.confidence, "seed": seed,
+        "epochs": epochs, "audited": found.epsilon_lower, "canaries": canaries, "seed": seed,
+        **{name: getattr(found, name) for name in told},
     }  # fmt: skip
 
 
@@ -102,23 +81,20 @@ def _less(share: float, parameters: Any, *, std: float, generator: noises.Random
     noises.add_noise(parameters, std=share * std, generator=generator)
 
 
-def table() -> pd.DataFrame:
+def table() -> DataFrame:
     """Every training of :data:`PARTS`, a row each, with where it comes from."""
     out = []
     for name, part in PARTS.items():
-        every = itertools.product(part.methods, part.epsilons, part.noises, range(part.seeds))
-        for method, epsilon, noise, seed in every:
-            wall, cpu = time.perf_counter(), time.process_time()
-            row = run(method, epsilon=epsilon, noise=noise, epochs=part.epochs, seed=seed)
-            origin = tables.provenance(
-                profile="black_box", device="cpu", seconds=time.perf_counter() - wall,
-                cpu_seconds=time.process_time() - cpu,
-            )  # fmt: skip
+        seeds, cells = range(part["seeds"]), (part[n] for n in ("methods", "epsilons", "noises"))
+        for method, epsilon, noise, seed in itertools.product(*cells, seeds):
+            how = {"epsilon": epsilon, "noise": noise, "epochs": part["epochs"], "seed": seed}
+            one = functools.partial(run, method, **how)
+            row, origin = tables.measured(one, profile="black_box")
             out.append({"part": name, **row, **origin})
-    return pd.DataFrame(out)
+    return DataFrame(out)
 
 
-def rows(recorded: pd.DataFrame) -> list[str]:
+def rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: what the trainings of a cell show, and how many were refuted."""
     out = []
     for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):

@@ -5,8 +5,6 @@
 (25.0, True)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pandas as pd

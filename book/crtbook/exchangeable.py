@@ -17,8 +17,6 @@ Jordan 2025). Two things follow, both averages over the draw, of those whom nobo
   not know whether the policy missed the secret.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

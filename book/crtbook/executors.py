@@ -4,16 +4,14 @@
 ``dask://HOST:PORT`` the workers of a Dask scheduler, and ``entry:MODULE:NAME`` what a function of
 that name returns, any ``concurrent.futures.Executor``.
 
->>> with by_name("threads:", workers=1) as executor:
+>>> with of("threads:", workers=1) as executor:
 ...     executor.submit(abs, -2).result()
 2
->>> with by_name("ssh:", workers=1) as executor:
+>>> with of("ssh:", workers=1) as executor:
 ...     pass
 Traceback (most recent call last):
 ValueError: executor='ssh:': must be processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME
 """
-
-from __future__ import annotations
 
 import contextlib
 import importlib
@@ -28,13 +26,16 @@ PATIENCE = 30
 
 
 @contextlib.contextmanager
-def by_name(name: str, workers: int) -> Iterator[Executor | None]:
-    """The executor, closed at the end; None for processes, which the sweep starts itself, so that
-    it can start them again where one died.
+def of(name: str | Executor, workers: int) -> Iterator[Executor | None]:
+    """The executor of this name, closed at the end, or the one that is given; None for processes,
+    which the sweep starts itself, so that it can start them again where one died.
 
     Raises ``ValueError`` in one line for a name that is none, a package that is absent, a scheduler
     that does not answer, or a worker with another version of this library.
     """
+    if isinstance(name, Executor):
+        yield name
+        return
     kind, _, rest = name.partition(":")
     if name == "processes:":
         yield None

@@ -11,8 +11,6 @@
 ['generalised', 'generalised', 'kept']
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

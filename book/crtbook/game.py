@@ -5,15 +5,13 @@
 {'success': 1.0, 'promised': 0.5, 'accounted': 1.0, 'noise_multiplier': 0.0}
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 from scipy import sparse
 from torch import nn
 
@@ -74,9 +72,8 @@ class GameStudy(Study):
         )
         rng = np.random.default_rng([self.seed, 11])
         secret = int(rng.integers(self.candidates))
-        carriers = range(self.candidates, self.candidates + self.copies)
         others = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
-        texts = [[c, secret] for c in carriers] + others.tolist()
+        texts = [[c, secret] for c in self.carriers] + others.tolist()
         shape = ModelSpec("lstm", self.candidates + WORDS, embedding=8, hidden=8)
         model = build(shape, self.seed).to(desk.device)
         for name, parameter in model.named_parameters():
@@ -85,15 +82,19 @@ class GameStudy(Study):
         run = train(model, [phase], {"private": texts}, seed=self.seed, optimizer="sgd")
         guess = int((self.scores(model) - before).argmax())
         (event,) = run.events
-        facts = {"success": guess == secret, "promised": self.posterior}
-        facts |= {"accounted": _accounted(promise, event.noise_multiplier, event.steps)}
-        facts |= {"noise_multiplier": event.noise_multiplier}
-        return rows(facts)
+        sigma = event.noise_multiplier
+        accounted = _accounted(promise, sigma, event.steps)
+        facts = {"success": guess == secret, "promised": self.posterior, "accounted": accounted}
+        return rows(facts | {"noise_multiplier": sigma})
+
+    @property
+    def carriers(self) -> range:
+        """The tokens that a candidate follows."""
+        return range(self.candidates, self.candidates + self.copies)
 
     def scores(self, model: nn.Module) -> np.ndarray:
         """The log-likelihood of each candidate in all its places, ``(candidates,)``."""
-        carriers = range(self.candidates, self.candidates + self.copies)
-        each = [[c, k] for k in range(self.candidates) for c in carriers]
+        each = [[c, k] for k in range(self.candidates) for c in self.carriers]
         logprobs = np.concatenate(token_logprobs(model, each))
         sums: np.ndarray = logprobs.reshape(self.candidates, self.copies).sum(1)
         return sums
@@ -120,18 +121,18 @@ def _accounted(game: GameStudy, noise_multiplier: float, steps: int) -> float:
     return float(guarantees(spent, [0])[0].posterior)
 
 
-def verdicts(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
+def verdicts(table: DataFrame) -> DataFrame:
     """One row a (learns, noise): games, successes, their Clopper-Pearson interval, the promise, and
     whether the interval refutes it, as it should where noise is missing.
     """
     rows = []
     for (learns, noise), cell in table.groupby(["learns", "noise"]):
         won = cell[cell.metric == "success"].value
-        low, high = clopper_pearson(int(won.sum()), len(won), confidence=confidence)
+        low, high = clopper_pearson(int(won.sum()), len(won))
         constants = {name: cell[cell.metric == name].value.iloc[0]
                 for name in ("promised", "accounted", "noise_multiplier")}  # fmt: skip
         rows.append(
             {"learns": learns, "noise": noise, "games": len(won), "won": int(won.sum()), "low": low,
              "rate": won.mean(), "high": high, **constants, "refuted": low > constants["promised"]}
         )  # fmt: skip
-    return pd.DataFrame(rows)
+    return DataFrame(rows)

@@ -6,8 +6,6 @@
 [0.0, 0.1, 0.5]
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
@@ -40,12 +38,12 @@ def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
 def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
     """The settings with the corpora that are here in the size that they ask for; of the others,
     what is lacking."""
-    lacks = {}
-    for corpus in settings.corpora:
-        part = settings.data[corpus]
-        size = part.dialogues + 2 * part.heldout
-        if need := runs.lacking(corpus, size, part.labelled):
-            lacks[corpus] = need
+    lacks = {
+        corpus: need
+        for corpus in settings.corpora
+        for part in [settings.data[corpus]]
+        if (need := runs.lacking(corpus, part.dialogues + 2 * part.heldout, part.labelled))
+    }
     return settings.but(corpora=[c for c in settings.corpora if c not in lacks]), lacks
 
 
@@ -77,9 +75,11 @@ def authors_grid(settings: Settings) -> list[CrtStudy]:
 
 def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
-    seeds, cell = range(settings.choice_seeds), (data.DEFAULT, "crt", "lstm")
-    choices = STUDIES["choices"].items()
-    return {name: _runs(settings, *cell, change, seeds=seeds) for name, change in choices}
+    seeds = range(settings.choice_seeds)
+    return {
+        name: _runs(settings, data.DEFAULT, "crt", "lstm", change, seeds=seeds)
+        for name, change in STUDIES["choices"].items()
+    }
 
 
 STARTED = ("sgd", "dpsgd", "crt")

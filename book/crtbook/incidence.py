@@ -6,8 +6,6 @@
 (['x', 'y'], ['a', 'b'], [[1.0, 1.0], [0.0, 1.0]])
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

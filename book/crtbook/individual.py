@@ -25,8 +25,6 @@ False
 True
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import TypeVar
 

@@ -6,8 +6,6 @@
 [1, 2]
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import math
@@ -18,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 from pydantic import Field
 from torch import nn
 
@@ -133,10 +131,11 @@ class LeakageStudy(Study):
             runs.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
         found = []
         for entry in run.history:
+            epoch = int(entry.pop("epoch"))
             for name, number in entry.items():
                 metric, _, item = name.partition("/")
-                found.append((metric, int(entry["epoch"]), int(item or 0), number))
-        return [row for row in found if row[0] != "epoch"]
+                found.append((metric, epoch, int(item or 0), number))
+        return found
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,7 @@ def data(study: LeakageStudy) -> Data:
     other = customersim.simulate(study.public, 10**6 + study.seed, "rich", database_seed=1)
     secret = canaries.make(study.canaries, seed=study.seed) if study.canaries else ()
     planted = canaries.insert(split.train, secret, copies=study.copies, seed=study.seed)
-    planted = _with_bots(planted, other, study)
-    public = units.points(other, "turn")
+    planted, public = _with_bots(planted, other, study), units.points(other, "turn")
     tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
     return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
 
@@ -207,8 +205,7 @@ def trainer(
     part = "private" if any(p.part == "private" for p in phases) else "public"
 
     def train_model(points: Sequence[Point]) -> nn.Module:
-        empty: dict[str, list[list[int]]] = {"public": [], "private": []}
-        parts = empty | {part: tokenizer.encode(p.text for p in points)}
+        parts = {"public": [], "private": []} | {part: tokenizer.encode(p.text for p in points)}
         return train(build(shape, seed).to(device), phases, parts, seed=seed).model
 
     return train_model
@@ -255,8 +252,12 @@ def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
     plan = secret_plan(study, ready.all) if study.how.weighs else None
-    public = {"normaliser": study.sampling_probability * size, "has_public": bool(ready.public)}
-    return study.how.phases(Constants.of(study, plan=plan, **public))
+    return study.how.phases(
+        Constants.of(
+            study, plan=plan, normaliser=study.sampling_probability * size,
+            has_public=bool(ready.public),
+        )
+    )  # fmt: skip
 
 
 def secret_plan(study: Any, points: Sequence[Point], scale: float = 1.0) -> secrets.Plan:
@@ -305,14 +306,14 @@ METHODS: dict[str, dict[str, Any]] = STUDIES["methods"]
 """The runs of the table of methods."""
 
 
-def of_table_2(table: pd.DataFrame) -> pd.DataFrame:
+def of_table_2(table: DataFrame) -> DataFrame:
     """The rows of Table 2's runs: their points are people."""
     return table[table.unit == "user"]
 
 
-def of_figure_5(table: pd.DataFrame, text: str = "as it is") -> pd.DataFrame:
-    """The rows of Figure 5's runs on a text: they keep ``detail``."""
-    same = [table[name] == value for name, value in TEXTS[text].items()]
+def of_figure_5(table: DataFrame) -> DataFrame:
+    """The rows of Figure 5's runs on the text as it is: they keep ``detail``."""
+    same = [table[name] == value for name, value in TEXTS["as it is"].items()]
     return table[np.logical_and.reduce([table.detail, *same])]
 
 
@@ -338,13 +339,14 @@ def _measured(
     alone = page.unique()
     clean = study.policy == "none" and not study.how.deduplicates
     texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
-    facts: dict[str, float | None] = {}
-    facts |= crt.utility(model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts))
-    facts["train_ppl"] = float(np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))))
-    facts["runs"] = len(page.runs)
-    facts["longest"] = int(alone.length.max()) if len(alone) else 0
-    facts["unique_secrets"] = sum(map(bool, alone.kinds))  # sequences with a whole labelled secret
-    facts |= leakage.metrics(page.sequences, study.threshold)
+    facts: dict[str, float | None] = {
+        **crt.utility(model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts)),
+        "train_ppl": np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))),
+        "runs": len(page.runs),
+        "longest": max(alone.length, default=0),
+        "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a whole labelled secret
+        **leakage.metrics(page.sequences, study.threshold),
+    }
     if not study.how.weighs and (event := schedules.events(past)):
         facts["epsilon"] = epsilon(event, delta=study.delta)
     planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}

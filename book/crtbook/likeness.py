@@ -5,11 +5,9 @@
 True
 """
 
-from __future__ import annotations
-
 import math
 import statistics as st
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from crtbook.tables import STUDIES
 from crtlib.text.customersim import KINDS
@@ -27,10 +25,8 @@ def statistics(corpus: Corpus) -> dict[str, float]:
     number of occurrences. ``secret_free_turns`` and ``secret_templates`` count *distinct* turns
     without a secret, and distinct turns with one after each value is replaced by its kind.
     """
-    counts: dict[str, int] = defaultdict(int)
-    values = _values(corpus)
-    free: set[str] = set()
-    templates: set[str] = set()
+    counts, values = Counter[str](), _values(corpus)
+    free, templates = set[str](), set[str]()
     for turn in corpus.turns():
         template, last = f"{turn.speaker}: ", 0
         for s in turn.secrets:
@@ -39,7 +35,7 @@ def statistics(corpus: Corpus) -> dict[str, float]:
         (templates if turn.secrets else free).add(template + turn.text[last:])
     turns = [len(d.turns) for d in corpus.dialogues]
     words = [sum(1 + len(t.text.split()) for t in d.turns) for d in corpus.dialogues]
-    total = sum(counts.values())
+    total = counts.total()
     return {
         "dialogues": len(corpus),
         "turns_mean": st.fmean(turns),

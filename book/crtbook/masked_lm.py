@@ -12,23 +12,18 @@
 True
 """
 
-from __future__ import annotations
-
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib.checks import check
-from crtlib.files import Named
 from crtlib.models import interface
-from crtlib.text.records import MASK, Point, Secret
-from crtlib.text.tokenizer import Bpe, read_json, shipped
+from crtlib.text.records import Point, Secret
 from crtlib.training.clipping import IGNORED
 from crtlib.training.devices import sent
 from crtlib.training.noise import Random
@@ -147,39 +142,13 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
     """
     pieces: list[Point] = []
     for p in points:
-        masked, moves, last = "", [], 0  # moves: where masks end, there and in the text
-        for s in p.secrets:
-            masked += p.text[last : s.start] + MASK
-            moves.append((len(masked), s.end))
-            last = s.end
-        masked += p.text[last:]
-        cuts = [0]
-        for end in _END.finditer(masked):
-            before = [real - there for there, real in moves if there <= end.start()]
-            cuts += [at + (before[-1] if before else 0) for at in end.span()]
-        cuts.append(len(p.text))
-        spans = list(zip(cuts[::2], cuts[1::2], strict=True))
+        masked = p.text
+        for s in p.secrets:  # no sign of a mask ends a sentence or begins a word
+            masked = masked[: s.start] + "<" * (s.end - s.start) + masked[s.end :]
+        cuts = [at for end in _END.finditer(masked) for at in end.span()]
+        spans = zip([0, *cuts[1::2]], [*cuts[::2], len(p.text)], strict=True)
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
             inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
             own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
             pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.thread))
     return tuple(pieces)
-
-
-def masked(name_or_folder: Named) -> tuple[Bpe, int]:
-    """The tokenizer of a pre-trained masked model (hub id, or a folder with ``tokenizer.json``),
-    which frames a text by its own ``[CLS] ... [SEP]``, and the id of its own ``[MASK]``.
-
-    Raises ``ValueError`` where it lacks one of them.
-    """
-    tokenizer, names = shipped(name_or_folder), read_json(name_or_folder, "tokenizer_config.json")
-    told = [names.get(f"{name}_token", f"[{name.upper()}]") for name in ("cls", "sep", "mask")]
-    first, last, mask = (x["content"] if isinstance(x, dict) else x for x in told)
-    ids = [None if token is None else tokenizer.token_to_id(token) for token in (first, last, mask)]
-    if None in ids:
-        lacks = (first, last, mask)[ids.index(None)]
-        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no {lacks}")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    content = json.loads(tokenizer.to_str()) | {"post_processor": None}
-    return Bpe(json.dumps(content), first, last), cast(int, ids[-1])

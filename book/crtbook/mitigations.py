@@ -13,15 +13,13 @@ what was typed is strange; a policy may mask the words of few people before trai
 Is the report complete? Its own recall, on labelled secrets that the model is asked for.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
+from pandas import DataFrame
 from torch import Tensor, nn
 
 from crtlib.attacks.leakage import NEVER, Document, Leakage, Scores, distinct, features, find_runs
@@ -66,7 +64,7 @@ def harden(
     thresholds: Sequence[float],
     flush: bool = True,
     min_length: int = 1,
-) -> pd.DataFrame:
+) -> DataFrame:
     """API hardening (Section 6.1): no answer where ``perplexity`` (:func:`next_perplexity` or
     :func:`typed_perplexity`) is above a threshold. One row a threshold, after one without any.
 
@@ -88,7 +86,7 @@ def harden(
         answered, right = np.sum([[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in shown], 0)
         rows.append([threshold, answered / total, right / total, len(alone), alone.max()])
     names = ["threshold", "answered", "accuracy", "unique", "longest"]
-    return pd.DataFrame(rows, columns=names).astype({"unique": int}).fillna({"longest": 0})
+    return DataFrame(rows, columns=names).astype({"unique": int}).fillna({"longest": 0})
 
 
 _WORD = re.compile(r"\w+")
@@ -156,22 +154,17 @@ def report_recall(
     behind the report: given the text before it, is each of its tokens among the top k? For a model
     with a limited context the nearest text before the secret is given.
     """
-    unique = set(report.unique().tokens)
-    where = {i: rows for i, rows in report.runs.groupby("index")[["start", "length", "tokens"]]}
-    limit = interface.context(model)
+    unique, limit = set(report.unique().tokens), interface.context(model)
     planted = completed = listed = alone = 0
     for i, d in enumerate(report.documents):
         for _, a, b in d.secrets if users is None or d.user in users else ():
             planted += 1
-            if not _completes(model, d.tokens[:b], a, bos, report.k, limit):
-                continue
-            completed += 1
-            rows = where.get(i)
-            if rows is None:
-                continue
-            over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
-            listed += len(over) > 0
-            alone += bool(over.tokens.isin(unique).any())
+            if _completes(model, d.tokens[:b], a, bos, report.k, limit):
+                completed += 1
+                rows = report.runs[report.runs["index"] == i]
+                over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
+                listed += len(over) > 0
+                alone += bool(over.tokens.isin(unique).any())
     return Recall(planted, completed, listed, alone)
 
 
@@ -193,7 +186,7 @@ def _completes(
     return True
 
 
-def lengths_only(report: Leakage) -> tuple[pd.DataFrame, pd.DataFrame]:
+def lengths_only(report: Leakage) -> tuple[DataFrame, DataFrame]:
     """Runs and sequences where nobody may look at text (end of Section 4): sequences and contexts
     are their lengths; users, documents and labels are gone as well."""
     number = {w: i for i, w in enumerate(report.sequences.tokens)}

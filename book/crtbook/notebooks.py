@@ -5,8 +5,6 @@ that lie beside ``book/plain.py``, all others as ever: its bar says how many tra
 done, and in the output the numbers stand in the text.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -9,8 +9,6 @@ Two rules that look right are counted beside them, and are wrong: one counts eve
 person as a label, the other takes (k + 1) / (n + 1) for (epsilon, delta).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

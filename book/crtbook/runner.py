@@ -17,7 +17,6 @@ them have processes, any executor, a device, resume, progress and provenance.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -115,12 +114,7 @@ def sweep(
     if todo.lacking:
         raise ValueError("; ".join(todo.lacking))
     if todo.missing:
-        where: contextlib.AbstractContextManager[Executor | None] = (
-            executors.by_name(executor, workers)
-            if isinstance(executor, str)
-            else contextlib.nullcontext(executor)
-        )
-        with where as pool:
+        with executors.of(executor, workers) as pool:
             failed = _all(way, todo.missing, workers, pool, progress)
         if failed:
             last = json.loads(store.failures(failed[0]).read_text("utf-8").splitlines()[-1])
@@ -286,18 +280,14 @@ class _Way:
         """Run it on the data that it was planned for: its rows belong to a key that names them.
         Its time is that of everything, preparing included."""
         _same_data(study, key)
-        wall, cpu = time.perf_counter(), time.process_time()
         model = self.store.model(key) if self.keep_models else None
+        desk = Desk(self.store.unfinished(key), model, self.device)
         try:
-            rows = list(study.run(Desk(self.store.unfinished(key), model, self.device)))
+            rows, facts = tables.measured(
+                lambda: list(study.run(desk)), profile=self.profile, device=self.device
+            )
         finally:
             _same_data(study, key)
-        facts = tables.provenance(
-            profile=self.profile,
-            device=self.device,
-            seconds=time.perf_counter() - wall,
-            cpu_seconds=time.process_time() - cpu,
-        )
         facts |= tables.origin(self.command, study.reads())
         self.store.write(key, {"study": study.kind, **asdict(study)}, facts, rows)
 

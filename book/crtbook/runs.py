@@ -20,8 +20,6 @@ A finished training, kept in a folder: the model, and what was done to private p
 [SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)]
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

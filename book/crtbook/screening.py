@@ -6,8 +6,6 @@
 (0.0, 40.0, True)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 

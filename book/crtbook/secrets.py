@@ -19,18 +19,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
-from torch import nn
+from pandas import DataFrame
 
 from crtbook import extraction, incidence, masked_lm, runs
-from crtbook.masked_lm import masked as masked_tokenizer
 from crtbook.study import Desk, Row, Study, rows
 from crtbook.tight import tight_posterior
 from crtlib.accounting import mixtures, secrets
 from crtlib.checks import check
 from crtlib.experiments import data
-from crtlib.models import pretrained
 from crtlib.models.build import build
-from crtlib.models.interface import context
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.spec import ModelSpec
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
@@ -105,7 +102,7 @@ def secret_words(
     promise = dict(zip(ranked, limits.tolist(), strict=True))
     pairs = [(str(i), w, promise[w]) for i, words in enumerate(each) for w in sorted(words)
              if w in promise]  # fmt: skip
-    table = pd.DataFrame(pairs, columns=["example", "secret", "r"])
+    table = DataFrame(pairs, columns=["example", "secret", "r"])
     return incidence.of_pairs(table, prior=prior)
 
 
@@ -140,15 +137,14 @@ class TextStudy(Study):
 @value
 class MaskedStudy(TextStudy):
     """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
-    ``noisy=False`` trains on the same samples without noise (and promises nothing). ``init`` is
-    "random", or a pre-trained BERT by hub id or folder, which brings its shape and vocabulary.
-    ``simulated`` is how many times as large the batch and
-    the data are pretended to be: the noise is divided by it, and ``worst`` says what that breaks.
+    ``noisy=False`` trains on the same samples without noise (and promises nothing). ``simulated``
+    is how many times as large the batch and the data are pretended to be: the noise is divided by
+    it, and ``worst`` says what that breaks.
     ``predicate`` "word": but for its secret words a text stays as it is; what is left when they
     are masked is then the same for all adjacent datasets, and is read first, without noise."""
 
     kind: ClassVar[str] = "masked"
-    LATER: ClassVar[frozenset[str]] = frozenset({"init", "simulated", "predicate"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"simulated", "predicate"})
 
     targets: Literal["linear", "sqrt"]
     scale: Positive | None
@@ -168,22 +164,8 @@ class MaskedStudy(TextStudy):
     batch_size: Count = 64
     clip_norm: Positive = 0.1
     learning_rate: Positive = 1e-3
-    init: Word = "random"
     simulated: Count = 1
     predicate: Literal["anything", "word"] = "anything"
-
-    def ready(self) -> MaskedStudy:
-        """A pre-trained model's shape is its own."""
-        if self.init == "random":
-            return self
-        shape = {"vocab_size": 400, "hidden": 32, "layers": 2, "heads": 2}
-        return replace(self, **shape)
-
-    def reads(self) -> Iterable[str]:
-        """The fingerprints of its corpus and of its start."""
-        yield from super().reads()
-        if self.init != "random":
-            yield pretrained.fingerprint(self.init)
 
     def cost(self) -> float:
         """CPU seconds."""
@@ -191,8 +173,8 @@ class MaskedStudy(TextStudy):
         phases = 1 + (self.predicate == "word")
         return 1 + 1e-4 * phases * self.steps * self.batch_size * self.context / 32 * width
 
-    def phase(self, plan: secrets.Plan, vocab_size: int, mask: int) -> masked_lm.MaskedPhase:
-        """All steps of a plan, on text of this vocabulary, where ``mask`` hides a token."""
+    def phase(self, plan: secrets.Plan, bpe: Bpe) -> masked_lm.MaskedPhase:
+        """All steps of a plan, on text of this vocabulary."""
         return masked_lm.MaskedPhase(
             epoch=1,
             sampling_probability=tuple(plan.probabilities.tolist()),
@@ -201,32 +183,24 @@ class MaskedStudy(TextStudy):
             clip_norm=self.clip_norm,
             normaliser=self.batch_size,
             learning_rate=self.learning_rate,
-            mask=mask,
-            vocab_size=vocab_size,
+            mask=bpe.mask,
+            vocab_size=bpe.vocab_size,
         )
-
-    def begin(self, public: tuple[str, ...]) -> tuple[nn.Module, Bpe, int]:
-        """The model before training, its tokenizer, and the token that hides another one."""
-        if self.init != "random":
-            bpe, mask = masked_tokenizer(self.init)
-            return pretrained.load(self.init, masked=True), bpe, mask
-        bpe = _vocabulary(public, self.vocab_size)
-        shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
-        return build(ModelSpec("bert", bpe.vocab_size, **shape), self.seed), bpe, bpe.mask
 
     def run(self, desk: Desk) -> list[Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
         same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3, "noisy": True}
         plan, holders = masked_plan(replace(self, **same))  # once for all
         text = texts(self.corpus, self.dialogues, self.seed)
-        model, bpe, mask = self.begin(text.public)
-        longest = min(self.context, context(model) or self.context)
+        bpe = _vocabulary(text.public, self.vocab_size)
+        shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
+        model = build(ModelSpec("bert", bpe.vocab_size, **shape), self.seed)
 
         def cut(lines: Iterable[str]) -> list[list[int]]:
-            return [ids[:longest] for ids in bpe.encode(lines)]
+            return [ids[: self.context] for ids in bpe.encode(lines)]
 
         read = [text.train[int(i)] for i in holders.examples]
-        phases: list[Phase] = [self.phase(plan, bpe.vocab_size, mask)]
+        phases: list[Phase] = [self.phase(plan, bpe)]
         parts = {"private": cut(read)}
         if self.predicate == "word":
             parts["public"] = cut(without(line, holders.secrets.tolist()) for line in read)
@@ -243,7 +217,7 @@ class MaskedStudy(TextStudy):
             "examples": len(read),
         }
         for part in ("valid", "test"):
-            facts[part] = masked_lm.loss(run.model, cut(getattr(text, part)), mask=mask, seed=0)
+            facts[part] = masked_lm.loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
         return rows(facts)
 
 
@@ -295,7 +269,7 @@ RULES = {"linear": ("linear", "auto"), "greedy": ("linear", "greedy"), "sqrt": (
 """Whom to keep: the program with both rules of the budget, and contribution bounding."""
 
 
-def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> pd.DataFrame:
+def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFrame:
     """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``; nothing is
     trained. A row a rule (``targets``), ``scale`` and ``seed``."""
     rows = []
@@ -315,7 +289,7 @@ def _vocabulary(public: tuple[str, ...], size: int) -> Bpe:
     return train_bpe(public, vocab_size=size)
 
 
-def _filled(table: pd.DataFrame) -> pd.DataFrame:
+def _filled(table: DataFrame) -> DataFrame:
     """With an infinite C for no preprocessing, and the usual values of what came later."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
     for name, usual in (("simulated", 1), ("predicate", "anything")):
@@ -323,13 +297,13 @@ def _filled(table: pd.DataFrame) -> pd.DataFrame:
     return full
 
 
-def as_promised(table: pd.DataFrame) -> pd.DataFrame:
+def as_promised(table: DataFrame) -> DataFrame:
     """The rows of Figure 1: whose noise is that of the promise, and whose predicate is always 1."""
     full = _filled(table)
     return table[(full.simulated == 1) & (full.predicate == "anything")]
 
 
-def chosen(table: pd.DataFrame) -> pd.DataFrame:
+def chosen(table: DataFrame) -> DataFrame:
     """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
     seeds is least. Every cell has had the same rates to choose from."""
     cell = ["targets", "scale", "noisy", "simulated", "predicate"]

@@ -15,8 +15,6 @@ Traceback (most recent call last):
 crtlib.checks.ParameterError: gammas=[7]: must be a list of float from 0 to 1
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -12,8 +12,6 @@ it is scored again, not trained again.
 [['crt', 'exposure', 1, 0, 2.5, 1]]
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -15,18 +15,17 @@
 (True, False)
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from crtlib import __version__
 from crtlib.options import Whole, value
@@ -113,14 +112,18 @@ class Study:
         return hashlib.sha256("".join([text, *study.reads()]).encode()).hexdigest()[:24]
 
 
+Made = TypeVar("Made")
+Facts = dict[str, str | float]
+
+
 def provenance(
     *, profile: str, device: str, seconds: float, cpu_seconds: float | None = None
-) -> dict[str, str | float]:
+) -> Facts:
     """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
     run, preparing and attacks included."""
     versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
     versions = {"crtlib": __version__, **versions}
-    facts: dict[str, str | float] = {
+    facts: Facts = {
         "profile": profile,
         "device": device,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -129,3 +132,11 @@ def provenance(
         "seconds": round(seconds, 2),
     }
     return facts if cpu_seconds is None else facts | {"cpu_seconds": round(cpu_seconds, 2)}
+
+
+def measured(make: Callable[[], Made], *, profile: str, device: str = "cpu") -> tuple[Made, Facts]:
+    """What ``make`` makes, and its :func:`provenance`."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = make()
+    seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    return made, provenance(profile=profile, device=device, **seconds)

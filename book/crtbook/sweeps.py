@@ -6,12 +6,10 @@
 6
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import pandas as pd
+from pandas import DataFrame
 
 from crtbook import grids, settings
 from crtbook.store import Store
@@ -73,7 +71,7 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     return grids.unique(grid(*sections))
 
 
-def forecast(studies: Iterable[Study], store: Store) -> pd.DataFrame:
+def forecast(studies: Iterable[Study], store: Store) -> DataFrame:
     """What studies ask for, before the first run: a row a corpus and model, with its ``runs``, how
     many are ``missing``, their ``hours`` of one core and the ``memory`` of the largest in GiB
     (estimates), and what ``lacks`` here."""
@@ -83,7 +81,7 @@ def forecast(studies: Iterable[Study], store: Store) -> pd.DataFrame:
         missing = int(not lacks and not store.has(study.ready().key))
         rows.append([*cell, 1, missing, study.cost() / 3600 * missing, study.memory(), lacks])
     how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
-    table = pd.DataFrame(rows, columns=["corpus", "model", *how])
+    table = DataFrame(rows, columns=["corpus", "model", *how])
     return table.groupby(["corpus", "model"], sort=False).agg(how).reset_index()
 
 
@@ -106,7 +104,7 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def overview(table: pd.DataFrame) -> str:
+def overview(table: DataFrame) -> str:
     """The last values of a sweep's table for a terminal: a row for each kind of run and metric,
     the mean over seeds and how many there are."""
     last = table[table.epoch == table.groupby("run").epoch.transform("max")]

@@ -7,8 +7,6 @@ True
 'quick profile, cpu, 1 seed, 2026-01-01'
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -21,12 +19,13 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from pandas import DataFrame
 
-from crtbook.study import provenance
+from crtbook.study import measured, provenance
 from crtlib import files
 from crtlib.files import Named
 
-__all__ = ["caption", "digest", "edition", "names", "provenance", "record", "recorded"]
+__all__ = ["caption", "digest", "edition", "measured", "names", "provenance", "record", "recorded"]
 
 FOLDER = resources.files("crtbook") / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
@@ -73,18 +72,18 @@ def origin(command: str, data: Iterable[str]) -> dict[str, str]:
     return {"command": command, "commit": commit(), "processor": processor(), "data": read}
 
 
-def record(table: pd.DataFrame, path: Named) -> None:
+def record(table: DataFrame, path: Named) -> None:
     """Write a table to ``path`` as Parquet, atomically."""
     with files.replacing(path) as part:
         table.to_parquet(part, index=False)
 
 
-def recorded(name: str) -> pd.DataFrame:
+def recorded(name: str) -> DataFrame:
     """A table that is recorded with the package."""
     return _read(name).copy()
 
 
-def edition(name: str) -> pd.DataFrame | None:
+def edition(name: str) -> DataFrame | None:
     """A recorded table, or None where none of this name is recorded: what is large is made by
     those who have the time, and every page can do without."""
     return recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
@@ -97,7 +96,7 @@ def names() -> list[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _read(name: str) -> pd.DataFrame:
+def _read(name: str) -> DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
         raise ValueError(f"name={name!r}: must be one of {', '.join(names())}")
@@ -110,7 +109,7 @@ def digest(name: str) -> str:
     return hashlib.sha256((FOLDER / f"{name}.parquet").read_bytes()).hexdigest()
 
 
-def caption(table: pd.DataFrame) -> str:
+def caption(table: DataFrame) -> str:
     """One line under a figure: which profile, device, seeds and date made its numbers."""
     kinds = [", ".join(sorted(set(table[c].astype(str)))) for c in ("profile", "device")]
     first, last = min(table.date), max(table.date)

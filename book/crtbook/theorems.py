@@ -6,8 +6,6 @@ What a run promises is :mod:`crtlib.accounting.confidentiality`, which calls non
 (0.0, 0.01)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

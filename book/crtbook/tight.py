@@ -9,12 +9,9 @@ divergence of it, which takes 100,000 secrets at once; :func:`compose` is tight,
 (0.02914, 0.02914)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -124,8 +121,8 @@ def compose(
     check_choice("direction", direction, DIRECTIONS)
     check_whole("steps", steps, 1)
     law, lost = _law(pmf)
-    bins = _mirrored_bins if direction == "replace" else _bins
-    losses, p, q, slack = bins(law, sigma, steps, points)
+    kind = "replace" if direction == "replace" else "forward"
+    losses, p, q, slack = _bins(Pair(tuple(law.tolist()), sigma, kind), steps, points)
     if direction == "backward":
         losses, p, q = -losses[::-1], q[::-1], p[::-1]
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
@@ -180,72 +177,36 @@ def _convolved(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array
     return low, total, rounding
 
 
-def _bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
+def _bins(pair: Pair, steps: int, points: int) -> Bins:
     """Edges of the loss, equally spaced, and the exact masses of P and Q between them.
 
     ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on what
-    rounding did to the masses.
+    rounding did to the masses. The ``points`` span the loss and nearly all of the sum of rounds.
     """
-    k = np.arange(len(pmf))
-    with np.errstate(divide="ignore"):
-        log_pmf = np.log(pmf)
-    drawn = partial(_drawn, log_pmf, sigma)
-    high = _cut(pmf, sigma, WRAP / steps)
-    x = np.linspace(-REACH * sigma, high, 1 + math.ceil((high / sigma + REACH) * 8))
-    some, _ = drawn(x)
-    loss = np.logaddexp(log_pmf[0], some)
-    spacing = _spacing(x, loss, sigma, steps, points)
-
-    n = 2 + math.ceil((loss[-1] - loss[0]) / spacing)
-    losses = loss[0] + spacing * np.arange(n)
-    # log(e^loss - pmf_0), the start of which would cancel if it were formed from loss[0]
-    start = np.log1p(np.exp(some[0] - log_pmf[0])) if pmf[0] else 0.0
-    gain = start + spacing * np.arange(n)
-    with np.errstate(divide="ignore"):
-        target = log_pmf[0] + gain + np.log(-np.expm1(-gain)) if pmf[0] else losses
-    edges = np.interp(target, some, x)
-    for _ in range(30):  # Newton, on a convex function with a slope of at least 1 / sigma^2
-        value, slope = drawn(edges)
-        move = (value - target) / slope
-        edges -= move
-        if np.abs(move[1:]).max() <= 1e-13 * (1 + sigma):
-            break
-    edges[0] = x[0]
-    each, least = _between((edges[:, None] - k) / sigma)
-    slack = 8 * ULP * float((least @ (pmf + (k == 0))).sum())
-    return losses, each @ pmf, each[:, 0], slack
-
-
-def _drawn(log_pmf: Array, sigma: float, x: Array) -> tuple[Array, Array]:
-    """Log of the part of dP/dQ where some point is drawn, and its slope in x."""
-    k = np.arange(1, len(log_pmf))
-    terms = log_pmf[1:] + (x[:, None] * k - k**2 / 2) / sigma**2
-    top = terms.max(axis=1)
-    e = np.exp(terms - top[:, None])
-    return top + np.log(e.sum(axis=1)), (e @ k) / e.sum(axis=1) / sigma**2
-
-
-def _cut(pmf: Array, sigma: float, mass: float) -> float:
-    """Where at most ``mass`` of P is left beyond, to 0.001 sigma: bisection."""
-    k = np.arange(len(pmf))
-    low, high = 0.0, float(k[-1] + REACH * sigma)
-    while high - low > 1e-3 * sigma:
-        middle = (low + high) / 2
-        beyond = float(pmf @ special.ndtr((k - middle) / sigma))
-        low, high = (middle, high) if beyond > mass else (low, middle)
-    return high
-
-
-def _spacing(x: Array, loss: Array, sigma: float, steps: int, points: int) -> float:
-    """Of the grid of losses: its ``points`` span the loss and nearly all of the sum of rounds."""
-    dx = (x[1] - x[0]) / sigma / math.sqrt(2 * math.pi)
-    window = 0.0
-    for log_weight, sign in ((loss, 1), (0.0, -1)):  # moments of the loss under P and under Q
-        w = dx * np.exp(log_weight - (x / sigma) ** 2 / 2)
-        mean = (w @ loss) / w.sum()
-        spread = math.sqrt(steps * (w @ (loss - mean) ** 2) / w.sum())
+    sigma, k, pmf = pair.sigma, np.arange(pair.top + 1), np.array(pair.pmf)
+    mirrored = pair.direction == "replace"
+    laws = (k, pmf), (-k, pmf) if mirrored else (np.zeros(1), np.ones(1))  # means, their weights
+    far = np.arange(0, pair.top + REACH * sigma, sigma / 100)
+    beyond = special.ndtr((k - far[:, None]) / sigma) @ pmf
+    high = float(far[min(int((beyond > WRAP / steps).sum()), len(far) - 1)])
+    low = -high if mirrored else -REACH * sigma
+    x = np.linspace(low, high, 1 + math.ceil(8 * (high - low) / sigma))
+    loss, window = pair.loss(x), 0.0
+    for sign, (means, weights) in zip((1, -1), laws, strict=True):  # moments under P and under Q
+        w = np.exp(-(((x[:, None] - means) / sigma) ** 2) / 2) @ weights
+        mean = float(w @ loss / w.sum())
+        spread = math.sqrt(steps * float(w @ (loss - mean) ** 2 / w.sum()))
         window += sign * steps * mean + 9 * spread
-    return float(max(window, loss[-1] - loss[0], 1e-12) / points)
+    span = float(loss[-1] - loss[0])
+    spacing = max(window, span, 1e-12) / points
+    losses = loss[0] + spacing * np.arange(max(2, 1 + math.floor(span / spacing)))
+    edges = crossings(pair, losses, low, high)
+    masses, slack = [], 0.0
+    for means, weights in laws:
+        each, least = _between((edges[:, None] - means) / sigma)
+        masses.append(each @ weights)
+        slack += 8 * ULP * float((least @ weights).sum())
+    return losses, masses[0], masses[1], slack
 
 
 def _between(z: Array) -> tuple[Array, Array]:
@@ -254,28 +215,6 @@ def _between(z: Array) -> tuple[Array, Array]:
     below, over = special.ndtr(z), special.ndtr(-z)
     inside = np.where(z[1:] > 0, over[:-1] - over[1:], below[1:] - below[:-1])
     return np.concatenate([below[:1], inside, over[-1:]]), np.minimum(below, over)
-
-
-def _mirrored_bins(pmf: Array, sigma: float, steps: int, points: int) -> Bins:
-    """As `_bins`, for the mixture against its mirror image; the grid is symmetric about 0."""
-    pair = Pair(tuple(pmf.tolist()), sigma, "replace")
-    k = np.arange(len(pmf))
-    high = float(k[-1]) - float(special.ndtri(WRAP / steps)) * sigma
-    x = np.linspace(-high, high, 1 + 2 * math.ceil(8 * high / sigma))
-    loss = pair.loss(x)
-    w = np.exp(-(((x[:, None] - k) / sigma) ** 2) / 2) @ pmf
-    mean = float(w @ loss / w.sum())
-    spread = math.sqrt(steps * float(w @ (loss - mean) ** 2 / w.sum()))
-    spacing = max(2 * (steps * mean + 9 * spread), 2 * loss[-1], 1e-12) / points
-    top = max(1, math.floor(loss[-1] / spacing))
-    losses = spacing * np.arange(-top, top + 1)
-    edges = crossings(pair, losses, -high, high)
-    masses, slack = [], 0.0
-    for sign in (1, -1):
-        each, least = _between((edges[:, None] - sign * k) / sigma)
-        masses.append(each @ pmf)
-        slack += 8 * ULP * float((least @ pmf).sum())
-    return losses, masses[0], masses[1], slack
 
 
 def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:

@@ -8,13 +8,13 @@
 [[1.0, 1.04, 9.0], [2.0, 1.39, 4.5]]
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 
 from crtlib.accounting import selective
 from crtlib.accounting.events import SampledGaussian
@@ -50,27 +50,22 @@ def spent(
     how = methods.by_name(method)
     if noise_multiplier == 0:
         return math.inf
-    missed, options = MissRate(gamma), {"accountant": accountant}
-    options["neighbouring_relation"] = neighbouring_relation
+    options: Any = {"gamma": MissRate(gamma), "delta": delta, "unit": "point"}
+    options |= {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
     if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
-        return selective.guarantee(
-            events, gamma=missed, delta=delta, unit="point", **options
-        ).epsilon  # fmt: skip
+        return selective.guarantee(events, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
-    terms = Terms(
-        gamma=missed, delta2=MissRate(0.0), delta=delta, unit="point", public="", **options
-    )
-    promised = how.promise(events, terms)
+    promised = how.promise(events, Terms(delta2=MissRate(0.0), public="", **options))
     return promised.epsilon if promised else math.inf
 
 
 def curve(
-    table: pd.DataFrame,
+    table: DataFrame,
     *,
     epochs: Sequence[int] | None = None,
     neighbouring_relation: str = "add_or_remove",
-) -> pd.DataFrame:
+) -> DataFrame:
     """One row a (corpus, model, method, gamma, epoch) of a results table: ``epsilon`` so far at a
     total ``delta``, and the mean and spread over seeds of validation perplexity and accuracy over
     words (``ppl_mean``, ``ppl_std``, ``acc_mean``, ``acc_std``, ``seeds``). ``epochs``: these only
@@ -111,7 +106,7 @@ def curve(
     return out
 
 
-def _miss_rates(cell: pd.DataFrame) -> tuple[float, float]:
+def _miss_rates(cell: DataFrame) -> tuple[float, float]:
     """gamma and delta2 of the runs of one cell, as upper bounds where they had to be counted."""
     run = cell.iloc[0]
     if run.method != "crt" or exact(run.corpus, run.policy):
@@ -135,7 +130,7 @@ PERFECT = ("selective",)
 they promise nothing."""
 
 
-def ends(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
+def ends(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
     """Figure 2 on test perplexity: one row a corpus, model, method and neighbouring relation, of
     what is recorded. ``epsilon`` at the end; ``ppl_mean``, ``ppl_std`` over words and ``seeds``;
     ``gamma`` 0 for a method that is shown with a perfect policy. Where the policy's own misses had
@@ -152,15 +147,15 @@ def ends(table: pd.DataFrame, *, gamma: float = 0.1) -> pd.DataFrame:
                 words = part.value.mean(), part.value.std(), part.seed.nunique()
                 out.append([*cell, relation, last.epsilon.iloc[-1], *words])
     names = [*CELLS, "relation", "epsilon", "ppl_mean", "ppl_std", "seeds"]
-    return pd.DataFrame(out, columns=names)
+    return DataFrame(out, columns=names)
 
 
-def points(table: pd.DataFrame | None, planned: Sequence[str] = ()) -> pd.DataFrame:
+def points(table: DataFrame | None, planned: Sequence[str] = ()) -> DataFrame:
     """Which points of Figures 2 to 5 a recorded table has: how many seeds a corpus, model and
     method (rows) at each gamma (columns); 0 where there is none. ``planned`` methods have a row in
     any case. DP-SGD knows no gamma."""
     if table is None or table.empty:
-        return pd.DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
+        return DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
     runs = table.drop_duplicates("run")
     by, first = [*CELLS[:-1]], runs.iloc[0]
     wide = runs.groupby(CELLS).seed.nunique().unstack("gamma")
@@ -169,7 +164,7 @@ def points(table: pd.DataFrame | None, planned: Sequence[str] = ()) -> pd.DataFr
     return wide.reindex(index).fillna(0).astype(int)
 
 
-def final(table: pd.DataFrame) -> pd.DataFrame:
+def final(table: DataFrame) -> DataFrame:
     """Test perplexity and accuracy at the end: mean and spread over seeds, one row a cell."""
     metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
     groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value

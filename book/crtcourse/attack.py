@@ -4,13 +4,11 @@
 {'A': 0.333, 'B': 0.333, 'C': 0.333}
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,21 +63,25 @@ GUARDED = Constants(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Given:
     """What a student gets: three models under letters, four announced canaries, sentences of which
     one half was trained on, sentences with some candidates for one secret each, and a pilot of an
     audit: the lines that may be planted, and by copies the share of coins that are guessed."""
 
-    models: Mapping[str, nn.Module] = field(repr=False)
-    tokenizer: Bpe = field(repr=False)
-    announced: tuple[str, ...]
-    sentences: tuple[str, ...] = field(repr=False)
-    questions: tuple[tuple[str, ...], ...] = field(repr=False)
+    models: Mapping[str, nn.Module]
+    tokenizer: Bpe
+    announced: Sequence[str]
+    sentences: Sequence[str]
+    questions: Sequence[Sequence[str]]
     pilot: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+ASKED = ("announced", "sentences", "questions", "pilot")
+"""What of it is a file of a hand-out."""
+
+
+@dataclass(frozen=True, repr=False)
 class Key:
     """What the teacher knows: which letter was trained with noise, exposures, hidden canaries,
     which sentences are members, which candidate is true, the best bound of an audit within the
@@ -87,20 +89,20 @@ class Key:
 
     noisy: str
     exposure: dict[str, list[float]]
-    hidden: list[str] = field(repr=False)
-    members: list[bool] = field(repr=False)
-    truth: list[int] = field(repr=False)
+    hidden: list[str]
+    members: list[bool]
+    truth: list[int]
     pilot: dict[str, Any]
     reference: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Room:
     """The lab of one student."""
 
     given: Given
-    key: Key = field(repr=False)
-    fitted: dict[str, labs.Fitted] = field(repr=False)
+    key: Key
+    fitted: dict[str, labs.Fitted]
 
 
 @functools.lru_cache(maxsize=2)
@@ -242,12 +244,7 @@ def hand_out(seed: int, folder: Path) -> Key:
     outputs.check_folder(folder)
     made = room(seed)
     given = made.given
-    asked = {
-        "announced": given.announced,
-        "sentences": given.sentences,
-        "questions": given.questions,
-        "pilot": given.pilot,
-    }
+    asked = {name: getattr(given, name) for name in ASKED}
     with outputs.staged(folder, command="lab", options={}, public=("*",)) as part:
         for letter, fitted in made.fitted.items():
             folders.save(fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter)
@@ -262,13 +259,9 @@ def open_folder(folder: str | Path) -> Given:
     folder = Path(folder)
     with files.reading(folder / "given.json") as file:
         asked = json.load(file)
-    paths = sorted((folder / "models").iterdir())
-    loaded = {path.name: folders.ours(path) for path in paths}
-    tokens = next(iter(loaded.values()))[1]
-    questions = tuple(map(tuple, asked["questions"]))
+    loaded = {path.name: folders.ours(path) for path in sorted((folder / "models").iterdir())}
     models = {letter: model for letter, (model, _, _) in loaded.items()}
-    announced, sentences = tuple(asked["announced"]), tuple(asked["sentences"])
-    return Given(models, tokens, announced, sentences, questions, asked["pilot"])
+    return Given(models, next(iter(loaded.values()))[1], *(asked[name] for name in ASKED))
 
 
 def grade(answer: Mapping[str, Any], key: Key) -> Marks:

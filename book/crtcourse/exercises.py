@@ -13,8 +13,6 @@ compared as salted hashes (scrypt), for which the small space of answers is no s
 for learning, never for marks.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import hashlib

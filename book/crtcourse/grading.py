@@ -7,21 +7,20 @@
 [('ann', 0.0, 'not graded: ')]
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
 import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from crtcourse import attack, defence, keys, rounds
-from crtcourse.labs import Marks, printable, reason
+from crtcourse.labs import Marks, number, printable, reason
 from crtlib import files
 from crtlib.checks import check_choice
 
@@ -102,7 +101,7 @@ def _row(
 ) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
     name = files.harmless(printable(path.stem))
-    marks, why, said = Marks(points, dict.fromkeys(points, 0.0)), "", ""
+    none, said = Marks(points, dict.fromkeys(points, 0.0)), ""
     try:
         answer = read(path)
         with limit(SECONDS[lab]):
@@ -115,8 +114,8 @@ def _row(
             if answer.get(task) and answer[task] != attack.form("ABC").get(task):
                 seen.setdefault(task + json.dumps(answer[task], sort_keys=True), []).append(name)
     except Exception as error:  # the row says so, and the next file is graded
-        marks, why = Marks(points, dict.fromkeys(points, 0.0)), f"{GRADED}{reason(error)}"
-    hints = "; ".join([*marks.hints, *[why] * bool(why)])
+        marks = replace(none, hints=[f"{GRADED}{reason(error)}"])
+    hints = "; ".join(marks.hints)
     row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
     return row | {"hints": hints, "explained": said}
 
@@ -135,7 +134,7 @@ def read(path: Path) -> dict[str, Any]:
         answer = json.loads(
             data.decode("utf-16" if wide else "utf-8-sig"),
             object_pairs_hook=_once,
-            parse_constant=_refused,
+            parse_constant=number,
         )
     except RecursionError:
         raise ValueError("is nested too deeply") from None
@@ -148,10 +147,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("has a name twice")
     return dict(pairs)
-
-
-def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant}: must be a finite number")
 
 
 @contextlib.contextmanager
@@ -189,8 +184,7 @@ def judge(answer: Any, lab: str, by: attack.Key | int) -> Marks:
 
 def write(rows: list[dict[str, Any]], out: str | Path) -> None:
     """The rows as a CSV file, atomically; marks are their owner's."""
-    with files.replacing(out, mode=0o600) as part:
-        part.write_text(pd.DataFrame(rows).to_csv(index=False), "utf-8")
+    files.write_text(out, pd.DataFrame(rows).to_csv(index=False), mode=0o600)
 
 
 def text(rows: list[dict[str, Any]]) -> str:

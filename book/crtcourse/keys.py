@@ -4,8 +4,6 @@
 False
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import re
@@ -46,8 +44,7 @@ def new() -> dict[str, Any]:
 
 def write(key: dict[str, Any], path: Path) -> None:
     """Write a key file, atomically; nobody but its owner reads it."""
-    with files.replacing(path, mode=0o600) as part:
-        part.write_text(json.dumps(key) + "\n", "utf-8")
+    files.write_text(path, json.dumps(key) + "\n", mode=0o600)
 
 
 def names(path: Path) -> list[str]:

@@ -13,10 +13,8 @@
 (60.0, ['two: not graded: division by zero'])
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,27 +41,27 @@ HIDDEN = 64
 """The width of every model of the labs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class People:
     """The text of a lab: turns to train on, with the canaries among them; turns of people whom
     nobody trains on, of whom one half tests; and the canaries."""
 
     seed: int
-    points: tuple[Point, ...] = field(repr=False)
-    others: tuple[Point, ...] = field(repr=False)
-    test: tuple[Point, ...] = field(repr=False)
-    canaries: tuple[str, ...] = field(repr=False)
+    points: tuple[Point, ...]
+    others: tuple[Point, ...]
+    test: tuple[Point, ...]
+    canaries: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fitted:
     """A trained model, what it read, and the noisy steps that ran."""
 
-    model: nn.Module = field(repr=False)
+    model: nn.Module
     spec: ModelSpec
-    tokenizer: Bpe = field(repr=False)
-    prepared: Prepared = field(repr=False)
-    events: list[Any] = field(repr=False)
+    tokenizer: Bpe
+    prepared: Prepared
+    events: list[Any]
 
 
 def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
@@ -78,9 +76,9 @@ def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
     return People(seed, read, fresh, tried, numbers)
 
 
-def tokenizer(people: People, size: int = 512) -> Bpe:
+def tokenizer(people: People) -> Bpe:
     """A vocabulary of public text: the turns of other people, with every secret masked."""
-    return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=size)
+    return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=512)
 
 
 def fit(
@@ -110,7 +108,10 @@ def fit(
             duplicates="drop",
         )
     tokens = tokens or tokenizer(people)
-    parts = {"public": _coded(tokens, prepared.public), "private": _coded(tokens, prepared.private)}
+    parts = {
+        name: tokens.encode(p.text for p in getattr(prepared, name))
+        for name in ("public", "private")
+    }
     if how.private and not parts["private"]:
         raise ValueError("policies: no point is private, so there is nothing to train with noise")
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
@@ -118,10 +119,6 @@ def fit(
     seed = people.seed % 2**62  # torch takes no more
     run = train(build(spec, seed), phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
-
-
-def _coded(tokens: Bpe, points: Sequence[Point]) -> list[list[int]]:
-    return tokens.encode(p.text for p in points)
 
 
 # --------------------------------------------------------------------------- marks
@@ -145,7 +142,7 @@ class Marks:
     hints: list[str] = field(default_factory=list)
 
     def add(
-        self, task: str, share: float | Callable[[], float], hint: str, *, least: float = 0.0
+        self, task: str, share: float | Callable[[], float], hint: str, least: float = 0.0
     ) -> None:
         """Credit a share of a task's points, from ``least`` to 1; below one half the student reads
         why. A share that cannot be computed is 0."""

@@ -6,8 +6,6 @@
 True
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,22 +16,48 @@ from crtlib.attacks import run_audit
 from crtlib.screening.redact import redact
 from crtlib.text.records import MASK, Point, Secret
 
-RECIPES: dict[str, Callable[..., Any]] = {}
-"""Of each exercise the function that computes its answer, or judges a function of the student's."""
-
 DELTA = 8e-5
 """The delta of CRT's figures."""
 
 
-def _recipe(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        RECIPES[name] = function
-        return function
-
-    return register
+def _audited() -> float:
+    """The epsilon that 280 of 400 right guesses refute, with one-sided 95 %."""
+    share = 1 - intervals.clopper_pearson_upper(120, 400)
+    return math.log(share / (1 - share))
 
 
-RECIPES |= {
+def _games() -> int:
+    """The first number of games at which 60 % right excludes a half, on both sides at 95 %."""
+    counts = (n for n in range(10, 1000, 5) if intervals.clopper_pearson(3 * n // 5, n)[0] > 0.5)
+    return next(counts)
+
+
+def _leaves_no_trace(policy: Callable[[str], Iterable[tuple[int, int]]]) -> str:
+    """What is wrong with a policy of text -> spans that should never leave a trace; "" if nothing.
+
+    The point with its secret and the point with a mask in its place must redact to the same text.
+    """
+    cases = (
+        ("USR: I live at 290 Mill Road, Cambridge.", "290 Mill Road"),
+        ("USR: Send it to 7 Elm Street please.", "7 Elm Street"),
+        ("USR: My flat is 12 in the old house.", "12"),
+    )
+
+    def redacted(text: str) -> str:
+        spans = tuple(Secret("secret", *span) for span in policy(text))
+        return redact(Point("0", "0", text), spans).text
+
+    for text, secret in cases:
+        if secret in redacted(text):
+            return f"it misses the secret of {text!r}"
+        if redacted(text) != redacted(text.replace(secret, MASK)):
+            return f"it leaves a trace of {text!r}: with the secret masked it makes another text"
+    if policy("USR: Hello there."):
+        return "it flags 'USR: Hello there.', which holds no digit and no mask"
+    return ""
+
+
+RECIPES: dict[str, Callable[..., Any]] = {
     # differential privacy from zero, a language model in one hour
     "ex-dp-coin": lambda: math.e / (1 + math.e),
     "ex-dp-prior": lambda: math.e / (99 + math.e),
@@ -71,44 +95,9 @@ RECIPES |= {
     "ex-sp-replace": lambda: 2.0,
     # the leakage report
     "ex-leakage-verbatim": lambda: 0.0,
+    # functions of the student's, and what takes more than a line
+    "ex-dp-audit": _audited,
+    "ex-sp-games": _games,
+    "ex-screening-trace": _leaves_no_trace,
 }
-
-
-@_recipe("ex-dp-audit")
-def _audited() -> float:
-    """The epsilon that 280 of 400 right guesses refute, with one-sided 95 %."""
-    share = 1 - intervals.clopper_pearson_upper(120, 400)
-    return math.log(share / (1 - share))
-
-
-@_recipe("ex-sp-games")
-def _games() -> int:
-    """The first number of games at which 60 % right excludes a half, on both sides at 95 %."""
-    counts = (n for n in range(10, 1000, 5) if intervals.clopper_pearson(3 * n // 5, n)[0] > 0.5)
-    return next(counts)
-
-
-@_recipe("ex-screening-trace")
-def _leaves_no_trace(policy: Callable[[str], Iterable[tuple[int, int]]]) -> str:
-    """What is wrong with a policy of text -> spans that should never leave a trace; "" if nothing.
-
-    The point with its secret and the point with a mask in its place must redact to the same text.
-    """
-    cases = (
-        ("USR: I live at 290 Mill Road, Cambridge.", "290 Mill Road"),
-        ("USR: Send it to 7 Elm Street please.", "7 Elm Street"),
-        ("USR: My flat is 12 in the old house.", "12"),
-    )
-
-    def redacted(text: str) -> str:
-        spans = tuple(Secret("secret", *span) for span in policy(text))
-        return redact(Point("0", "0", text), spans).text
-
-    for text, secret in cases:
-        if secret in redacted(text):
-            return f"it misses the secret of {text!r}"
-        if redacted(text) != redacted(text.replace(secret, MASK)):
-            return f"it leaves a trace of {text!r}: with the secret masked it makes another text"
-    if policy("USR: Hello there."):
-        return "it flags 'USR: Hello there.', which holds no digit and no mask"
-    return ""
+"""Of each exercise the function that computes its answer, or judges a function of the student's."""

@@ -8,8 +8,6 @@ for a secret, and hands in which value is true, and up to twenty numbers that cu
 {'ann': {'values': [], 'numbers': []}}
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

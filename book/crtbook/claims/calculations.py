@@ -9,8 +9,6 @@ Each gives a number, and words where the number alone says too little; ``claims.
 that it must keep to.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

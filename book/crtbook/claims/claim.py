@@ -10,8 +10,6 @@ would have been measured if the sentence were true, and if it were not; a test p
 and asks for the verdict, so that a rule which answers another sentence, or the opposite, fails.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from importlib import resources

@@ -9,8 +9,6 @@ errata (``errata.yml``). Numbers, verdicts, sizes and the lines of ``reproducing
 here.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 
 from crtbook import tables, utility
 from crtbook.claims import calculations, measures, statistics
@@ -33,7 +32,7 @@ COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low
            "model", "edition", "source", "rule", "why", "run", "made", "chapter", "id"]  # fmt: skip
 
 
-def judged(claims: Iterable[Claim], given: measures.Sources) -> pd.DataFrame:
+def judged(claims: Iterable[Claim], given: measures.Sources) -> DataFrame:
     """A row a claim, edition, corpus, model and metric, each family corrected as one. ``given``:
     the tables that answer; a claim that none of them answers is open, and says what is missing."""
     out: list[dict[str, Any]] = []
@@ -45,7 +44,7 @@ def judged(claims: Iterable[Claim], given: measures.Sources) -> pd.DataFrame:
         if len(each) > 1:
             each = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(each)]
         out += each
-    return pd.DataFrame(out)[COLUMNS]
+    return DataFrame(out)[COLUMNS]
 
 
 def _missing(claim: Claim) -> str:
@@ -72,18 +71,12 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     metric = f": {at['metric']}" if at.get("metric") else ""
     return facts | {
         "verdict": told,
-        "ours": e.ours,
-        "value": e.value,
-        "low": e.low,
-        "high": e.high,
+        **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
+        **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
         "rule": e.rule or "some recorded run must give the number",
         "why": "; ".join(why),
         "run": _priced(run) if told == OPEN else "",
         "chapter": claim.chapter,
-        "made": at.get("made", ""),
-        "corpus": at.get("corpus", ""),
-        "model": at.get("model", ""),
-        "edition": at.get("edition", ""),
         "source": source + metric,
     }
 
@@ -99,7 +92,7 @@ def _priced(run: Mapping[str, Any]) -> str:
     return f"{run['command']} (about {run['hours']:g} CPU h)"
 
 
-def planned() -> pd.DataFrame:
+def planned() -> DataFrame:
     """The runs that open rows wait for, most rows an hour of one core first: ``command``, CPU
     ``hours``, the number of ``rows`` and their ``ids``."""
     table = ledger()
@@ -107,11 +100,11 @@ def planned() -> pd.DataFrame:
     each = [{"command": run["command"], "hours": run["hours"], "ids": waiting[_priced(run)]}
             for run in terms()["runs"].values()
             if "needs" not in run and _priced(run) in waiting]  # fmt: skip
-    out = pd.DataFrame(each).assign(rows=lambda t: t.ids.map(len))
+    out = DataFrame(each).assign(rows=lambda t: t.ids.map(len))
     return out.sort_values(by="hours", key=lambda h: h / out.rows, ignore_index=True)
 
 
-def computed() -> pd.DataFrame:
+def computed() -> DataFrame:
     """The ledger of what is recorded, made anew in some ten seconds."""
     return judged(read(), measures.sources())
 
@@ -125,32 +118,32 @@ def digest() -> str:
 
 
 @functools.cache
-def _ledger() -> pd.DataFrame:
+def _ledger() -> DataFrame:
     with FOLDER.joinpath(RECORDED).open("rb") as stream:
         table = pd.read_parquet(stream)
     return table if table.attrs["of"] == digest() else computed()
 
 
-def ledger() -> pd.DataFrame:
+def ledger() -> DataFrame:
     """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
     recorded, or made anew where the claims, the rules or the tables are others."""
     return _ledger().copy()
 
 
-def counts(table: pd.DataFrame) -> pd.DataFrame:
+def counts(table: DataFrame) -> DataFrame:
     """How many rows of each paper have which verdict."""
     out = pd.crosstab(table.paper.map(PAPERS), table.verdict)
     return out.reindex(columns=list(VERDICTS), fill_value=0).rename_axis(None, axis=1)
 
 
-def of_runs(table: pd.DataFrame) -> pd.DataFrame:
+def of_runs(table: DataFrame) -> DataFrame:
     """The claims of CRT's figures, judged by a results table of one's own."""
     asked = [c for c in read() if "laptop" in c.tables and c.measure != "calculation"]
     told = judged(asked, {"laptop": table})
     return told[told.ours != ""]
 
 
-def errata() -> pd.DataFrame:
+def errata() -> DataFrame:
     """Where the papers contradict themselves or arithmetic: what is printed, the calculation."""
     rows = []
     for entry in entries("errata"):
@@ -158,16 +151,8 @@ def errata() -> pd.DataFrame:
         if "call" in entry:
             number, words = getattr(calculations, entry["call"])(**entry.get("given", {}))
             against = words or f"{number:.4g}"
-        rows.append(
-            {
-                "paper": PAPERS[entry["paper"]],
-                "where": entry["where"],
-                "printed": entry["printed"],
-                "calculation": against,
-                "so": entry["so"],
-            }
-        )
-    return pd.DataFrame(rows)
+        rows.append(entry | {"paper": PAPERS[entry["paper"]], "calculation": against})
+    return DataFrame(rows)[["paper", "where", "printed", "calculation", "so"]]
 
 
 # --- one line a figure ----------------------------------------------------------------------------
@@ -176,15 +161,16 @@ SIZE = "at the paper's size"
 
 def labelled(corpus: str) -> str:
     """A corpus as people are shown it; one that only a paper has is as it is."""
-    return corpora.known()[corpus].label if corpus in corpora.known() else corpus
+    known = corpora.known()
+    return known[corpus].label if corpus in known else corpus
 
 
-def shown(figure: Mapping[str, Any]) -> pd.DataFrame:
+def shown(figure: Mapping[str, Any]) -> DataFrame:
     """The recorded runs that a figure shows, on whatever corpus; none for what is exact."""
     found = [t for name in figure.get("tables", ()) if (t := tables.edition(name)) is not None]
     found = [t[t.metric == figure["metric"]] for t in found]
     columns = ["corpus", "dialogues", "hidden", "epochs", "method", "gamma", "seed", "run"]
-    runs = pd.concat([t.reindex(columns=columns) for t in found] or [pd.DataFrame(columns=columns)])
+    runs = pd.concat([t.reindex(columns=columns) for t in found] or [DataFrame(columns=columns)])
     runs = runs.drop_duplicates("run")
     runs = runs.assign(method=runs.method.astype(object).fillna("sgd"))
     runs = runs.fillna({"gamma": 0.0, "epochs": 1})
@@ -194,7 +180,7 @@ def shown(figure: Mapping[str, Any]) -> pd.DataFrame:
     return runs[runs.method.isin(figure["epochs"])] if len(figure["epochs"]) > 1 else runs
 
 
-def largest(figure: Mapping[str, Any], runs: pd.DataFrame) -> tuple[dict[str, float], pd.DataFrame]:
+def largest(figure: Mapping[str, Any], runs: DataFrame) -> tuple[dict[str, float], DataFrame]:
     """The largest runs of a figure, and their share of the paper's dialogues, width and epochs."""
     top = runs[runs.dialogues == runs.dialogues.max()]
     top = top[top.hidden == top.hidden.max()]
@@ -235,9 +221,8 @@ def badges() -> list[str]:
     lines = []
     for figure in entries("figures"):
         each = {corpus: status(figure, corpus) for corpus in figure["corpora"]}
-        if len(set(each.values())) == 1:
-            words = next(iter(each.values()))
-        else:
+        words, *others = {*each.values()}
+        if others:
             words = "; ".join(f"{labelled(corpus)}: {what}" for corpus, what in each.items())
         lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {words} |")
     return ["| paper | figure or table | here |", "|---|---|---|", *lines]

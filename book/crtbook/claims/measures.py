@@ -6,8 +6,6 @@
 [5, 5, 5, 5]
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,13 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy
+from pandas import DataFrame
 
 from crtbook import secrets, tables
 from crtbook.claims import calculations, statistics
 from crtbook.claims.claim import Claim, terms
 from crtbook.claims.statistics import Evidence
 
-Sources = Mapping[str, pd.DataFrame]
+Sources = Mapping[str, DataFrame]
 
 
 @functools.cache
@@ -35,7 +34,7 @@ def sources() -> Sources:
     return found
 
 
-def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
+def _prepared(name: str, table: DataFrame) -> DataFrame:
     """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
     public start as a model of its own, Hush!'s runs at the learning rate and the C that
     validation chose, the report with a count at the last snapshot that is not overfitted."""
@@ -53,10 +52,9 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
             return pd.concat([played, asked], ignore_index=True)
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
-        least = {key[:2]: key[2] for key in rule.groupby(["targets", "noisy"]).idxmin()}
-        cells = best.targets, best.noisy, best.scale
-        pick = [least[t, n] == s for t, n, s in zip(*cells, strict=True)]
-        best = best.assign(best=pick)
+        least = {*rule.groupby(["targets", "noisy"]).idxmin()}
+        cells = zip(best.targets, best.noisy, best.scale, strict=True)
+        best = best.assign(best=[cell in least for cell in cells])
         long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
@@ -71,14 +69,14 @@ def _prepared(name: str, table: pd.DataFrame) -> pd.DataFrame:
         rows = table[(table.part == "recall") & (table["where"] == "held out")]
         rows = rows[rows.kind == "all"].assign(model=rows.policy, run=rows.policy)
         right = (rows.precision * rows.flagged).round()
-        counts = {"recall": rows.caught / rows.secrets, "secrets": rows.secrets,
-                  "precision": right / rows.flagged, "flagged": rows.flagged}  # fmt: skip
-        return pd.concat([rows.assign(metric=m, value=v, epoch=0) for m, v in counts.items()])
+        rows = rows.assign(recall=rows.caught / rows.secrets, precision=right / rows.flagged)
+        names = ("recall", "secrets", "precision", "flagged")
+        return pd.concat([rows.assign(metric=m, value=rows[m], epoch=0) for m in names])
     return table
 
 
 # --- arms -----------------------------------------------------------------------------------------
-def select(table: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
+def select(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     """The rows of an arm; none where a column is not there."""
     rows = table
     for name, want in arm.items():
@@ -94,7 +92,7 @@ def select(table: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def values(
-    table: pd.DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
+    table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
     """One number a seed of an arm, which must have all its miss rates: of a metric at the "last" or
     "first" snapshot or a given epoch;
@@ -106,11 +104,10 @@ def values(
     kind, _, option = reduce.partition(" ")
     if kind == "rank":
         mine = mine.drop_duplicates(["run", "epoch"])
-        if option in mine:
-            both = mine.assign(other=mine[option])
-        else:
-            other = rows[rows.metric == option][["run", "epoch", "value"]]
-            both = mine.merge(other.rename(columns={"value": "other"}), on=["run", "epoch"])
+        keys, both = ["run", "epoch"], mine.assign(other=mine.get(option))
+        if option not in mine:
+            other = rows[rows.metric == option].set_index(keys).value.rename("other")
+            both = mine.merge(other, left_on=keys, right_index=True)
         each = {
             seed: float(scipy.stats.spearmanr(g.other, g.value)[0])
             for seed, g in both.groupby("seed")
@@ -123,18 +120,17 @@ def values(
     if "gamma" in mine:  # a mean over some miss rates is no mean over all
         points = mine.groupby("seed").gamma.nunique()
         mine = mine[mine.seed.map(points) == points.max()]
-    by = mine.groupby("seed").value
-    if kind == "under":
-        return by.agg(lambda x: float((x < float(option)).mean()))
-    if kind == "count":
-        seen = rows[rows.epoch == at].seed.unique()
-        return by.agg(lambda x: float((x < float(option)).sum())).reindex(seen, fill_value=0.0)
     if kind == "max":
         return mine.groupby(["seed", "run"]).value.max().groupby("seed").mean()
-    return by.mean()
+    if not option:
+        return mine.groupby("seed").value.mean()
+    below = (mine.value < float(option)).astype(float).groupby(mine.seed)
+    if kind == "under":
+        return below.mean()
+    return below.sum().reindex(rows[rows.epoch == at].seed.unique(), fill_value=0.0)
 
 
-def points(table: pd.DataFrame, arm: str, kind: str, metric: str) -> pd.DataFrame:
+def points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     """One row a gamma and seed: what an attack finds, and the spread that chance gives it."""
     rows = select(table, terms()["arms"][arm])
     by = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
@@ -146,10 +142,15 @@ def points(table: pd.DataFrame, arm: str, kind: str, metric: str) -> pd.DataFram
     return out.set_axis(["value", "spread"], axis=1).dropna().reset_index()
 
 
+def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
+    """The rows of the arms of a claim, one or two."""
+    return [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right) if a]
+
+
 # --- evidence -------------------------------------------------------------------------------------
-def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at, claim.reduce)
-    unit, line = "", float(claim.line)
+    unit, line, arms = "", float(claim.line), _arms(claim, cell)
     if claim.measure in ("zero", "some"):
         return statistics.event(x.tolist(), zero=claim.measure == "zero") if len(x) else None
     if claim.measure == "rate":
@@ -167,17 +168,15 @@ def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
             x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
         else:
             x = x - right
-        vocabularies = {v for a in (claim.left, claim.right)
-                        for v in select(cell, terms()["arms"][a]).vocab_size.dropna()}  # fmt: skip
-        if "ppl" in metric and len(vocabularies) > 1:
+        if "ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1:
             return Evidence(
                 ours=statistics.span(*statistics.interval(x.dropna().tolist()), unit),
                 why="perplexities per piece of two vocabularies",
                 rule="a level is compared in one vocabulary",
                 comparable=False,
             )
-    arms = [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right or claim.left)]
-    x, runs = x.dropna(), len(set(arms[0].seed) & set(arms[1].seed))
+    seeds = [{*arm.seed} for arm in arms]
+    x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:
         return None
     told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit)
@@ -185,14 +184,14 @@ def _compared(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     return replace(told, share=len(x) / runs, why=few if len(x) < runs else "")
 
 
-def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     rows = points(cell, claim.left, claim.attack, metric)
     if rows.empty:
         return None
     if claim.measure == "leaks":
         return statistics.leaks(claim.attack, rows, seeds=claim.seeds)
     base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
-    found = [statistics.leak(claim.attack, p.value.to_numpy(), p.spread.to_numpy()) for p in base]
+    found = [statistics.leak(claim.attack, p.value, p.spread) for p in base]
     works = len(base) * min(found, default=1.0) <= statistics.ALPHA
     signals = [statistics.signal(p, len(b)) for p, b in zip(found, base, strict=True)]
     idle = bool(base) and all(statistics.at_chance(claim.attack, p.value.tolist()) for p in base)
@@ -208,7 +207,7 @@ def _attacked(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
     )
 
 
-def _level(claim: Claim, cell: pd.DataFrame, metric: str) -> Evidence | None:
+def _level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at)
     if x.empty:
         return None
@@ -232,7 +231,7 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
         return
     how = {"leaks": _attacked, "calm": _attacked, "level": _level}.get(claim.measure, _compared)
     for name in claim.tables:
-        table = select(given[name], claim.only) if name in given else pd.DataFrame()
+        table = select(given[name], claim.only) if name in given else DataFrame()
         if table.empty:
             continue
         for _, cell in table.groupby(list(claim.cells), sort=False):
@@ -243,9 +242,8 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
                     yield evidence, _where(claim, cell, name, metric)
 
 
-def _where(claim: Claim, cell: pd.DataFrame, name: str, metric: str) -> dict[str, str]:
-    arms = [a for a in (claim.left, claim.right) if a]
-    runs = pd.concat([select(cell, terms()["arms"][a]) for a in arms]).drop_duplicates("run")
+def _where(claim: Claim, cell: DataFrame, name: str, metric: str) -> dict[str, str]:
+    runs = pd.concat(_arms(claim, cell)).drop_duplicates("run")
     return {
         "source": name,
         "metric": metric,
@@ -256,7 +254,7 @@ def _where(claim: Claim, cell: pd.DataFrame, name: str, metric: str) -> dict[str
     }
 
 
-def size(runs: pd.DataFrame) -> str:
+def size(runs: DataFrame) -> str:
     """How large runs are, in words: dialogues, width, epochs and seeds."""
     words = []
     for column, name in (("dialogues", "dialogues"), ("hidden", "wide"), ("epochs", "epochs")):

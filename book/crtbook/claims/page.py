@@ -7,8 +7,6 @@
 (True, False)
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from html import escape
 from typing import Any

@@ -16,15 +16,15 @@ rows of one claim, and differs where the second is: that any row of a claim wron
 probability of at most ``ALPHA``, and so has that any wrongly differs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas import DataFrame
 from scipy import special
 
 from crtlib.intervals import clopper_pearson
@@ -135,11 +135,11 @@ def _apart(gap: float, values: Sequence[float]) -> float:
 
 
 # --- means over seeds -----------------------------------------------------------------------------
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95 % t-interval over seeds; infinite for fewer than ``SEEDS``."""
+def interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Mean and 95 % t-interval over seeds; none for fewer than ``SEEDS``."""
     x = np.asarray(values, dtype=float)
     if len(x) < SEEDS:
-        return float(x.mean()) if len(x) else math.nan, -math.inf, math.inf
+        return float(x.mean()) if len(x) else math.nan, None, None
     half = float(special.stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x)))
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
 
@@ -155,9 +155,9 @@ def above(values: Sequence[float], line: float) -> float:
     return float(special.stdtr(len(x) - 1, -gap / error))
 
 
-def span(value: float, low: float, high: float, unit: str = "") -> str:
+def span(value: float, low: float | None, high: float | None, unit: str = "") -> str:
     """A number with its interval, as it is printed."""
-    ends = f" [{low:.3g}, {high:.3g}]" if math.isfinite(low) else ""
+    ends = "" if low is None else f" [{low:.3g}, {high:.3g}]"
     return f"{value:.3g}{ends} {unit}".strip()
 
 
@@ -175,13 +175,12 @@ def mean(values: Sequence[float], *, side: str, line: float, unit: str = "") -> 
         true = max(above(values, ends[0]), above(reverse, -ends[1]))
         false = min(above(values, ends[1]), above(reverse, -ends[0]))
         where = f"between {ends[0]:.3g} and {ends[1]:.3g}"
-    known = math.isfinite(low)
     return Evidence(
         ours=span(value, low, high, unit),
         rule=f"the 95 % interval over {len(values)} seeds must lie {where}",
         value=value,
-        low=low if known else None,
-        high=high if known else None,
+        low=low,
+        high=high,
         p_true=true,
         p_false=false,
         seeds=len(values),
@@ -195,7 +194,10 @@ def chance(kind: str) -> float:
     return BITS if kind == "exposure" else 0.5
 
 
-def leak(kind: str, values: np.ndarray, spread: np.ndarray) -> float:
+Numbers = np.ndarray | pd.Series
+
+
+def leak(kind: str, values: Numbers, spread: Numbers) -> float:
     """p-value of what an attack finds at one point, were nothing learned. ``values``: one a seed, a
     mean exposure or an accuracy; ``spread``: the number of canaries, or the deviation that the
     attack has when the sides are exchanged."""
@@ -216,37 +218,47 @@ def at_chance(kind: str, values: Sequence[float]) -> bool:
     return len(values) >= SEEDS and above([-x for x in values], -line) <= ALPHA
 
 
-def leaks(kind: str, points: pd.DataFrame, *, seeds: int = SEEDS) -> Evidence:
+def _enough(
+    kind: str, points: DataFrame, seeds: int
+) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
+    """The points that have enough seeds, their p-values, and how many have not, in words."""
+    each = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
+    short = points.gamma.nunique() - len(each)
+    words = f"{short} of {short + len(each)} points have fewer than {seeds} seeds"
+    return each, [leak(kind, p.value, p.spread) for p in each.values()], [words] * bool(short)
+
+
+def leaks(kind: str, points: DataFrame, *, seeds: int = SEEDS) -> Evidence:
     """The claim that an attack finds something at each point. ``points``: gamma, seed, value and
     spread, as :func:`leak` has them. It differs where a point is at chance, within the margin."""
-    several = points[points.groupby("gamma").seed.transform("size") >= seeds]
-    each = {g: several[several.gamma == g] for g in several.gamma.unique().tolist()}
-    found = [leak(kind, p.value.to_numpy(), p.spread.to_numpy()) for p in each.values()]
-    line = chance(kind) + MARGIN[kind]
-    k, most = len(each), points.gamma.nunique()
+    each, found, short = _enough(kind, points, seeds)
+    line, k = chance(kind) + MARGIN[kind], len(each)
     calm = {g: min(1.0, k * above((-p.value).tolist(), -line)) for g, p in each.items()}
     least = min(calm.values(), default=1.0)
     some = sum(p <= ALPHA / k for p in found)
     fewest = int(points.groupby("gamma").seed.nunique().min())
-    whys = [f"{most - k} of {most} points have fewer than {seeds} seeds"] if k < most else []
-    whys += [f"at chance at γ = {g:g}" for g, p in calm.items() if p <= ALPHA]
     told = Evidence(
         rule="every point must be above chance (its law, over seeds)",
-        why="; ".join(whys),
+        why="; ".join(
+            [*short, *(f"at chance at γ = {g:g}" for g, p in calm.items() if p <= ALPHA)]
+        ),
         effect=max(
             min((signal(p, len(each[g])) for g, p in zip(each, found, strict=True)), default=0.0),
-            max((_apart(line - p.value.mean(), p.value) for p in each.values()), default=0.0),
+            max(
+                (_apart(line - p.value.mean(), p.value.tolist()) for p in each.values()),
+                default=0.0,
+            ),
         ),
-        p_true=max(found) if k == most else 1.0,
+        p_true=1.0 if short else max(found),
         p_false=least,
-        part=k == most and 0 < some < k,
-        seeds=fewest if k < most and least > ALPHA else seeds,
+        part=not short and 0 < some < k,
+        seeds=fewest if short and least > ALPHA else seeds,
     )
     return _described(told, kind, points, "min")
 
 
 def calm(
-    kind: str, points: pd.DataFrame, works: bool, *, idle: bool = False, figure: int = 1,
+    kind: str, points: DataFrame, works: bool, *, idle: bool = False, figure: int = 1,
     seeds: int = SEEDS, power: float = math.nan,
 ) -> Evidence:  # fmt: skip
     """The claim that an attack which ``works`` elsewhere finds nothing: equivalence with chance, of
@@ -254,40 +266,32 @@ def calm(
     number of points. An attack that is ``idle``, at chance without protection too, compares
     nothing; of one that is neither, ``power`` is what a seed adds to its signal there."""
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
-    line = chance(kind) + MARGIN[kind]
-    each = [p for _, p in points.groupby("gamma") if len(p) >= seeds]
-    found = [leak(kind, p.value.to_numpy(), p.spread.to_numpy()) for p in each]
+    line, means = chance(kind) + MARGIN[kind], wide.mean(axis=1).tolist()
+    _, found, short = _enough(kind, points, seeds)
     p_false = min([1.0, *(max(figure, len(found)) * p for p in found)])
-    p_true = above((-wide.mean(axis=1)).tolist(), -line) if works else 1.0
-    short = points.gamma.nunique() - len(each)
+    p_true = above([-x for x in means], -line) if works else 1.0
     why = "is at chance on non-private training, too"
     why = why if idle else "finds nothing on non-private training either"
     whys = [] if works else [f"the attack {why}"]
-    if p_false <= ALPHA:
-        whys.append(f"above chance (p = {p_false:.1g})")
-    if short:
-        whys.append(f"{short} of {points.gamma.nunique()} points have fewer than {seeds} seeds")
+    whys += [f"above chance (p = {p_false:.1g})"] if p_false <= ALPHA else []
     told = Evidence(
         rule=f"over all points at most {MARGIN[kind]:g} above chance, none above chance by its law,"
         " and the attack must work on non-private training",
-        why="; ".join(whys),
+        why="; ".join([*whys, *short]),
         p_true=p_true,
         p_false=p_false,
         seeds=max(len(wide), seeds if p_false <= ALPHA else 0),
-        effect=_apart(abs(line - float(wide.to_numpy().mean())), wide.mean(axis=1).tolist())
-        if works and len(wide)
-        else power,
+        effect=_apart(abs(line - float(np.mean(means))), means) if works and means else power,
         comparable=works or not idle or p_false <= ALPHA,
     )
     return _described(told, kind, points, "max")
 
 
-def _described(told: Evidence, kind: str, points: pd.DataFrame, which: str) -> Evidence:
+def _described(told: Evidence, kind: str, points: DataFrame, which: str) -> Evidence:
     """Evidence with the range of the points, and the interval of the least or the largest."""
     means = points.groupby("gamma").value.mean()
     at = means.idxmin() if which == "min" else means.idxmax()
     value, low, high = interval(points[points.gamma == at].value.tolist())
-    known = math.isfinite(low)
     words = f"{means.min():.3g}" + (f" to {means.max():.3g}" if len(means) > 1 else "")
     unit = "bits, the mean canary" if kind == "exposure" else "right guesses"
     number = f"{len(means)} point{'s'[: len(means) > 1]}"
@@ -295,8 +299,8 @@ def _described(told: Evidence, kind: str, points: pd.DataFrame, which: str) -> E
         told,
         ours=f"{words} {unit} (chance: {chance(kind):.3g}), {number}",
         value=value,
-        low=low if known else None,
-        high=high if known else None,
+        low=low,
+        high=high,
     )
 
 

@@ -1,7 +1,5 @@
 """``crtbook claims``: what holds up of the three papers, from the recorded tables."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

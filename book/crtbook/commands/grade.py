@@ -1,7 +1,5 @@
 """``crtbook grade``: grade a folder of submissions to a lab."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``crtbook lab``: make the key of a class, and what its students get."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``crtbook plan``: the runs that would decide what is open, the cheapest decisions first."""
 
-from __future__ import annotations
-
 import json
 
 from crtlib.options import Answer

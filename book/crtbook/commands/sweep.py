@@ -1,7 +1,5 @@
 """``crtbook sweep``: run what a figure or table still lacks."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

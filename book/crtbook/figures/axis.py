@@ -8,8 +8,6 @@
 'By method: CRT proves ε = 2.4, 0 audited, attack 0.51, perplexity 2.2; redaction proves nothing, 0 audited, attack 0.51, perplexity 2.2.'
 """  # noqa: E501
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    Style,
     describe,
     method_looks,
     panels,
@@ -48,8 +45,9 @@ def axis(rows: pd.DataFrame) -> Figure:
             if column:
                 ax.scatter(rows[column], y, color=colors, s=45, zorder=3)
         _epsilons(axes[0], rows, colors)
-        high: Style = {"marker": "|", "s": 90, "color": MUTED, "label": "upper end of chance"}
-        axes[1].scatter(rows.strongest_high, y, **high)
+        axes[1].scatter(
+            rows.strongest_high, y, marker="|", s=90, color=MUTED, label="upper end of chance"
+        )
         axes[1].axvline(0.5, color=MUTED, linewidth=0.8)
         axes[3].set_xscale("log")
         plain_ticks(axes[3].xaxis, axes[3].get_xlim())
@@ -62,16 +60,15 @@ def _epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
     y, low, high = np.arange(len(rows)), rows.proved_add_or_remove, rows.proved_replace
     known = np.isfinite(high)
     edge = 2.0 * max([1.0, *low[np.isfinite(low)], *high[known]])
-    proved: Style = {"linewidth": 5, "capstyle": "butt"}
     ax.hlines(
-        y[known], low[known], high[known], colors=np.array(colors)[known],
-        label="proved: added or removed, to replaced", **proved,
+        y[known], low[known], high[known], colors=np.array(colors)[known], linewidth=5,
+        capstyle="butt", label="proved: added or removed, to replaced",
     )  # fmt: skip
     if not known.all():
-        cross: Style = {"marker": "x", "color": NOTHING, "label": "nothing proved"}
-        ax.scatter(np.full((~known).sum(), edge), y[~known], s=40, **cross)
-    shown: Style = {"marker": "<", "color": INK, "label": "audited in one run, at least"}
-    ax.scatter(rows.audited, y, s=40, zorder=3, **shown)
+        nothing = np.full((~known).sum(), edge), y[~known]
+        ax.scatter(*nothing, s=40, marker="x", color=NOTHING, label="nothing proved")
+    shown = "audited in one run, at least"
+    ax.scatter(rows.audited, y, s=40, zorder=3, marker="<", color=INK, label=shown)
     ax.set_xlim(-0.03 * edge, 1.08 * edge)
 
 

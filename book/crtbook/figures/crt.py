@@ -9,8 +9,6 @@
 'accuracy against the miss rate; LSTM at 0.1: CRT 0.51 (chance: 0.48 to 0.52).'
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,18 +16,17 @@ from dataclasses import dataclass
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from crtbook.figures.theme import (
     CARD,
     INK,
     MUTED,
+    End,
     Look,
-    Style,
-    by_method,
     corpus_name,
     describe,
     end_labels,
@@ -55,7 +52,7 @@ SEEDS = 10
 
 # --------------------------------------------------------------------------- any attack
 def attack_figure(
-    summary: pd.DataFrame,
+    summary: DataFrame,
     *,
     ylabel: str,
     title: str = "",
@@ -83,18 +80,19 @@ def attack_figure(
             rows = summary[summary.model == model].sort_values(["method", "gamma"])
             _band(ax, rows, f"chance: {level:.0%} of such figures")
             if nothing is not None:
-                dots: Style = {"linewidth": 1, "zorder": 0.6, "linestyle": (0, (1, 2))}
-                ax.axhline(nothing, label="mean of chance", color=MUTED, **dots)
+                ax.axhline(
+                    nothing, label="mean of chance", color=MUTED, linewidth=1, zorder=0.6,
+                    linestyle=(0, (1, 2)),
+                )  # fmt: skip
             if ceiling is not None:
                 gammas = np.linspace(0, top, 50)
                 most = [ceiling(g) if callable(ceiling) else ceiling for g in gammas]
-                dashes: Style = {"linewidth": 1, "linestyle": (0, (6, 2)), "color": INK}
-                ax.plot(gammas, most, label=ceiling_label, **dashes)
-            _lines(ax, rows)
-            ax.set(xlim=(-0.02 * top, 1.02 * top), ylabel=ylabel, xlabel="")
-            last, looks = rows.groupby("method").tail(1).set_index("method"), method_looks(rows)
-            ends = zip(last.gamma[[*looks]], last["mean"][[*looks]], looks.values(), strict=True)
-            end_labels(ax, [(x, y, look.label, look.color) for x, y, look in ends])
+                ax.plot(
+                    gammas, most, label=ceiling_label, linewidth=1, linestyle=(0, (6, 2)), color=INK
+                )
+            ends = _lines(ax, rows)
+            ax.set(xlim=(-0.02 * top, 1.02 * top), ylabel=ylabel)
+            end_labels(ax, ends)
         axes[-1].set_xlabel(GAMMA)
         if title:
             fig.suptitle(title)
@@ -103,54 +101,52 @@ def attack_figure(
     return fig
 
 
-def _band(ax: Axes, rows: pd.DataFrame, label: str) -> None:
+def _band(ax: Axes, rows: DataFrame, label: str) -> None:
     """Shade where chance lands: at each gamma the widest band of the panel's methods."""
     band = rows.groupby("gamma").agg({"low": "min", "high": "max"}).dropna()
     if len(band) == 1:  # a band must have a width to be seen
         band = pd.concat([band, band.rename(lambda gamma: gamma + 0.05)])
     if len(band):
-        shade: Style = {"color": MUTED, "alpha": 0.16, "linewidth": 0, "zorder": 0.5}
-        ax.fill_between(band.index, band.low, band.high, label=label, **shade)
+        ax.fill_between(
+            band.index, band.low, band.high, label=label, color=MUTED, alpha=0.16, linewidth=0,
+            zorder=0.5,
+        )  # fmt: skip
 
 
-def _lines(ax: Axes, rows: pd.DataFrame) -> None:
-    """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean)."""
-    looks, by = method_looks(rows), rows.groupby("method")["mean"]
-    fixed = (by.transform("size") > 1) & (by.transform("nunique") == 1)  # it knows no gamma
-    if not fixed.all():
-        by_method(ax, rows[~fixed], x="gamma", y="mean", zorder=2.2)
+def _lines(ax: Axes, rows: DataFrame) -> list[End]:
+    """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean); returns
+    where each line ends, with its name."""
+    looks, ends = method_looks(rows), []
     step = 0.006 * float(rows.gamma.max() or 0.05)
     for k, (name, look) in enumerate(looks.items()):
         line = rows[rows.method == name]
-        if fixed[line.index[0]]:
-            options: Style = {"color": look.color, "linestyle": look.linestyle, "zorder": 2.1}
-            ax.plot(line.gamma, line["mean"], **options)
-            line = line.tail(1)
-        _spread(ax, line, look, step * (k - (len(looks) - 1) / 2))  # side by side
+        fixed = len(line) > 1 and line["mean"].nunique() == 1  # it knows no gamma
+        ax.plot(line.gamma, line["mean"], **look.line | ({"marker": ""} if fixed else {}))
+        shown = line.tail(1) if fixed else line
+        _spread(ax, shown, look, step * (k - (len(looks) - 1) / 2))  # side by side
+        ends.append((line.gamma.iloc[-1], line["mean"].iloc[-1], look.label, look.color))
+    return ends
 
 
-def _spread(ax: Axes, line: pd.DataFrame, look: Look, shift: float) -> None:
+def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
     """Dots of the seeds, else a bar: the 95 % interval of the mean; of two seeds it would
     be wider than the figure."""
     shown = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
-    dots = [(g + shift, v) for g, row in zip(shown.gamma, shown["values"], strict=True)
-            for v in row] if len(shown) else []  # fmt: skip
-    if dots:
-        sns.scatterplot(
-            x=[x for x, _ in dots], y=[y for _, y in dots], ax=ax, color=look.color, s=20,
-            marker=look.marker, alpha=0.55, linewidth=0, legend=False, zorder=2,
+    for gamma, values in zip(shown.gamma, shown.get("values", ()), strict=True):
+        ax.scatter(
+            [gamma + shift] * len(values), values, color=look.color, marker=look.marker, s=20,
+            alpha=0.55, linewidth=0,
         )  # fmt: skip
     bars = line.drop(shown.index)
     bars = bars[(bars.seeds > 2) & bars["std"].notna()]
     if len(bars):
-        style: Style = {"color": look.color, "elinewidth": 1.2, "capsize": 2.5, "fmt": "none"}
         ax.errorbar(
-            bars.gamma + shift, bars["mean"], yerr=half(bars["std"], bars.seeds),
-            label="95 % interval of the mean", **style,
+            bars.gamma + shift, bars["mean"], yerr=half(bars["std"], bars.seeds), fmt="none",
+            color=look.color, elinewidth=1.2, capsize=2.5, label="95 % interval of the mean",
         )  # fmt: skip
 
 
-def _finding(summary: pd.DataFrame) -> str:
+def _finding(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: of each model the highest and lowest method."""
     said = []
     for model, rows in summary.groupby("model", sort=False):
@@ -167,7 +163,7 @@ def _finding(summary: pd.DataFrame) -> str:
 
 
 # --------------------------------------------------------------------------- the paper's figures
-def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
+def figure_2(curves: DataFrame, *, value: str = "ppl") -> Figure:
     """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
 
     ``curves`` is :func:`crtbook.utility.curve` at one gamma for each method; ``value``
@@ -195,7 +191,7 @@ def figure_2(curves: pd.DataFrame, *, value: str = "ppl") -> Figure:
     return fig
 
 
-def figure_2_test(ends: pd.DataFrame) -> Figure:
+def figure_2_test(ends: DataFrame) -> Figure:
     """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
     of training. ``ends`` is :func:`crtbook.utility.ends`: under both neighbouring
     relations, joined by a line. A method without a finite epsilon is a line across. Of the first
@@ -212,15 +208,14 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
                 look, seen = looks[str(method)], line[np.isfinite(line.epsilon)]
                 name = f"{look.label}, {model_name(str(model))}"
                 if seen.empty:
-                    dash = look.linestyle if model == first else (0, (1, 1.5))
+                    dash = look.line["linestyle"] if model == first else (0, (1, 1.5))
                     ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
                                label=f"{name} (no ε)")  # fmt: skip
                     continue
-                style: Style = {"color": look.color, "markeredgecolor": look.color, "label": name}
                 face = look.color if model == first else CARD
                 ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half(seen.ppl_std, seen.seeds),
-                            capsize=2.5, marker=marks[model], markerfacecolor=face,
-                            **style)  # fmt: skip
+                            capsize=2.5, marker=marks[model], markerfacecolor=face, label=name,
+                            color=look.color, markeredgecolor=look.color)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             plain_ticks(ax.yaxis, ax.get_ylim())
             low, high = ax.get_xlim()
@@ -232,7 +227,7 @@ def figure_2_test(ends: pd.DataFrame) -> Figure:
     return fig
 
 
-def _ended(ends: pd.DataFrame, mean: str) -> str:
+def _ended(ends: DataFrame, mean: str) -> str:
     """What each method of the first corpus and model reaches, and at which epsilon."""
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
     looks = method_looks(first)
@@ -256,10 +251,10 @@ class Note:
 
 
 def edition(
-    table: pd.DataFrame | None,
-    draw: Callable[[pd.DataFrame], Figure],
+    table: DataFrame | None,
+    draw: Callable[[DataFrame], Figure],
     *,
-    caption: Callable[[pd.DataFrame], str],
+    caption: Callable[[DataFrame], str],
     command: str,
 ) -> Figure | Note:
     """A figure of a recorded table that not every edition has, of the points that it has, with the
@@ -270,30 +265,29 @@ def edition(
     return provenance(draw(table), "recorded: " + caption(table))
 
 
-def _utility(ax: Axes, rows: pd.DataFrame) -> None:
+def _utility(ax: Axes, rows: DataFrame) -> None:
     """Lines with their names beside the first epoch; what promises nothing is a line across, named
     at the right edge."""
-    finite = np.isfinite(rows.gamma).groupby(rows.method).transform("all")
-    if finite.any():
-        by_method(ax, rows[finite], x="gamma", y="mean", zorder=2.2)
     across = []
     for name, look in method_looks(rows).items():
         line = rows[rows.method == name]
-        if finite[line.index[0]]:
+        if np.isfinite(line.gamma).all():
+            ax.plot(line.gamma, line["mean"], **look.line)
             _spread(ax, line, look, 0.0)
-            place: Style = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
-            start = (line.gamma.iloc[0], line["mean"].iloc[0])
-            ax.annotate(look.label, start, color=readable(look.color), **place)
+            ax.annotate(
+                look.label, (line.gamma.iloc[0], line["mean"].iloc[0]), xytext=(9, 0),
+                textcoords="offset points", va="center", color=readable(look.color),
+            )  # fmt: skip
         else:
             y = line["mean"].iloc[-1]
-            ax.axhline(y, color=look.color, linestyle=look.linestyle)
+            ax.axhline(y, **look.line | {"marker": ""})
             across.append((y, f"{look.label} (no ε)", look.color))
     right = ax.get_xlim()[1]
-    ax.set(xlim=(None, right), xlabel="")
+    ax.set(xlim=(None, right))
     end_labels(ax, [(right, *end) for end in across])
 
 
-def exposures(table: pd.DataFrame) -> pd.DataFrame:
+def exposures(table: DataFrame) -> DataFrame:
     """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
 
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
@@ -309,7 +303,7 @@ def exposures(table: pd.DataFrame) -> pd.DataFrame:
     return at_every_gamma(out.reset_index())
 
 
-def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None) -> Figure:
+def figure_3(summary: DataFrame, band: Band, runs: DataFrame | None = None) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
     ``summary`` is :func:`exposures`; ``band`` is where a model that knows
@@ -332,17 +326,15 @@ def figure_3(summary: pd.DataFrame, band: Band, runs: pd.DataFrame | None = None
 
 
 def membership_figure(
-    summary: pd.DataFrame,
+    summary: DataFrame,
     metric: str,
     *,
     ylabel: str,
-    title: str = "",
-    level: float = 0.95,
-    runs: pd.DataFrame | None = None,
+    runs: DataFrame | None = None,
 ) -> Figure:
     """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel a model.
 
-    ``summary`` is :func:`crtlib.attacks.membership.summary` (made at ``level``); ``metric`` is
+    ``summary`` is :func:`crtlib.attacks.membership.summary`; ``metric`` is
     "mia_accuracy" for Figure 4, "group_accuracy" for Figure 5, or another that has a band. With
     the table of results that the summary was made from (``runs``), each seed is a dot. On
     "mia_accuracy" the dashed line is the most that the rule can reach
@@ -357,12 +349,11 @@ def membership_figure(
         rows = with_seeds(rows, runs[runs.metric == metric])
     most = membership.ceiling if metric == "mia_accuracy" else None
     return attack_figure(
-        rows, ylabel=ylabel, title=title, level=level, nothing=0.5, ceiling=most,
-        ceiling_label="all missed secrets named",
+        rows, ylabel=ylabel, nothing=0.5, ceiling=most, ceiling_label="all missed secrets named",
     )  # fmt: skip
 
 
-def with_seeds(summary: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
     model, method, gamma, value). A method that stands at several gammas of the summary, and was
     run at one, has its values at each."""
@@ -377,7 +368,7 @@ def with_seeds(summary: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return summary.assign(values=pd.Series(values, index=summary.index, dtype=object))
 
 
-def figure_6(table: pd.DataFrame) -> Figure:
+def figure_6(table: DataFrame) -> Figure:
     """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
 
     Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and, to compare, ``relation``: one panel
@@ -411,7 +402,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def _amplified(rows: pd.DataFrame, gamma: float) -> str:
+def _amplified(rows: DataFrame, gamma: float) -> str:
     """What a gamma makes of an epsilon', in words."""
     said = [
         f"{row.epsilon:.2g}" + (f" ({str(row.relation).replace('_', ' ')})" if row.relation else "")

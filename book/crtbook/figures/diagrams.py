@@ -10,8 +10,6 @@ A diagram is data (``templates/diagrams.yml``) on a grid that is as wide as a te
 text that says the same in sentences, for those who do not see it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

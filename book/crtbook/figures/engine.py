@@ -4,8 +4,6 @@
 True
 """
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -7,8 +7,6 @@
 ['(a)', '(b)', '(c)', '']
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +18,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pandas import DataFrame
 from pandas.io.formats.style import Styler
 
 from crtbook.figures.tables import number, show
@@ -31,12 +30,12 @@ SHADES = sns.color_palette("YlOrBr", as_cmap=True)
 """Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
 
 
-def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
+def figure_5(table: DataFrame) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
     (a) perplexity on training and validation text; (b) how many unique sequences have at least so
-    many tokens, one line an epoch; (c) the perplexity of each of them, at ``shown`` epochs, on a
-    true axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
+    many tokens, one line an epoch; (c) the perplexity of each of them, at ten epochs, on a true
+    axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
     """
     part = {str(name): rows for name, rows in table.groupby("metric")}
     epochs, seeds = sorted(part["train_ppl"].epoch.unique()), table.seed.nunique()
@@ -54,8 +53,8 @@ def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
         for name, label, line, color in (
             ("train_ppl", "training", "-", RAW), ("ppl", "validation", "--", SAFE)
         ):  # fmt: skip
-            look: Style = {"color": color, "linestyle": line, "label": label, "ax": a}
-            sns.lineplot(part[name], x="epoch", y="value", errorbar=None, **look)
+            mean = part[name].groupby("epoch").value.mean()
+            a.plot(mean.index, mean, color=color, linestyle=line, label=label)
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
         plain_ticks(a.yaxis, a.get_ylim())
         if len(lengths):
@@ -70,15 +69,15 @@ def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
         if len(epochs) > 1:
             bar.ax.set_ylim(low, high)
         bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, shown).astype(int)))
+        chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, 10).astype(int)))
         if len(some := unique[unique.epoch.isin(chosen)]):
             sns.stripplot(
                 some, x="epoch", y="value", ax=c, native_scale=True, size=2.6, alpha=0.5,
                 jitter=0.3, log_scale=(False, True), **shaded,
             )  # fmt: skip
             middle = some.groupby("epoch").value.median()
-            dash: Style = {"markersize": 14, "markeredgewidth": 1.6, "markeredgecolor": "black"}
-            c.plot(middle.index, middle, "_", color="black", label="median", **dash)
+            c.plot(middle.index, middle, "_", color="black", label="median", markersize=14,
+                   markeredgewidth=1.6, markeredgecolor="black")  # fmt: skip
             plain_ticks(c.yaxis, c.get_ylim(), apart=1.5)
         c.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
         c.set(xlabel="epoch", ylabel="perplexity")
@@ -95,7 +94,7 @@ def figure_5(table: pd.DataFrame, *, shown: int = 10) -> Figure:
     return fig
 
 
-def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
+def hardening(train: DataFrame, heldout: DataFrame) -> Figure:
     """What a threshold hides and what it costs: unique sequences that are left on training text,
     and accuracy on held-out text, against the perplexity above which no answer is given. Both
     tables are from :func:`crtbook.mitigations.harden`; without a threshold: lines across.
@@ -108,8 +107,8 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
             ("unique sequences", "top-1 accuracy, %"), (RAW, SAFE), strict=True,
         ):  # fmt: skip
             ax.plot(train.threshold[finite], values[finite], color=color, marker="o")
-            across: Style = {"color": MUTED, "linestyle": "--", "label": "no threshold"}
-            ax.axhline(values[~finite].iloc[0], linewidth=1.2, **across)
+            ax.axhline(values[~finite].iloc[0], linewidth=1.2, color=MUTED, linestyle="--",
+                       label="no threshold")  # fmt: skip
             ax.set(ylabel=label, ylim=(0, None))
             ax.legend(loc="lower right")
         ax.set(xscale="log", xlabel="no answer where the perplexity is above")
@@ -122,26 +121,22 @@ def hardening(train: pd.DataFrame, heldout: pd.DataFrame) -> Figure:
 
 
 # --------------------------------------------------------------------------- tables
-def means(
-    table: pd.DataFrame, names: Mapping[str, str], by: Sequence[str], *, std: bool = True
-) -> pd.DataFrame:
+def means(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> DataFrame:
     """Mean over seeds (± standard deviation) of some metrics, as text; "–" where none was made.
 
     ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
     """
-    rows = {}
-    for group, part in table.groupby(list(by), sort=False):
-        seeds = part.seed.nunique()
-        rows[group] = {
-            title: _text(part.value[part.metric == metric], seeds, std)
+    rows = {
+        group: {
+            title: _text(part.value[part.metric == metric], part.seed.nunique())
             for metric, title in names.items()
         }
-    shown = pd.DataFrame(rows).T
-    shown.index.names = list(by)
-    return shown.reset_index()
+        for group, part in table.groupby(list(by), sort=False)
+    }
+    return DataFrame(rows).T.rename_axis(list(by)).reset_index()
 
 
-def table_2(table: pd.DataFrame) -> pd.DataFrame:
+def table_2(table: DataFrame) -> DataFrame:
     """Inan et al., Table 2, from the runs of :func:`crtbook.leakage.table_2`: a row
     a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
@@ -157,46 +152,46 @@ def table_2(table: pd.DataFrame) -> pd.DataFrame:
     return means(labelled, LOOKS["table_2"], ["model"]).set_index("model").loc[order].reset_index()
 
 
-def _percent(table: pd.DataFrame) -> pd.DataFrame:
+def _percent(table: DataFrame) -> DataFrame:
     """The accuracies in percent as well, as the paper prints them."""
     found = table[table.metric.isin(["acc", "acc_words"])]
     found = found.assign(metric=found.metric + "_percent", value=100 * found.value)
     return pd.concat([table, found], ignore_index=True)
 
 
-def one_table(table: pd.DataFrame, rows: Mapping[str, str]) -> pd.DataFrame:
+def one_table(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
     """The models of :func:`crtbook.leakage.one_table` side by side; ``rows`` maps
     the keys of the runs to their names."""
     labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
     return means(labelled, LOOKS["one_table"], ["model"])
 
 
-def _text(values: Any, seeds: int, std: bool) -> str:
+def _text(values: Any, seeds: int) -> str:
     v = np.asarray(values, dtype=float)
     if not len(v):
         return "–"
     whole = (v == v.round()).all() and seeds == 1
     digits = 0 if whole or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
-    spread = f" ± {v.std(ddof=1):,.{digits}f}" if std and len(v) > 1 else ""
+    spread = f" ± {v.std(ddof=1):,.{digits}f}" if len(v) > 1 else ""
     partial = f" ({len(v)} of {seeds})" if len(v) < seeds else ""
     return f"{v.mean():,.{digits}f}{spread}{partial}"
 
 
-def styled(table: pd.DataFrame, caption: str) -> Styler:
+def styled(table: DataFrame, caption: str) -> Styler:
     """A table for a page: its first column names the rows."""
     return show(table.set_index(table.columns[0]), caption)
 
 
 def sequences(
     report: Leakage, decode: Callable[[Sequence[int]], str], rows: int | None = None
-) -> pd.DataFrame:
+) -> DataFrame:
     """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
     text of simulated people only."""
     some = report.unique().iloc[:rows]
     pairs = zip(some.perplexities, some.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
     firsts = zip(some.contexts, some.tokens, strict=True)
-    return pd.DataFrame(
+    return DataFrame(
         {
             "sequence": [_whole(report, decode, row[0], len(w)) for row, w in firsts],
             "total # in D": some.total_in_d.to_numpy(),
@@ -226,7 +221,7 @@ Shown = tuple[Leakage, Callable[[Sequence[int]], str]]
 """A report and what makes text of its tokens."""
 
 
-def snapshot(found: Mapping[tuple[str, int], Shown]) -> pd.DataFrame:
+def snapshot(found: Mapping[tuple[str, int], Shown]) -> DataFrame:
     """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
     seed; a model that has none is not in it (:func:`silent`)."""
     parts = [
@@ -245,7 +240,7 @@ def silent(found: Mapping[tuple[str, int], Shown]) -> str:
     return f"Without any: {', '.join(none)}." if none else "Every model has some."
 
 
-def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> pd.DataFrame:
+def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> DataFrame:
     """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
     :func:`snapshot` by epsilon, at most three."""
     counts = {
@@ -263,7 +258,7 @@ def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> 
     three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(LOOKS["paper_epsilon"], 3)]
     columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
     index = pd.MultiIndex.from_tuples(rows)
-    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
+    return DataFrame(list(rows.values()), index=index, columns=columns)
 
 
 def _counted(models: Sequence[Shown]) -> dict[str, str]:

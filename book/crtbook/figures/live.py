@@ -12,8 +12,6 @@ Witten and Bell's rule (Computer Speech & Language, 1991). ``live.js`` has the s
 test holds the two together.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter, defaultdict

@@ -6,8 +6,6 @@
 (True, True, True)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from crtbook.figures import sliders
-from crtbook.figures.theme import CARD, INK, MUTED, SMALL, Style, plain_ticks
+from crtbook.figures.theme import CARD, INK, MUTED, SMALL, plain_ticks
 
 Series = tuple[Any, Any]
 Axis = Mapping[str, Any]
@@ -68,11 +66,11 @@ def bars(frames: Sequence[Frame], **options: Any) -> str:
         width, series = 0.8 / len(frame.series), zip(frame.series.items(), _STYLES, strict=False)
         for k, ((name, (x, y)), (color, _)) in enumerate(series):
             places = np.arange(len(y)) + width * (k - (len(frame.series) - 1) / 2)
-            look: Style = {"color": color, "hatch": "//" * k, "edgecolor": CARD, "linewidth": 0}
-            ax.bar(places, y, width, label=name, **look)
+            ax.bar(places, y, width, label=name, color=color, hatch="//" * k, edgecolor=CARD,
+                   linewidth=0)  # fmt: skip
             for j, word in enumerate(x if k == 0 else ()):  # they change with the slider
-                place: Style = {"transform": ax.get_xaxis_transform(), "va": "top"}
-                ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, **place)
+                ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, va="top",
+                        transform=ax.get_xaxis_transform())  # fmt: skip
 
     alone = all(len(frame.series) == 1 for frame in frames)
     return _figure(frames, draw, legend=not alone, named=False, **options)
@@ -97,8 +95,8 @@ def pieces(
                 x, y = 0, y + 1
             color = "#0072B2" if k % 2 else "#00795A"
             ax.barh(y, len(part) - 0.15, left=x, height=0.8, color=color)
-            look: Style = {"family": "monospace", "color": CARD, "ha": "center", "va": "center"}
-            ax.text(x + len(part) / 2 - 0.07, y, part.replace(" ", "␣"), **look)
+            ax.text(x + len(part) / 2 - 0.07, y, part.replace(" ", "␣"), family="monospace",
+                    color=CARD, ha="center", va="center")  # fmt: skip
             x += len(part)
 
     rows = 1 if longest <= LINE else -(-longest // (LINE - 6))

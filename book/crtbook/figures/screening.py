@@ -11,17 +11,15 @@
 2
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from crtbook.figures.sliders import slider
 from crtbook.figures.tables import number
@@ -31,7 +29,6 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    Style,
     corpus_name,
     describe,
     page,
@@ -154,7 +151,7 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
 
 
 # --------------------------------------------------------------------------- charts
-def public_and_private(counts: pd.DataFrame) -> Figure:
+def public_and_private(counts: DataFrame) -> Figure:
     """Stacked bars: what becomes of the data points, one bar for each row of ``counts``.
 
     Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
@@ -184,13 +181,13 @@ def public_and_private(counts: pd.DataFrame) -> Figure:
     return fig
 
 
-def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
+def certified_miss_rate(*, target: float) -> Figure:
     """Upper 95 % bound of a miss rate against the number of labelled secrets, both logarithmic.
 
-    Marks ``labelled`` labels without a miss, and how many it takes to certify ``target``.
+    Marks 200 labels without a miss, and how many it takes to certify ``target``.
     """
     n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
-    enough = labels_needed(target)
+    labelled, enough = 200, labels_needed(target)
     with panels([""], height=2.9, room=0.7) as (fig, (ax,)):
         styles = ((0, "-", "#00795A"), (1, "--", "#B97F00"), (10, ":", "#D55E00"))
         for misses, style, color in styles:
@@ -198,7 +195,7 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
             label = f"{misses} missed" if misses else "no miss"
             ax.plot(n[n > misses], bounds, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
-        place: Style = {"textcoords": "offset points", "va": "top"}
+        place: Any = {"textcoords": "offset points", "va": "top"}
         ax.annotate(f"δ = {number(target)}", (n[0], target), xytext=(0, -6), **place)
         for k in (labelled, enough):
             bound = clopper_pearson_upper(0, k)
@@ -215,7 +212,7 @@ def certified_miss_rate(*, target: float, labelled: int = 200) -> Figure:
     return fig
 
 
-def _recalls(table: pd.DataFrame) -> pd.DataFrame:
+def _recalls(table: DataFrame) -> DataFrame:
     """``table`` with ``recall`` and the ends ``low`` and ``high`` of its 95 % interval."""
     ends = [
         clopper_pearson(int(c), int(s)) for c, s in zip(table.caught, table.secrets, strict=True)
@@ -224,7 +221,7 @@ def _recalls(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(recall=table.caught / table.secrets, low=low, high=high)
 
 
-def recall_bars(table: pd.DataFrame) -> Figure:
+def recall_bars(table: DataFrame) -> Figure:
     """Recall by kind with two-sided 95 % intervals, one panel a corpus.
 
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
@@ -233,18 +230,17 @@ def recall_bars(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table.corpus))
     kinds = {n: list(dict.fromkeys(table[table.corpus == n].kind)) for n in names}
     sizes = [len(kinds[n]) for n in names]
-    options: Style = {"sharex": True, "height_ratios": sizes}
     each = 0.6 + 0.4 * sum(sizes) / len(names)
-    with panels([corpus_name(n) for n in names], height=each, **options) as (fig, axes):
+    titles = [corpus_name(n) for n in names]
+    with panels(titles, height=each, sharex=True, height_ratios=sizes) as (fig, axes):
         for ax, name in zip(axes, names, strict=True):
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
                 rows = table[(table.corpus == name) & (table.policy == policy)]
                 y = [kinds[name].index(kind) + 0.22 * (k - 1) for kind in rows.kind]
                 ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
-                sns.scatterplot(x=rows.recall, y=y, ax=ax, color=color, marker=marker, s=45,
-                                label=label, legend=False)  # fmt: skip
+                ax.scatter(rows.recall, y, color=color, marker=marker, s=45, label=label)
             ax.set_yticks(range(len(kinds[name])), kinds[name])
-            ax.set(ylim=(len(kinds[name]) - 0.5, -0.5), xlabel="", ylabel="")
+            ax.set_ylim(len(kinds[name]) - 0.5, -0.5)
         axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
         axes[-1].set_xlim(None, 1.02)
         shared_legend(fig)
@@ -256,7 +252,7 @@ def recall_bars(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def threshold_slider(sweep: pd.DataFrame) -> str:
+def threshold_slider(sweep: DataFrame) -> str:
     """Recall by kind and what it costs, with a slider for the threshold, as HTML.
 
     ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
@@ -265,7 +261,7 @@ def threshold_slider(sweep: pd.DataFrame) -> str:
     sweep = _recalls(sweep[sweep.secrets > 0])
     every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
 
-    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+    def draw(ax: Axes, rows: DataFrame) -> None:
         ax.barh(range(len(kinds)), rows.recall, height=0.6, color="#0072B2")
         ax.hlines(range(len(kinds)), rows.low, rows.high, color=INK, linewidth=1.5)
 

@@ -7,14 +7,12 @@
 ['weight that is kept', 'test loss without noise', 'noise multiplier', 'test loss with noise']
 """
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
@@ -22,7 +20,6 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    Style,
     describe,
     half,
     listed,
@@ -33,7 +30,7 @@ from crtbook.figures.theme import (
 RULE_STYLE = LOOKS["rules"]
 
 
-def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
+def figure_1(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
     """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
 
     ``cells`` is :func:`crtbook.secrets.chosen`, one row a plan and seed; an infinite
@@ -57,7 +54,7 @@ def figure_1(cells: pd.DataFrame, plans: pd.DataFrame | None = None) -> Figure:
     return fig
 
 
-def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
+def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
     whole = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
     if off := half(whole.std(), len(whole)):
@@ -67,12 +64,10 @@ def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
         some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
         if some.empty:
             continue
-        look: Style = {"color": style["color"], "marker": style["marker"], "ax": ax}
-        sns.lineplot(some, x="scale", y=value, errorbar=None, label=style["label"], legend=False,
-                     **look)  # fmt: skip
-        beside = some.assign(scale=some.scale * 1.05 ** (2 * k - 1))
-        sns.scatterplot(beside, x="scale", y=value, s=16, alpha=0.5, linewidth=0, legend=False,
-                        **look)  # fmt: skip
+        mean = some.groupby("scale")[value].mean()
+        ax.plot(mean.index, mean, **style)
+        ax.scatter(some.scale * 1.05 ** (2 * k - 1), some[value], s=16, alpha=0.5, linewidth=0,
+                   color=style["color"], marker=style["marker"])  # fmt: skip
     ax.set_xscale("log", base=2)
     ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
@@ -80,21 +75,20 @@ def _against_scale(ax: Axes, rows: pd.DataFrame, value: str) -> None:
     ax.set(xlabel="", ylabel="", ylim=(low, None))
 
 
-def _best(cells: pd.DataFrame) -> str:
+def _best(cells: DataFrame) -> str:
     """The lowest mean loss under noise, with and without preprocessing."""
-    noisy = cells[cells.noisy]
-    means = noisy.groupby(["targets", "scale"]).test.mean()
-    plans = means[np.isfinite(means.index.get_level_values("scale"))]
-    whole = means[~np.isfinite(means.index.get_level_values("scale"))]
+    means = cells[cells.noisy].groupby(["targets", "scale"]).test.mean()
+    finite = np.isfinite(means.index.get_level_values("scale"))
+    plans, whole = means[finite], means[~finite]
     if not len(plans) or not len(whole):
         return ""
-    rule, scale = list(plans.index)[int(plans.argmin())]
+    rule, scale = plans.idxmin()
     label = RULE_STYLE[rule]["label"].split(",")[0]
     best = f"{plans.min():.3g} nats ({label}, C = {scale:g})"
     return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
 
 
-def game_figure(verdicts: pd.DataFrame) -> Figure:
+def game_figure(verdicts: DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
     what is accounted; ``verdicts`` is :func:`crtbook.game.verdicts`, one row a line."""
     rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
@@ -102,13 +96,13 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
     with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
         ax.hlines(y, rows.low, rows.high, color="#0072B2")
         for column, shift, look, label in (
-            ("rate", 0.0, {"color": "#0072B2", "marker": "o", "s": 45}, "measured, 95 % interval"),
-            ("promised", 0.0, {"color": "#D55E00", "marker": "|", "s": 260, "linewidth": 2.5},
-             "promised"),
-            ("accounted", -0.24, {"color": "#00795A", "marker": "D", "s": 40},
-             "bound for the noise added"),
+            ("rate", 0.0, ("#0072B2", "o", 45, 0), "measured, 95 % interval"),
+            ("promised", 0.0, ("#D55E00", "|", 260, 2.5), "promised"),
+            ("accounted", -0.24, ("#00795A", "D", 40, 0), "bound for the noise added"),
         ):  # fmt: skip
-            sns.scatterplot(x=rows[column], y=y + shift, ax=ax, label=label, legend=False, **look)
+            color, marker, size, width = look
+            ax.scatter(rows[column], y + shift, label=label, color=color, marker=marker, s=size,
+                       linewidth=width)  # fmt: skip
         names = [f"{LOOKS['games'][k]},\n{LOOKS['noise'].get(n, f'{n:g} of the noise')}"
                  for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
         ax.set_yticks(y, names)
@@ -122,7 +116,7 @@ def game_figure(verdicts: pd.DataFrame) -> Figure:
     return fig
 
 
-def extraction_figure(summary: pd.DataFrame) -> Figure:
+def extraction_figure(summary: DataFrame) -> Figure:
     """Hush!, Figure 3: validation loss, and memorised (filled) and generalised (hollow) probes,
     against the noise multiplier.
 
@@ -133,16 +127,14 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
     with panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
         ends = summary.sort_values("noise_multiplier").groupby("hidden")
         for shade, (size, rows) in zip(shades, ends, strict=True):
-            full: Style = {"markerfacecolor": shade, "linestyle": "-"}
-            hollow: Style = {"markerfacecolor": CARD, "linestyle": ":"}
-            for ax, name, fill in (
-                (above, "loss", {"label": f"width {size}"} | full), (below, "memorised", full),
-                (below, "generalised", hollow),
+            for ax, name, label, face, line in (
+                (above, "loss", f"width {size}", shade, "-"), (below, "memorised", "", shade, "-"),
+                (below, "generalised", "", CARD, ":"),
             ):  # fmt: skip
                 ax.errorbar(
                     rows.noise_multiplier, rows[f"{name}_mean"], rows[f"{name}_std"].fillna(0),
                     color=shade, marker="o", markeredgecolor=shade, capsize=2.5, elinewidth=1.2,
-                    **fill,
+                    markerfacecolor=face, linestyle=line, label=label,
                 )  # fmt: skip
         above.set_ylabel("validation loss (nats)")
         below.set(ylabel="share of the probes", xlabel="noise multiplier σ")
@@ -151,16 +143,17 @@ def extraction_figure(summary: pd.DataFrame) -> Figure:
         ticks = sorted(set(summary.noise_multiplier))
         below.set_xticks(ticks, [f"{t:g}" for t in ticks])
         below.minorticks_off()
-        look: Style = {"color": MUTED, "marker": "o", "markeredgecolor": MUTED}
-        marks = [plt.Line2D([], [], markerfacecolor=MUTED, **look),
-                 plt.Line2D([], [], markerfacecolor=CARD, linestyle=":", **look)]  # fmt: skip
-        below.legend(marks, ["memorised", "generalised"])
-        shared_legend(fig, columns=3)
+        for name, face, line in (("memorised", MUTED, "-"), ("generalised", CARD, ":")):
+            below.plot([], [], "o", color=MUTED, markeredgecolor=MUTED, markerfacecolor=face,
+                       linestyle=line, label=name)  # fmt: skip
+        below.legend()
+        widths = above.get_legend_handles_labels()
+        fig.legend(*widths, loc="outside upper left", ncols=3)
         describe(fig, _extracted(summary))
     return fig
 
 
-def _extracted(summary: pd.DataFrame) -> str:
+def _extracted(summary: DataFrame) -> str:
     said = []
     for size, rows in summary.sort_values("noise_multiplier").groupby("hidden"):
         first, last = rows.iloc[0], rows.iloc[-1]
@@ -171,7 +164,7 @@ def _extracted(summary: pd.DataFrame) -> str:
     return f"Loss and shares of memorised probes against the noise multiplier; {'; '.join(said)}."
 
 
-def posterior_slider(table: pd.DataFrame) -> str:
+def posterior_slider(table: DataFrame) -> str:
     """The posterior r against the prior p with a slider for the noise multiplier, as HTML.
 
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.

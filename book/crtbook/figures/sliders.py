@@ -13,8 +13,6 @@ The page needs no drawing library: the positions lie in one SVG, and a few lines
 and hide the others. Without the script, and in print, the figure stands at its first position.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -13,8 +13,6 @@
 True
 """
 
-from __future__ import annotations
-
 import html
 import math
 import re
@@ -23,6 +21,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import pandas as pd
+from pandas import DataFrame
 from pandas.io.formats.style import Styler
 
 from crtbook.figures.theme import corpus_name, method_looks, model_name
@@ -44,7 +43,7 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or "e" in short else short
 
 
-def named(table: pd.DataFrame) -> pd.DataFrame:
+def named(table: DataFrame) -> DataFrame:
     """``table`` with the names that people read in its columns model, method and corpus."""
     words = {}
     if "method" in table:
@@ -56,9 +55,7 @@ def named(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**words)
 
 
-def by_gamma(
-    table: pd.DataFrame, value: str, rows: Sequence[str] = ("model", "method")
-) -> pd.DataFrame:
+def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "method")) -> DataFrame:
     """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
     whose text is the same at every gamma says it once."""
     names, order = list(rows), list(method_looks(table))
@@ -74,25 +71,25 @@ def by_gamma(
     return wide
 
 
-def counted(points: pd.DataFrame) -> pd.DataFrame:
+def counted(points: DataFrame) -> DataFrame:
     """How many seeds a model and method have at each gamma, under the names that people read;
     ``points`` is :func:`crtbook.utility.points`, which may be empty."""
     long = points.melt(ignore_index=False, value_name="seeds").reset_index()
     return by_gamma(long, "seeds") if len(points.columns) else points
 
 
-def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
+def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     """One row for each model and method, one column for each of ``metrics`` (name: what people
     read): at how many gammas the mean lies above the band of chance, and from where to where the
     means go. ``summary`` has the columns metric, model, method, gamma, mean and verdict.
 
-    >>> rows = pd.DataFrame({"metric": "auc", "model": "lstm", "method": "sgd",
+    >>> rows = DataFrame({"metric": "auc", "model": "lstm", "method": "sgd",
     ...     "gamma": [0, 0.1], "mean": [0.5, 0.62], "verdict": ["inside", "above"]})
     >>> verdicts(rows, {"auc": "area"}).iloc[0].tolist()
     ['above at 1 of 2: 0.500 to 0.620']
     """
 
-    def told(cell: pd.DataFrame) -> str:
+    def told(cell: DataFrame) -> str:
         ends = sorted({f"{x:.3f}" for x in cell["mean"].agg(["min", "max"])})
         out = ((side, int((cell.verdict == side).sum())) for side in ("above", "below"))
         words = [f"{side} at {n} of {len(cell)}" for side, n in out if n]
@@ -100,7 +97,7 @@ def verdicts(summary: pd.DataFrame, metrics: Mapping[str, str]) -> pd.DataFrame:
 
     rows = summary[summary.metric.isin(metrics) & summary["mean"].notna()]
     keys = ["model", "method", "metric"]
-    cells = pd.DataFrame(
+    cells = DataFrame(
         [(*key, told(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
     )
     order = list(method_looks(rows))
@@ -133,7 +130,7 @@ def _cell(value: Any) -> str:
     return number(float(value)) if isinstance(value, Real) else str(value)
 
 
-def show(table: pd.DataFrame, caption: str = "") -> Styler:
+def show(table: DataFrame, caption: str = "") -> Styler:
     """A table for a page: every text escaped, every number as :func:`number` writes it, one row
     of headers. Chain ``.format`` for a column that needs other digits."""
     if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
@@ -144,7 +141,7 @@ def show(table: pd.DataFrame, caption: str = "") -> Styler:
     return shown.set_caption(html.escape(caption)) if caption else shown
 
 
-def folded(table: pd.DataFrame, summary: str, caption: str = "") -> str:
+def folded(table: DataFrame, summary: str, caption: str = "") -> str:
     """A table as HTML that stays closed until a reader opens it under the words ``summary``."""
     inside = show(table, caption).to_html()
     return f"<details><summary>{html.escape(summary)}</summary>{inside}</details>"

@@ -14,8 +14,6 @@ same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`s
 with that sentence inside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import html
 import io
@@ -30,7 +28,6 @@ import jinja2
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
@@ -72,9 +69,10 @@ class Look:
     dashes: Sequence[float] = ()
 
     @property
-    def linestyle(self) -> Any:
-        """The dashes as matplotlib wants them."""
-        return (0, tuple(self.dashes)) if self.dashes else "-"
+    def line(self) -> Style:
+        """What matplotlib's ``plot`` takes."""
+        dashes = (0, tuple(self.dashes)) if self.dashes else "-"
+        return {"color": self.color, "marker": self.marker, "linestyle": dashes}
 
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -203,22 +201,12 @@ def method_looks(table: pd.DataFrame) -> dict[str, Look]:
     return looks
 
 
-def by_method(ax: Axes, table: pd.DataFrame, *, x: str, y: str, **options: Any) -> None:
-    """One line for each method of ``table`` in its look; ``options`` go to seaborn's lineplot."""
-    looks = method_looks(table)
-    labels = {name: look.label for name, look in looks.items()}
-    sns.lineplot(
-        table.assign(method=table.method.map(labels)), x=x, y=y, ax=ax,
-        hue="method", style="method", hue_order=[*labels.values()], style_order=[*labels.values()],
-        palette={look.label: look.color for look in looks.values()},
-        markers={look.label: look.marker for look in looks.values()},
-        dashes={look.label: tuple(look.dashes) or "" for look in looks.values()},
-        errorbar=None, legend=False, **options,
-    )  # fmt: skip
+End = tuple[float, float, str, str]
+"""Where a line ends, with its name and colour."""
 
 
-def end_labels(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Name lines at the right edge, beside their ends ``(x, y, name, colour)``, none over another.
+def end_labels(ax: Axes, ends: Sequence[End]) -> None:
+    """Name lines at the right edge, beside their ends, none over another.
 
     A figure with more than four lines is read more easily so than with a legend. Where a name
     stands is found whenever the figure is drawn, for its footer and legend move the axes.

@@ -8,11 +8,20 @@ from scipy import stats
 
 from crtbook import audits, tables
 from crtlib.intervals import clopper_pearson
+from tests.book.experiments import games as others
 from tests.faults import __main__ as planting
 from tests.faults.table import FAULTS
 
 NAMES = [each.name for each in audits.AUDITS]
+GROUPS = [each.name for each in others.GROUPS]
 NOISE = [f for f in FAULTS if f.name.startswith(("10 % less noise", "no noise where"))]
+
+
+@pytest.fixture(autouse=True)
+def _more_games(monkeypatch):
+    """The tables have the games of :mod:`tests.book.experiments.games` as well."""
+    more = (*audits.AUDITS, *others.TENSORS, *others.GROUPS)
+    monkeypatch.setattr(audits, "AUDITS", more)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,7 +49,7 @@ def test_each_noise_fault_of_the_planted_list_is_refuted(fault, monkeypatch):
     assert (row.right >= row.refuted_from) == (fault is not None)
 
 
-@pytest.mark.parametrize("name", [each.name for each in audits.GROUPS])
+@pytest.mark.parametrize("name", GROUPS)
 def test_three_points_are_one_canary(name):
     """Of a group each is drawn by itself; those of a user are drawn and clipped together."""
     rows = audits.table([name], games=300, epsilons=(8.0,), noises=(1.0, 0.5)).set_index("noise")
@@ -87,7 +96,7 @@ def test_a_canary_is_as_strong_as_the_clip_allows_and_moves_no_other():
     included = audits._coins(40, 0)
     phases = audits.schedules.dpsgd(epochs=6, private=audits._private(0.0, 40))
     points = [[audits.FIRST + i, audits.YES if c else audits.NO] for i, c in enumerate(included)]
-    pushes, events = audits._pushes(model, phases, {"private": points}, scale=audits.CLIP, seed=0)
+    pushes, events = audits._pushes(model, phases, {"private": points}, seed=0)
     sign = np.where(included, 1.0, -1.0)
     assert np.allclose(np.abs(pushes).round(), np.abs(pushes), atol=1e-3)
     assert np.isin((pushes * sign).round(), (0, 1)).all()

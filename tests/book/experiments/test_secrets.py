@@ -1,21 +1,16 @@
 """The experiments of Hush!: parts that share no text, promises kept by what ran, fair choices."""
 
-import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from crtbook import grids, masked_lm, runner, secrets, settings
+from crtbook import grids, runner, secrets, settings
 from crtbook.individual import adjacent
 from crtbook.store import Store
 from crtbook.study import Desk
-from crtlib.models import pretrained
 
 RUN = secrets.MaskedStudy(
     seed=0,
@@ -181,54 +176,6 @@ def test_every_profile_makes_runs():
         assert {run.hidden for run in grids.extraction_grid(section)} == set(section.hidden)
     with pytest.raises(settings.ParameterError, match="texts"):
         settings.load("secret_protection", texts=["nowhere"])
-
-
-@pytest.fixture
-def bert(tmp_path):
-    """A folder as a hub would deliver it: random weights, dropout, a WordPiece of its own."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,?'!"]
-    words += [f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"] + [*"0123456789"]
-    plain = Tokenizer(models.WordPiece({w: k for k, w in enumerate(words)}, unk_token="[UNK]"))
-    plain.normalizer = normalizers.BertNormalizer()
-    plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = {f"{x}_token": f"[{x.upper()}]" for x in ("unk", "cls", "sep", "mask", "pad")}
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special)
-    fast.save_pretrained(tmp_path)
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=24,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
-    return tmp_path
-
-
-def test_a_pretrained_bert_is_trained_with_its_own_words_and_its_own_mask(bert):
-    study = secrets.MaskedStudy(
-        seed=0, targets="sqrt", scale=4.0, noisy=False, init=str(bert), dialogues=60, first=20,
-        secrets=10, context=64, steps=12, batch_size=16, learning_rate=3e-2,
-    )  # fmt: skip
-    model, bpe, mask = study.begin(())
-    assert (bpe.vocab_size, mask, bpe.encode(["a"])) == (72, 4, [[2, 5, 3]])
-    assert not any("drop" in key and rate for key, rate in model.config.to_dict().items())
-    lines = [ids[:24] for ids in bpe.encode(secrets.texts(study.corpus, 60, 0).valid)]
-    before = masked_lm.loss(model, lines, mask=mask, seed=0)
-    after = {name: number for name, _, _, number in study.run(Desk())}
-    assert after["valid"] < before - 0.2 and after["examples"] > 0
-    assert study.key == replace(study, hidden=64).key  # its shape is its own
-    other = replace(study, init="random")
-    assert other.key != replace(other, hidden=64).key
-
-
-def test_a_start_that_is_no_bert_is_refused(bert):
-    config = json.loads((bert / "config.json").read_text())
-    (bert / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
-    with pytest.raises(ValueError, match="is a BertForMaskedLM; a causal model is needed"):
-        pretrained.load(bert)
-    (bert / "config.json").write_text(json.dumps(config | {"architectures": ["BertLMHeadModel"]}))
-    with pytest.raises(ValueError, match="is a BertLMHeadModel; a BertForMaskedLM is needed"):
-        pretrained.load(bert, masked=True)
 
 
 def test_word_counts_know_what_is_frequent_and_nothing_of_its_place():

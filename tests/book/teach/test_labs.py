@@ -302,7 +302,7 @@ def test_a_model_of_no_use_holds_nothing_and_nobody_attacks_his_own():
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ({"metod": "crt"}, "plan='metod'"),
+        ({"metod": "crt"}, "metod: unknown; allowed are method"),
         ({"method": "magic"}, "method='magic'"),
         ({"epsilon": -1}, "epsilon=-1"),
         ({"epochs": 2.5}, "epochs=2.5"),
