@@ -32,6 +32,11 @@ def check_delta(delta: float) -> None:
     check("delta", delta, 0 < delta < 1, "in (0, 1)")
 
 
+def check_shares(**values: float) -> None:
+    for name, value in values.items():
+        check(name, value, 0 <= value <= 1, "in [0, 1]")
+
+
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}")

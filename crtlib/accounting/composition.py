@@ -355,8 +355,7 @@ class Tilted:
         # Above a mass of 4 no delta is decided, below 1e-40 none: what is left off is charged.
         start, end = np.searchsorted(-higher, [-4.0, -1e-40])
         top += float(higher[end]) if end < len(higher) else 0.0
-        grid, mass = grid[start:end].copy(), mass[start:end].copy()
-        higher, less = higher[start:end].copy(), less[start:end].copy()
+        grid, mass, higher, less = (x[start:end].copy() for x in (grid, mass, higher, less))
         if not len(grid):
             return cls.nothing()
         least = float(grid[0]) if start else max(0.0, edge)

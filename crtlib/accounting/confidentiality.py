@@ -19,10 +19,11 @@ import math
 from typing import Any
 
 from crtlib.accounting import ledger
+from crtlib.accounting.accountants import Profile
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.ledger import describe_relation, profile
-from crtlib.checks import check, check_delta
+from crtlib.checks import check, check_delta, check_shares
 
 
 def bayes_amplify(epsilon: float, *, delta: float, gamma: float) -> tuple[float, float]:
@@ -32,8 +33,14 @@ def bayes_amplify(epsilon: float, *, delta: float, gamma: float) -> tuple[float,
     can improve it; the reverse direction is no worse.
     """
     check("epsilon", epsilon, epsilon >= 0, "at least 0")
-    check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
+    check_shares(gamma=gamma)
     return _amplified(epsilon, gamma), gamma * delta
+
+
+def amplified_at(curve: Profile, *, delta: float, gamma: float) -> float:
+    """Proposition 6 at a ``delta`` that it keeps: the profile is read at delta / gamma. Zero where
+    that is 1 or more, or gamma is 0."""
+    return 0.0 if gamma <= delta else _amplified(curve(delta / gamma), gamma)
 
 
 def bayes_at_fixed_delta(
@@ -52,14 +59,11 @@ def bayes_at_fixed_delta(
     or where delta' is 1 or more; infinite where delta2 alone spends delta.
     """
     check_delta(delta)
-    check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
-    check("delta2", delta2, 0 <= delta2 <= 1, "in [0, 1]")
+    check_shares(gamma=gamma, delta2=delta2)
     curve = profile(events, accountant, neighbouring_relation)
     if delta2 and delta2 >= delta:
         return math.inf
-    if gamma == 0 or delta - delta2 >= gamma:
-        return 0.0
-    return _amplified(curve((delta - delta2) / gamma), gamma)
+    return amplified_at(curve, delta=delta - delta2, gamma=gamma)
 
 
 def crt_guarantee(
@@ -130,7 +134,7 @@ def account(
     check("points", points, points >= 1, "at least 1")
     check("batch_size", batch_size, 0 < batch_size <= points, f"above 0, at most {points} points")
     check("epochs", epochs, 0 < epochs < math.inf, "positive")
-    check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
+    check_shares(gamma=gamma)
     check_delta(delta)
     check("delta2", delta2, 0 <= delta2 < 1, "in [0, 1)")
     options: dict[str, Any] = {

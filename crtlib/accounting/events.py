@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crtlib.checks import check, check_whole
+from crtlib.checks import check, check_shares, check_whole
 
 
 def _check(noise_multiplier: float, steps: int) -> None:
@@ -35,8 +35,7 @@ class SampledGaussian:
     steps: int
 
     def __post_init__(self) -> None:
-        q = self.sampling_probability
-        check("sampling_probability", q, 0 <= q <= 1, "in [0, 1]")
+        check_shares(sampling_probability=self.sampling_probability)
         _check(self.noise_multiplier, self.steps)
 
 
@@ -55,5 +54,5 @@ class WeightedGaussian:
     def __post_init__(self) -> None:
         p = np.asarray(self.sampling_probabilities, dtype=float)
         for end in (p.min(initial=1), p.max(initial=0)):
-            check("sampling_probabilities", float(end), 0 <= end <= 1, "in [0, 1]")
+            check_shares(sampling_probabilities=float(end))
         _check(self.noise_multiplier, self.steps)

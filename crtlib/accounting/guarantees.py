@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crtlib.accounting.ledger import describe_relation
-from crtlib.checks import check
+from crtlib.checks import check, check_shares
 from crtlib.intervals import at_most, clopper_pearson_upper, upwards
 
 
@@ -27,7 +27,7 @@ class MissRate:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        check("rate", self.rate, 0 <= self.rate <= 1, "in [0, 1]")
+        check_shares(rate=self.rate)
 
     @classmethod
     def measured(cls, misses: int, labelled: int, *, confidence: float = 0.95) -> MissRate:

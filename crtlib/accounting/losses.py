@@ -190,8 +190,8 @@ def _masses(
     for mean in {m for k in range(len(pair.pmf)) for m in pair.means(k)}:
         bins[mean] = _component(edges, mean, pair.sigma)
     zero = np.zeros(len(edges) - 1)
-    p, p_error, q, q_error = zero.copy(), zero.copy(), zero.copy(), zero.copy()
-    gap, gap_error, below, above = zero.copy(), zero.copy(), 0.0, 0.0
+    p = p_error = q = q_error = gap = gap_error = zero
+    below = above = 0.0
     for k, weight in enumerate(pair.pmf):
         with_p, with_q = (bins[m] for m in pair.means(k))
         p, p_error = p + weight * with_p[0], p_error + weight * with_p[1]

@@ -22,7 +22,7 @@ from crtlib.accounting import accountants, ledger
 from crtlib.accounting.events import Events, SampledGaussian
 from crtlib.accounting.ledger import Group
 from crtlib.accounting.losses import Array
-from crtlib.checks import check, check_whole
+from crtlib.checks import check, check_shares, check_whole
 
 POINTS, FARTHEST = 600, 30.0  # epsilons at which a trade-off curve reads the profile, and the last
 EXACT = 6  # groups up to this size are accounted finely, larger ones quickly
@@ -47,7 +47,8 @@ def advantage(
     from a fixed law is at most the mean of the distances. ``group``: how many points one value
     stands for in all events or in each, as in :func:`crtlib.accounting.ledger.epsilon`.
     """
-    _check_copies(copies, trace_rate, public_rate)
+    check_whole("copies", copies, 0)
+    check_shares(trace_rate=trace_rate, public_rate=public_rate)
     every = (events,) if isinstance(events, SampledGaussian) else tuple(events)
     sizes = (group,) * len(every) if isinstance(group, int) else tuple(group)
     far = [
@@ -87,7 +88,7 @@ def right_guess(advantage: float) -> float:
     >>> right_guess(0.2)
     0.6
     """
-    check("advantage", advantage, 0 <= advantage <= 1, "in [0, 1]")
+    check_shares(advantage=advantage)
     return (1 + advantage) / 2
 
 
@@ -130,8 +131,8 @@ def tradeoff(
     """
     at = np.asarray(type_i, dtype=float)
     for worst in (at.min(), at.max()) if at.size else ():
-        check("type_i", float(worst), 0 <= worst <= 1, "in [0, 1]")
-    _check_copies(1, trace_rate, public_rate)
+        check_shares(type_i=float(worst))
+    check_shares(trace_rate=trace_rate, public_rate=public_rate)
     curve = ledger.profile(events, "pld", neighbouring_relation, group)
     epsilons, deltas = _sampled(curve)
     deltas = trace_rate * deltas[:, None] + public_rate
@@ -145,9 +146,3 @@ def _sampled(curve: accountants.Profile) -> tuple[Array, Array]:
     """Epsilons of a profile, and its deltas there, each (POINTS,)."""
     epsilons = np.linspace(0, min(curve.answer(1e-9).value, FARTHEST) + 1e-3, POINTS)
     return epsilons, curve.deltas(epsilons)
-
-
-def _check_copies(copies: int, trace_rate: float, public_rate: float) -> None:
-    check_whole("copies", copies, 0)
-    check("trace_rate", trace_rate, 0 <= trace_rate <= 1, "in [0, 1]")
-    check("public_rate", public_rate, 0 <= public_rate <= 1, "in [0, 1]")

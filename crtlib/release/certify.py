@@ -272,13 +272,7 @@ class Promise:
         if self.kind != BAYES:
             return self.missed()
         delta = min(1.0, self.delta + self.delta2)
-        if self.gamma <= self.delta:
-            return 0.0, delta
-        inner = self.delta / self.gamma
-        amplified, _ = confidentiality.bayes_amplify(
-            self.curve(inner), delta=inner, gamma=self.gamma
-        )
-        return amplified, delta
+        return confidentiality.amplified_at(self.curve, delta=self.delta, gamma=self.gamma), delta
 
     def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
         """How often a guess is right, whether a secret in so many messages stood there or was
@@ -597,8 +591,7 @@ def write(
              page: _page(value, trained, audience, page.name)}  # fmt: skip
     mode = outputs.PUBLIC if value["verdict"] == "holds" else outputs.PRIVATE
     for path, text in texts.items():
-        with files.replacing(path, mode=mode) as part:
-            part.write_text(text, encoding="utf-8")
+        files.write_text(path, text, mode)
     inside = Path(run).resolve() in page.resolve().parents
     if inside and trained.key and (Path(run) / gate.NAME).is_file():
         gate.extend(Path(run), [p.resolve() for p in texts], trained.key)

@@ -238,7 +238,7 @@ class Release:
         }
         content = {"schema": SCHEMA, "run": run, "files": listed}
         content["sources"] = _SOURCES.dump_python(every, mode="json")
-        files.write_text(self.folder / NAME, json.dumps(seal.signed(content, key), indent=1) + "\n")
+        _list(self.folder, content, key)
 
 
 def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
@@ -251,8 +251,13 @@ def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
     for path in paths:
         every = list(range(len(content["sources"])))
         content["files"][str(path.relative_to(folder.resolve()))] = _row(path, every)
-    with files.replacing(folder / NAME, mode=outputs.PUBLIC) as part:
-        part.write_text(json.dumps(seal.signed(content, key), indent=1) + "\n")
+    _list(folder, content, key)
+
+
+def _list(folder: Path, content: Mapping[str, Any], key: Ed25519PrivateKey) -> None:
+    """Sign the list of a release, and write it."""
+    text = json.dumps(seal.signed(content, key), indent=1) + "\n"
+    files.write_text(folder / NAME, text, outputs.PUBLIC)
 
 
 def _row(path: Path, sources: list[int]) -> dict[str, Any]:

@@ -99,10 +99,10 @@ def read(path: str | os.PathLike[str], public: str | None = None) -> dict[str, A
         if path.stat().st_size > MOST:
             raise ValueError
         value = loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError):
         raise ValueError(f"{path}: is damaged") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: is damaged")
     return check(value, str(path), public)
