@@ -99,13 +99,13 @@ class Phase(Protocol):
 
     def check(self, model: nn.Module, points: Points, flags: Flags) -> None:
         """Refuse, before the first step, a model, points or flags that it cannot work with."""
+        return None
 
     def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
         """Indices of the points of each batch."""
 
     def event(self) -> Event | None:
         """What an accountant has to know: nothing where every point is public, or unprotected."""
-        return None
 
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update; each kind has an optimizer of its own."""
@@ -145,6 +145,10 @@ class PublicPhase(Phase):
                 batches = block[lengths[block].argsort(stable=True)].split(self.batch_size)
                 for k in torch.randperm(len(batches), generator=generator).tolist():
                     yield batches[k]
+
+    def event(self) -> None:
+        """Nothing: every point is public."""
+        return None
 
     def rates(self) -> dict[Kind, float]:
         """The learning rate of each kind of update."""

@@ -7,6 +7,8 @@
 ['weight that is kept', 'test loss without noise', 'noise multiplier', 'test loss with noise']
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -82,7 +84,8 @@ def _best(cells: DataFrame) -> str:
     plans, whole = means[finite], means[~finite]
     if not len(plans) or not len(whole):
         return ""
-    rule, scale = plans.idxmin()
+    lowest: Any = plans.idxmin()
+    rule, scale = lowest
     label = RULE_STYLE[rule]["label"].split(",")[0]
     best = f"{plans.min():.3g} nats ({label}, C = {scale:g})"
     return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
