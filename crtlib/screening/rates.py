@@ -43,7 +43,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from crtlib.checks import check, check_choice
-from crtlib.intervals import clopper_pearson_upper
+from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening.policies import entry
 from crtlib.screening.policy import Flag, Labels, Policy, checked
 from crtlib.screening.redact import clear, overlaps, redact
@@ -58,7 +58,7 @@ ALPHA = 0.05
 KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "assumed", "policy", "unknown"]
+How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
 Cluster = Literal["user", "dialogue"]
 
 TRAITS = ("kind", "length", "position", "script")
@@ -82,7 +82,8 @@ def _traits(text: str, s: Secret) -> tuple[str, str, str]:
 class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
-    ``how``: counted on labels, ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
+    ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
     of the turns drawn at random in which the second reader found a secret, in how many the first
     had marked nothing and the secret fails, and how many they are.
@@ -112,7 +113,8 @@ class Rate:
         if not self.of or self.how == "policy":
             return f"at most {_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}"
+        over = " on average" * (self.how == "exchangeable")
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
 
 
 def _up(share: float) -> str:
@@ -326,6 +328,7 @@ def rates(
     cautious_flags: Labels | None = None,
     cluster: Cluster = "user",
     judged: int = 1,
+    how: How = "one_per_cluster",
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
@@ -334,13 +337,24 @@ def rates(
     are known already. ``cluster``: what was drawn; a point without a user counts for its
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. Points that taught a policy are left out. Without labels all is unknown and
-    each bound 1, but for a policy that flags everything: with it as ``pi_c`` nothing is public,
-    with it as ``pi`` nothing leaves a trace, whatever the labels.
+    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
+    on average over a draw at random, for those whom nobody read, without a confidence. Points that
+    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
+    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
+    a trace, whatever the labels.
     """
+    check_choice("how", how, ("one_per_cluster", "exchangeable"))
     counter = Counter(pi, pi_c, cluster=cluster)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    return counter.rates(judged=judged)
+    found = counter.rates(judged=judged)
+
+    def mean(rate: Rate) -> Rate:
+        if rate.how != "one_per_cluster":
+            return rate
+        upper = exchangeable_rate(rate.count, rate.of, judged=judged)
+        return replace(rate, upper=upper, how="exchangeable")
+
+    return replace(found, **each(vars(found), mean)) if how == "exchangeable" else found
 
 
 class Counter:

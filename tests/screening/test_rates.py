@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from crtlib.intervals import exchangeable_rate
 from crtlib.screening import policies, rates, recall, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.prepare import prepare
@@ -458,3 +459,19 @@ def test_the_counter_counts_as_the_simulation_does():
         world = World(rng, 200, **(SLIPS, HARDER)[k % 2], share=0.3, decided=k % 4 < 2)
         found = rates._rate("trace", world.rows(), 0.025)
         assert (found.count, found.of, found.again) == world.counts()
+
+
+def test_bounds_on_average_are_of_the_same_counts():
+    pi = policies.miss(policies.oracle, 0.3, seed=0)
+    sure, mean = (
+        rates.rates(POINTS, pi, policies.everything, judged=2, how=how)
+        for how in ("one_per_cluster", "exchangeable")
+    )
+    assert (mean.trace.count, mean.trace.of) == (sure.trace.count, sure.trace.of)
+    assert mean.trace.upper == exchangeable_rate(sure.trace.count, sure.trace.of, judged=2)
+    assert str(mean.trace).endswith("on average") and mean.public == sure.public
+    assert {r.how for row in mean.by_kind.values() for r in row.values()} <= {
+        "exchangeable", "policy"
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="how"):
+        rates.rates(POINTS, pi, policies.none, how="assumed")
