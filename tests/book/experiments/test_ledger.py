@@ -75,13 +75,13 @@ def test_no_verdict_rests_on_one_seed_or_on_a_pool_of_corpora(table):
 @pytest.mark.parametrize(
     ("name", "verdicts"),
     [
-        ("crt-dedup-alone", {"agrees", "in part"}),  # stood there inverted
+        ("crt-dedup-alone", {"agrees", statistics.OPEN}),  # stood there inverted
         ("rep-threshold-3", {"agrees"}),  # was read at epoch 20, not 5
         ("rep-threshold-8", {statistics.DIFFERS}),  # was read off the perplexity of whole sequences
         ("rep-t2-pub-better", {statistics.DIFFERS}),  # 2.7 to 3.1 times, called a minor cost
         ("rep-el-small", {statistics.OPEN}),  # took the last snapshot for the first
         # took absence of evidence for equality
-        ("rep-el-unrelated", {statistics.OPEN, statistics.UNDECIDABLE}),
+        ("rep-el-unrelated", {statistics.DIFFERS, statistics.UNDECIDABLE}),
         ("hush-memory", {"agrees"}),  # was read at the least noise of our own grid
         ("rep-f5-fit", {"agrees", "in part"}),  # was read after it had been overfitted
         ("hush-noisy-learns", {statistics.DIFFERS}),  # was not asked
@@ -96,9 +96,9 @@ def test_what_was_wrong_is_mended(table, name, verdicts):
 
 
 def test_the_leak_that_one_seeds_band_hid_is_seen(table):
-    """DP-SGD at 10,000 dialogues: 2.56 bits of the mean canary, where chance has 1.44."""
+    """DP-SGD at 10,000 dialogues: 2.66 bits of the mean canary, where chance has 1.44."""
     (row,) = of(table, "ours-dpsgd-canary").query("source.str.startswith('paper')").itertuples()
-    assert row.verdict == "differs" and row.value == pytest.approx(2.56, abs=0.005)
+    assert row.verdict == "differs" and row.value == pytest.approx(2.66, abs=0.006)
 
 
 def test_the_recorded_ledger_is_of_these_claims_and_tables():
