@@ -100,7 +100,7 @@ def read_corpus(path: Named) -> Corpus:
     try:
         return Corpus(Path(path).name, _Dialogues(Path(path)))
     except ValueError as error:
-        if "needs 'user'" in str(error):
+        if ": user: " in str(error):
             raise ValueError(f"{path}: {leakage.NO_USER}") from None
         raise
 
