@@ -111,7 +111,7 @@ def test_the_recorded_table_is_that_of_the_sweep():
     planned = sorted(tuple(str(getattr(run, n)) for n in names) for run in runs)
     first = one_each[one_each.seed < 10]
     assert sorted(tuple(map(str, row)) for row in first[names].to_numpy()) == planned
-    later = one_each[one_each.seed >= 10]  # seeds of Table 2 that open rows of the ledger waited for
+    later = one_each[one_each.seed >= 10]  # of Table 2, for open rows
     assert {*later.run} < {*of_table_2(recorded).run} and later.seed.max() == 42
 
 
