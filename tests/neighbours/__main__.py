@@ -51,8 +51,8 @@ WORDS = ("a", "the", "of", "we", "you", "it", "is", "are", "was", "to", "order",
 LETTERS, DIGITS = "QXZJVWKY", "0123456789"
 CERTIFIED = 50
 """Of so many pairs the last is certified as well: that takes ten times as long as to train."""
-FIXED = {"method", "corpus", "out", "odometer", "device", "workers", "memory", "core_hours", "plan", "labels",
-         "gradient_checkpointing", "repeatable_noise", "power"}  # fmt: skip
+FIXED = {"method", "corpus", "out", "odometer", "device", "workers", "memory", "plan", "labels",
+         "core_hours", "gradient_checkpointing", "repeatable_noise", "power"}  # fmt: skip
 """Options that the fuzzer sets itself, that change no result, or that void every promise."""
 CHOICES = {
     "init": ["random"] * 9 + ["{home}/base"],
