@@ -25,7 +25,7 @@ from crtbook.redraws import upper
 from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import Judged
-from crtlib.text import corpora, customersim, units
+from crtlib.text import corpora, customersim, records
 from crtlib.text.records import Point
 
 ALPHA = 0.025
@@ -120,8 +120,8 @@ def points_of(corpus: str) -> tuple[list[Point], list[Point]]:
     """Points that teach, and the population that judges: other people."""
     if corpus == "customersim":
         parts = customersim.simulate(100, 1, "rich"), customersim.simulate(2_000, 2, "rich")
-        return [list(units.points(part, unit="turn")) for part in parts]
-    points = units.points(corpora.load(corpus, "dev"), unit="turn")
+        return [list(records.points(part, unit="turn")) for part in parts]
+    points = records.points(corpora.load(corpus, "dev"), unit="turn")
     teachers = set(sorted({p.user for p in points})[::12])
     return (
         [p for p in points if p.user in teachers],
@@ -136,7 +136,7 @@ def table(draws: int) -> pd.DataFrame:
         teachers, points = points_of(corpus)
         users = [p.user for p in points]
         for name, (pi, pi_c) in policies_of(corpus, teachers).items():
-            judged = rates.Counter(pi, pi_c).add(points)
+            judged = rates.RateCounter(pi, pi_c).add(points)
             for rate in rates.NAMES:
                 some = population(judged, users, rate)
                 told = {"corpus": corpus, "policy": name, "rate": rate}

@@ -50,10 +50,8 @@ from torch import Tensor, nn
 from crtbook import tables
 from crtbook.runner import MALLOC
 from crtlib import files
-from crtlib.models import interface
-from crtlib.models.build import build
-from crtlib.models.recurrent import Lstm
-from crtlib.models.spec import ModelSpec
+from crtlib.models import networks
+from crtlib.models.networks import Lstm, ModelSpec, build
 from crtlib.training import clipping
 from crtlib.training.noise import SECURE, add_noise
 
@@ -116,7 +114,7 @@ class Transformer(nn.Module):
         self.model = build(spec, seed=0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.model.lm_head(interface.hidden(self.model, ids))
+        return self.model.lm_head(networks.hidden(self.model, ids))
 
 
 def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
@@ -181,7 +179,7 @@ def chunked(model: nn.Module, ids: Tensor, targets: Tensor, products: torch.auto
     recurrent = isinstance(model, Recurrent)
     head = model.head if recurrent else model.lm_head
     with products:
-        h = model.hidden(ids) if recurrent else interface.hidden(model, ids)
+        h = model.hidden(ids) if recurrent else networks.hidden(model, ids)
     cut = h.detach().requires_grad_()
     for piece, wanted in zip(cut.split(CHUNK), targets.split(CHUNK), strict=True):
         with products:

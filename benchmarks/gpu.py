@@ -40,10 +40,8 @@ from torch import nn
 
 from crtlib import files
 from crtlib.draws import drawing
-from crtlib.models.build import build
-from crtlib.models.interface import core
+from crtlib.models.networks import ModelSpec, build, core
 from crtlib.models.pretrained import with_lora
-from crtlib.models.spec import ModelSpec
 from crtlib.training import clipping, loop, phases
 from crtlib.training.noise import words
 

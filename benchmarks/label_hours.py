@@ -29,10 +29,9 @@ from faker.providers.address.en_US import Provider as Place
 from faker.providers.person.en_US import Provider as Person
 
 from crtlib.screening import rates, tagger
-from crtlib.screening.by_name import policy_by_name
-from crtlib.screening.policies import union, whole_turns
+from crtlib.screening.policies import policy_by_name, union, whole_turns
 from crtlib.screening.policy import Policy
-from crtlib.text import corpora, units
+from crtlib.text import corpora, records
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 SLIPS = 0.1
@@ -166,7 +165,7 @@ def main() -> None:
     name, _, split = o.corpus.partition(":")
     corpus = simulated(2000) if name == "simulated" else corpora.load(name, split or "train")
     by: dict[str, list[Point]] = {}
-    for p in units.points(corpus, "turn"):
+    for p in records.points(corpus, "turn"):
         by.setdefault(p.user, []).append(p)
     people = rng.sample(sorted(by), len(by))
     judges, others = people[: JUDGE // 2], people[JUDGE // 2 :]
@@ -203,7 +202,7 @@ def main() -> None:
         policies |= {"backbone": backbone, "backbone, expressions": both}
         policies |= {"both, whole turns": whole_turns(both), "all, whole turns": whole_turns(every)}
         for which, pi in policies.items():
-            counter = rates.Counter(pi, policy_by_name("cautious"), cluster="dialogue")
+            counter = rates.RateCounter(pi, policy_by_name("cautious"), cluster="dialogue")
             told = {j.order: j for j in counter.add(truth)}
             real = counter.rates()
             miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from crtbook import redraws, tables
 from crtlib.screening.rates import whose
-from crtlib.text import corpora, customersim, units
+from crtlib.text import corpora, customersim, records
 
 SIZES = (30, 100, 300)
 RATES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5)
@@ -28,7 +28,7 @@ def secrets_of(corpus: str) -> np.ndarray:
         part = customersim.simulate(2_000, 2, "rich")
     else:
         part = corpora.load(corpus, {"multiwoz": "train"}.get(corpus, "dev"))
-    points = units.points(part, unit="turn")
+    points = records.points(part, unit="turn")
     found = Counter({whose(p, "user"): 0 for p in points})
     for p in points:
         found[whose(p, "user")] += len(p.secrets)

@@ -16,7 +16,7 @@ import render
 import teaching
 from crtcourse import keys
 from crtlib import files, intervals
-from crtlib.accounting import confidentiality, posteriors
+from crtlib.accounting import guarantees, secrets
 
 BOOK = Path(__file__).resolve().parent
 
@@ -26,14 +26,14 @@ SOLVE = {
     "shame": lambda n, delta: n * delta,
     "empty": lambda n, q: (1 - q) ** n,
     "labels": lambda missed, labelled: intervals.clopper_pearson_upper(missed, labelled),
-    "amplified": lambda epsilon, gamma: confidentiality.bayes_amplify(
-        epsilon, delta=0.0, gamma=gamma
-    )[0],
+    "amplified": lambda epsilon, gamma: guarantees.bayes_amplify(epsilon, delta=0.0, gamma=gamma)[
+        0
+    ],
     "exposure": lambda rank: math.log2(10**6 / rank),
     "luck": lambda canaries, bits: 1 - (1 - 2.0**-bits) ** canaries,
     "copies": lambda copies, gamma: 1 - (1 - gamma) ** copies,
     "guess": lambda epsilon, candidates: float(
-        posteriors.posterior(epsilon, 1 / candidates, kind="pure")
+        secrets.posterior(epsilon, 1 / candidates, kind="pure")
     ),
 }
 """The answer to each question of ``teaching/exam.yml``, from its numbers."""

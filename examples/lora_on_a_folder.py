@@ -12,7 +12,7 @@ from pathlib import Path
 import transformers
 
 import crtlib
-from crtlib.text import jsonl, tokenizer
+from crtlib.text import records, tokenizer
 
 
 def tiny(folder: Path) -> Path:
@@ -30,7 +30,7 @@ def tiny(folder: Path) -> Path:
 with tempfile.TemporaryDirectory() as place:
     base = sys.argv[1] if sys.argv[1:] else tiny(Path(place, "base"))
     corpus = Path(place, "talk.jsonl")
-    jsonl.write_jsonl(crtlib.simulate(60, seed=0), corpus)
+    records.write_jsonl(crtlib.simulate(60, seed=0), corpus)
     run = crtlib.train(
         str(corpus), init=str(base), lora=4, method="crt", epsilon=3, epochs=1, unit="turn",
         policy="regex:customersim", out=Path(place, "model"),

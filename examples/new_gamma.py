@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import crtlib
-from crtlib.text import jsonl
+from crtlib.text import records
 
 FIXED = {"canaries": 5, "copies": 50, "epochs": 8, "policy": "regex:customersim", "unit": "turn"}
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     print("gamma   redacted only   CRT        (bits, mean of five numbers; chance is about 1.4)")
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "talk.jsonl")
-        jsonl.write_jsonl(crtlib.simulate(200, seed=0), corpus)
+        records.write_jsonl(crtlib.simulate(200, seed=0), corpus)
         for gamma in gammas:
             shown = []
             for method in ("sgd", "crt"):

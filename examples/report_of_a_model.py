@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import crtlib
-from crtlib.text import jsonl, tokenizer
+from crtlib.text import records, tokenizer
 
 
 def overfitted(folder: Path, texts: list[str]) -> None:
@@ -34,7 +34,7 @@ def overfitted(folder: Path, texts: list[str]) -> None:
 
 with tempfile.TemporaryDirectory() as place:
     model, corpus, talk = Path(place, "model"), Path(place, "talk.jsonl"), crtlib.simulate(10, 0)
-    jsonl.write_jsonl(talk, corpus)
+    records.write_jsonl(talk, corpus)
     overfitted(model, [turn.text for turn in talk.turns()])
     _, summary = crtlib.leakage_report(model, corpus, Path(place, "report"), unit="turn")
     print(*(f"{name:>40}  {value}" for name, value in summary.items()), sep="\n")

@@ -72,11 +72,11 @@ def given(home):
 def read_by_somebody():
     """The file that the page exports: nobody found a secret but in what holds a digit."""
     tasks = []
-    for t in labels.tasks("labels"):
+    for t in labels.read_tasks("labels"):
         found = [{"kind": "id", "start": m.start(), "end": m.end()}
                  for m in re.finditer(r"\w*\d\w*", t.text)]  # fmt: skip
         tasks.append({"task": t.task, "done": True, "secrets": found})
-    digest = labels.about("labels")["labels"]
+    digest = labels.facts("labels")["labels"]
     export = {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
     Path("done.json").write_text(json.dumps(export))
 

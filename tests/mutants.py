@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[1]
 MODULES = {
     "odometer": ("accounting/odometer", "accounting/test_odometer"),
     "ledger": ("accounting/ledger", "accounting/test_ledger"),
-    "confidentiality": ("accounting/confidentiality", "accounting/test_confidentiality"),
-    "statements": ("accounting/statements", "accounting/test_statements"),
+    "guarantees": ("accounting/guarantees", "accounting/test_confidentiality",
+                   "accounting/test_statements"),
     "secrets": ("accounting/secrets", "accounting/test_secrets"),
     "clipping": ("training/clipping", "training/test_clipping", "training/test_units"),
     "phases": ("training/phases", "training/test_phases"),
-    "prepare": ("screening/prepare", "screening/test_prepare"),
+    "redaction": ("screening/redaction", "screening/test_prepare", "screening/test_redact"),
     "rates": ("screening/rates", "screening/test_rates"),
 }
 """Each module with the files of its tests."""

@@ -16,14 +16,14 @@ from crtlib import recipe
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
 from crtlib.reports import leakage as leakage_report
-from crtlib.screening import by_name as policies
+from crtlib.screening import policies
 from crtlib.screening import policy as policy_values
-from crtlib.text import corpora, jsonl, source
+from crtlib.text import corpora, records
 from crtlib.training import methods
 from tests import trainings
 
 STRANGERS = Path(__file__).parent / "strangers"
-REGISTERS = (methods.METHODS, attack_values.ATTACKS, policy_values.MAKERS, source.SOURCES)
+REGISTERS = (methods.METHODS, attack_values.ATTACKS, policy_values.MAKERS, records.SOURCES)
 STUDY = {
     "method": "toy_method",
     "policy": "toy_policy",
@@ -102,7 +102,7 @@ def test_a_run_without_the_attack_is_not_taken_for_one_with_it(monkeypatch):
 
 
 def test_a_model_of_theirs_is_in_a_report(tmp_path):
-    jsonl.write_jsonl(corpora.load("toy_corpus", limit=30), tmp_path / "toy.jsonl")
+    records.write_jsonl(corpora.load("toy_corpus", limit=30), tmp_path / "toy.jsonl")
     trained = trainings.train(tmp_path / "toy.jsonl", out=tmp_path / "run", device="cpu", **STUDY)
     assert trained.study.method == "toy_method" and trained.promise.startswith("no guarantee")
     assert "toy_likelihood" in {row[0] for row in trained.rows}

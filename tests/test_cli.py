@@ -11,18 +11,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib.accounting import confidentiality, ledger, odometer
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting import guarantees, ledger, odometer
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.experiments.crt import utility
 from crtlib.models import folder
-from crtlib.text import corpora, customersim, jsonl
+from crtlib.text import corpora, customersim, records
 from crtlib.text.records import Point
 
 
 @pytest.fixture(scope="module")
 def dialogues(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
-    jsonl.write_jsonl(customersim.simulate(60, 0, "paper"), path)
+    records.write_jsonl(customersim.simulate(60, 0, "paper"), path)
     return path
 
 
@@ -142,7 +142,7 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     assert told["epsilon"] < exact <= both["epsilon"] <= 1.01 * exact
     assert (both["runs"], both["unprotected"]) == (1, 1)
     assert (both["gamma"], both["delta2"]) == pytest.approx((0.15, 0.012))
-    bayes = confidentiality.bayes_at_fixed_delta(
+    bayes = guarantees.bayes_at_fixed_delta(
         (own, *events), gamma=both["gamma"], delta=1e-5, neighbouring_relation="replace"
     )
     assert bayes <= both["confidentiality_epsilon"] <= 1.01 * bayes

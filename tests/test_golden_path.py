@@ -64,9 +64,9 @@ def exported(known, folder="labels"):
             "done": True,
             "secrets": [{"kind": kind(s), "start": s.start, "end": s.end} for s in known[t.text]],
         }
-        for t in labels.tasks(folder)
+        for t in labels.read_tasks(folder)
     ]
-    digest = labels.about(folder)["labels"]
+    digest = labels.facts(folder)["labels"]
     return {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
 
 

@@ -14,7 +14,7 @@ from crtbook import __main__ as companion
 from crtlib import __main__ as cli
 from crtlib import options, recipe
 from crtlib.experiments import crt, own, plans
-from crtlib.text import customersim, jsonl
+from crtlib.text import customersim, records
 from crtlib.training import loop, methods
 
 COMMANDS = cli.app.every() | companion.app.every()
@@ -44,7 +44,7 @@ class Begins(Exception):
 def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     for seed in (0, 1):
-        jsonl.write_jsonl(customersim.simulate(30, seed), home / f"{seed}.jsonl")
+        records.write_jsonl(customersim.simulate(30, seed), home / f"{seed}.jsonl")
     plans.make(home / "0.jsonl", home / "plan", policy="regex:customersim", by="user",
                posterior=0.1, scales=(5.0,), steps=20, batch_size=8)  # fmt: skip
     own.train(home / "1.jsonl", method="sgd", model="gpt2", width=8, epochs=1, out=home / "gpt2")

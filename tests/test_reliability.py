@@ -28,7 +28,7 @@ from crtlib.experiments import crt
 from crtlib.models import folder as model_folder
 from crtlib.options import Answer
 from crtlib.screening import tagger
-from crtlib.text import customersim, jsonl
+from crtlib.text import customersim, records
 from tests import modes
 from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
@@ -38,7 +38,7 @@ from tests.kills.__main__ import CRT
 def home(tmp_path_factory):
     """A corpus and a tiny trained model."""
     home = tmp_path_factory.mktemp("home")
-    jsonl.write_jsonl(customersim.simulate(12, 0, "paper"), home / "c.jsonl")
+    records.write_jsonl(customersim.simulate(12, 0, "paper"), home / "c.jsonl")
     fitted = crt.fit(CRT.ready())
     runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
     return home
@@ -216,7 +216,7 @@ def test_a_report_depends_on_the_day_in_one_line_of_its_page(home, run, tmp_path
     """Dates stay out of what is compared: JSON and tables."""
     words = ["report", home / "model", "--corpus", home / "c.jsonl", "--out"]
     for day in ("1", "2"):
-        monkeypatch.setattr("crtlib.reports.leakage_page.datetime", _Day(f"2026-01-0{day}"))
+        monkeypatch.setattr("crtlib.reports.leakage.datetime", _Day(f"2026-01-0{day}"))
         assert run(*words, tmp_path / day)[0] == 0
     for name in ("report.json", "runs.parquet", "sequences.parquet"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

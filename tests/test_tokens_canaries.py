@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from crtlib.experiments import data
+from crtlib.experiments import crt
 from crtlib.screening import policies
-from crtlib.text import canaries, customersim, templates, tokenizer, units
+from crtlib.text import canaries, customersim, records, tokenizer
 from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
 
 CORPUS = customersim.simulate(40, 0, "paper")
@@ -44,15 +44,15 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     assert other != CORPUS
     for unit in ("turn", "dialogue"):
         ours, theirs = (
-            data._tokenizer(
+            crt._tokenizer(
                 c,
                 SimpleNamespace(unit=unit, vocab_size=512),
-                templates.SPEAKER,
+                canaries.SPEAKER,
                 points,
                 [p.secrets for p in points],
                 policies.oracle,
             )
-            for c, points in ((c, units.points(c, unit=unit)) for c in (CORPUS, other))
+            for c, points in ((c, records.points(c, unit=unit)) for c in (CORPUS, other))
         )
         assert ours.json == theirs.json
 
@@ -61,7 +61,7 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
     """pi_c finds the second turn within its dialogue, and nothing in turns by themselves."""
     dialogues = [Dialogue(str(k), "u", (Turn("SYS", "hello"), Turn("USR", "zyx"))) for k in (0, 1)]
     corpus = Corpus("c", tuple(dialogues))
-    points = units.points(corpus, unit="dialogue")
+    points = records.points(corpus, unit="dialogue")
     text, study = points[0].text, SimpleNamespace(unit="dialogue", vocab_size=300)
     found = [(Secret("name", text.index("zyx"), len(text)),)] * 2
 
@@ -69,8 +69,8 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
         return [()] * len(points)
 
     def fitted(corpus, cautious):
-        points = units.points(corpus, unit="dialogue")
-        return data._tokenizer(corpus, study, templates.SPEAKER, points, cautious, nothing).json
+        points = records.points(corpus, unit="dialogue")
+        return crt._tokenizer(corpus, study, canaries.SPEAKER, points, cautious, nothing).json
 
     words = fitted(corpus, found)
     without = replace(corpus, dialogues=tuple(replace(d, turns=d.turns[:1]) for d in dialogues))
@@ -97,7 +97,7 @@ def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
     planted = canaries.insert(CORPUS, secrets, copies=20, seed=3)
     assert len(planted) == len(CORPUS) + 200
     assert [d for d in planted.dialogues if not d.id.startswith("canary")] == list(CORPUS.dialogues)
-    points = units.points(planted, unit="turn")
+    points = records.points(planted, unit="turn")
     for secret in secrets:
         copies = [p for p in points if p.text == canaries.prefix() + secret]
         assert len(copies) == 20
@@ -109,6 +109,6 @@ def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
 
 def test_the_regex_policy_sees_every_canary():
     planted = canaries.insert(Corpus("c", ()), canaries.make(5, seed=0), copies=2, seed=0)
-    points = units.points(planted, unit="turn")
+    points = records.points(planted, unit="turn")
     flagged = policies.regex()(points)
     assert [s[0].start for s in flagged] == [p.secrets[0].start for p in points]

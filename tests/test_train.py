@@ -4,13 +4,13 @@ import pytest
 
 from crtlib import options
 from crtlib.experiments import own, plans
-from crtlib.text import customersim, jsonl
+from crtlib.text import customersim, records
 
 
 @pytest.fixture
 def planned(tmp_path):
     corpus = tmp_path / "c.jsonl"
-    jsonl.write_jsonl(customersim.simulate(20, 0), corpus)
+    records.write_jsonl(customersim.simulate(20, 0), corpus)
     plans.make(corpus, tmp_path / "plan", policy="regex:customersim", by="user", posterior=0.1,
                scales=(5.0,), steps=20, batch_size=8)  # fmt: skip
     return corpus, tmp_path / "plan"
@@ -40,7 +40,7 @@ def test_an_option_that_a_plan_does_not_read_spends_nothing(planned, tmp_path, r
 
 def test_hours_choose_the_model(tmp_path, monkeypatch):
     corpus = tmp_path / "c.jsonl"
-    jsonl.write_jsonl(customersim.simulate(20, 0), corpus)
+    records.write_jsonl(customersim.simulate(20, 0), corpus)
     monkeypatch.setattr(own.pretrained, "lacking", lambda: "no package")
     wide = own.train(corpus, method="sgd", epochs=1, core_hours=0.0003)
     assert wide.settings["hidden"] == 256 and "core_hours" not in wide.settings

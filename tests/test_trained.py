@@ -2,7 +2,7 @@
 
 import torch
 
-from crtlib.models.build import build
+from crtlib.models.networks import build
 from tests import trained
 from tests.training.test_loop import PARTS, SPEC, private
 

@@ -36,16 +36,14 @@ from torch import Tensor, nn
 
 from crtbook.auditing import Law, log_ratio
 from crtbook.tight import compose
-from crtlib.accounting import confidentiality, ledger, mixtures, secrets
+from crtlib.accounting import guarantees, ledger, secrets
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson
-from crtlib.models.interface import RecurrentLM
-from crtlib.models.recurrent import Lstm
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import Lstm, ModelSpec, RecurrentLM
 from crtlib.screening import policies
-from crtlib.screening.prepare import prepare
+from crtlib.screening.redaction import prepare
 from crtlib.text.records import MASK, Point, Secret
-from crtlib.training import schedules
+from crtlib.training import methods
 from crtlib.training.loop import train
 from crtlib.training.noise import Random
 from crtlib.training.phases import SelectivePhase
@@ -147,8 +145,8 @@ def _coins(games: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 17]).random(games) < 0.5
 
 
-def _private(sigma: float, games: int) -> schedules.Private:
-    return schedules.Private(
+def _private(sigma: float, games: int) -> methods.Private:
+    return methods.Private(
         sampling_probability=SAMPLED, noise_multiplier=sigma, clip_norm=CLIP,
         normaliser=SAMPLED * games, learning_rate=SAMPLED * games,
     )  # fmt: skip
@@ -162,7 +160,7 @@ def _proof(
     @functools.cache
     def proof(x: float) -> Proof:
         declared = [replace(event, noise_multiplier=sigma * x) for event in events]
-        epsilon = confidentiality.bayes_at_fixed_delta(
+        epsilon = guarantees.bayes_at_fixed_delta(
             declared, gamma=gamma, delta=DELTA, neighbouring_relation=relation
         )
         return epsilon, gamma * ledger.delta(declared, epsilon=0.0, neighbouring_relation=relation)
@@ -198,7 +196,7 @@ def dpsgd(
     points = [
         [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) if coin or swapped
     ]
-    phases = schedules.dpsgd(epochs=epochs, private=private)
+    phases = methods.dpsgd(epochs=epochs, private=private)
     pushes, events = _pushes(model, phases, {"private": points}, seed=seed)
     scores = _judged(pushes, sigma, private.steps, against=-swapped)
     return Games(scores, included, _proof(events, sigma, relation))
@@ -224,7 +222,7 @@ def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float
         return [[words[w] if w in words else FIRST + int(w) for w in row] for row in split]
 
     private = _private(sigma * noise, games)
-    phases = schedules.crt(
+    phases = methods.crt(
         epochs=epochs, pub_passes=1, public_batch_size=1, public_learning_rate=CLIP, private=private
     )
     parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
@@ -272,7 +270,7 @@ def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
             clip_norm=CLIP, hidden_clip=0.05, public_learning_rate=CLIP,
             private_learning_rate=games,
         )
-        for epoch in schedules.numbered(epochs)
+        for epoch in methods.numbered(epochs)
     ]  # fmt: skip
     points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
     marks = [[False, True, False, False]] * games
@@ -302,7 +300,7 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
     linear program. In one world its examples have no gradient (the reference relation)."""
     plan, included = _plan(games), _coins(games, seed)
     sigma = plan.noise_multiplier * scale
-    phases = schedules.weighted(
+    phases = methods.weighted(
         replace(plan, noise_multiplier=sigma * noise), epochs=ROUNDS, clip_norm=CLIP,
         learning_rate=float(games),
     )  # fmt: skip
@@ -313,7 +311,7 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
     kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
     scores, laws = np.zeros(games), []
     for k, each in enumerate(kinds):
-        law, mine = mixtures.poisson_binomial(each.tolist()), kind.ravel() == k
+        law, mine = secrets.poisson_binomial(each.tolist()), kind.ravel() == k
         laws.append((tuple(law.tolist()), float(mine.mean())))
         inside, outside = (np.arange(len(law), dtype=float), law), (np.zeros(1), np.ones(1))
         scores[mine] = log_ratio(pushes[:, mine], inside=inside, outside=outside, sigma=sigma)
@@ -332,7 +330,7 @@ def _of_a_group(
     law: tuple[float, ...],
     sigma: float,
     steps: int,
-    ways: tuple[mixtures.Direction, ...] = ("forward", "backward"),
+    ways: tuple[secrets.Direction, ...] = ("forward", "backward"),
 ) -> Proof:
     """Of a secret whose examples are drawn by this law, against their absence or another secret."""
     both = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]

@@ -30,13 +30,13 @@ from crtbook.runs import CrtStudy
 from crtbook.study import Desk, Row, rows
 from crtbook.tables import STUDIES
 from crtbook.tight import compose
-from crtlib.accounting import mixtures, secrets
-from crtlib.accounting.events import SampledGaussian
-from crtlib.attacks import exposure, membership, run_audit, scores
+from crtlib.accounting import secrets
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.attacks import exposure, membership, run_audit
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import crt, data
+from crtlib.experiments import crt
 from crtlib.experiments.crt import Fitted
-from crtlib.models.build import build
+from crtlib.models.networks import build
 from crtlib.options import Open, Positive, value
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.loop import train
@@ -82,7 +82,7 @@ class AxisStudy(CrtStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """Train; proved, audited, attacked, and what it costs."""
-        d = data.data(self)
+        d = crt.data(self)
         if self.how.weighs:
             fitted, proved = _weighted(self, d, desk)
         else:
@@ -95,7 +95,7 @@ class AxisStudy(CrtStudy):
         read = crt.utility(fitted.run.model, d.tokenizer, d.test)
         facts |= {f"test_{name}": number for name, number in read.items()}
         found = rows(facts, self.epochs)
-        for attack in (membership.ATTACK, exposure.ATTACK, scores.ATTACK):
+        for attack in (membership.MEMBERSHIP, exposure.ATTACK, membership.OTHER_SCORES):
             found += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
         return found
 
@@ -126,7 +126,7 @@ def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
     return {"add_or_remove": (spent(), delta), "replace": (epsilon, delta), "swap": swap}
 
 
-def _weighted(study: AxisStudy, d: data.Data, desk: Desk) -> tuple[Fitted, Proved]:
+def _weighted(study: AxisStudy, d: crt.Data, desk: Desk) -> tuple[Fitted, Proved]:
     """Weighted training (Hush!): which point holds which labelled value is public."""
     plan = secret_plan(study, d.points, study.scale)
     phases = study.how.phases(Constants.of(study, plan=plan))
@@ -147,7 +147,7 @@ def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
     rows = np.split(plan.probabilities[plan.incidence.indices], plan.incidence.indptr[1:-1])
     longest = max(map(len, rows))
     padded = [np.pad(np.sort(row)[::-1], (0, longest - len(row))) for row in rows]
-    law = mixtures.poisson_binomial(np.max(padded, axis=0).tolist())
+    law = secrets.poisson_binomial(np.max(padded, axis=0).tolist())
 
     def most(*directions: Any) -> tuple[float, float]:
         ways = [compose(law, plan.noise_multiplier, plan.steps, direction=w)
@@ -162,10 +162,10 @@ def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
 def _reference(study: CrtStudy, tokenizer: Bpe) -> nn.Module:
     """A model of this tokenizer that has read other people, with half of the secrets."""
     other = replace(study, seed=study.seed + REFERENCE)
-    return crt.fit(other, prepared=replace(data.data(other), tokenizer=tokenizer)).run.model
+    return crt.fit(other, prepared=replace(crt.data(other), tokenizer=tokenizer)).run.model
 
 
-def _subject(study: AxisStudy, d: data.Data, fitted: Fitted) -> Subject:
+def _subject(study: AxisStudy, d: crt.Data, fitted: Fitted) -> Subject:
     """The trained model, and a reference of its tokenizer that has read other people."""
     names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
              "copies", "vocab_size", "unit")  # fmt: skip
@@ -188,20 +188,20 @@ def _audited(subject: Subject, delta: float) -> float:
     probe = membership.attacked(subject)
     if not probe.members:
         return 0.0
-    reading = scores.read(
+    reading = membership.read(
         subject.model,
         subject.tokenizer,
         probe.members + probe.nonmembers,
         reference=subject.reference,
-        population=[p.text for p in subject.others if p.secrets][: scores.POPULATION],
+        population=[p.text for p in subject.others if p.secrets][: membership.POPULATION],
     )
     n = len(probe.members)
     coins = np.random.default_rng([subject.seed, 23]).random(n) < 0.5
     best = 0.0
-    for score in scores.SCORES:
+    for score in membership.SCORES:
         values = score.of(reading)
         gaps = np.where(coins, 1, -1) * (values[n:] - values[:n])  # high: the first was read
-        level = 1 - 0.05 / len(scores.SCORES)
+        level = 1 - 0.05 / len(membership.SCORES)
         best = max(best, run_audit.one_run(gaps, coins, delta=delta, confidence=level).epsilon)
     return best
 

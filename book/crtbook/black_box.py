@@ -26,7 +26,7 @@ from crtbook import tables
 from crtbook.tables import STUDIES
 from crtlib.attacks import run_audit
 from crtlib.experiments import own
-from crtlib.text import customersim, jsonl
+from crtlib.text import customersim, records
 from crtlib.training import noise as noises
 from crtlib.training import phases
 from crtlib.training.methods import by_name
@@ -60,7 +60,7 @@ def run(
     less = functools.partial(_less, noise)
     with tempfile.TemporaryDirectory() as home, mock.patch.object(phases, "add_noise", less):
         corpus, out = Path(home, "talk.jsonl"), Path(home, "run")
-        jsonl.write_jsonl(customersim.simulate(DIALOGUES, seed, "paper"), corpus)
+        records.write_jsonl(customersim.simulate(DIALOGUES, seed, "paper"), corpus)
         own.train(
             corpus, method=method, canaries=canaries, copies=1, epochs=epochs, batch_size=32,
             private_learning_rate=2e-2, seed=seed, out=out, odometer=Path(home, "odometer"), **how,

@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special, stats
 
-from crtlib.accounting.losses import Array
+from crtlib.accounting.composition import Array
 from crtlib.checks import check, check_delta, check_whole
 
 SHARES = np.geomspace(1e-6, 1, 800)[:, None]

@@ -1,7 +1,7 @@
 """Verbatim extraction: which training sequences a model continues word by word (Hush!, 5.2).
 
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> model = build(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
 >>> first, second = continuation(model, [[1, 2], [3, 4]], length=3).tolist()
 >>> sequences = [[1, 2, *first], [3, 4, *second], [3, 4, 6, 6, 6]]

@@ -19,11 +19,10 @@ from crtbook.study import Desk, Row, Study, rows
 from crtbook.tight import guarantees, noise_multiplier
 from crtlib.accounting.secrets import Plan, plan
 from crtlib.intervals import clopper_pearson
-from crtlib.models.build import build
+from crtlib.models.networks import ModelSpec, build
 from crtlib.models.scoring import token_logprobs
-from crtlib.models.spec import ModelSpec
 from crtlib.options import Count, NotNegative, Open, Positive, value
-from crtlib.training import schedules
+from crtlib.training import methods
 from crtlib.training.loop import train
 
 WORDS = 64  # tokens that are no candidates
@@ -64,7 +63,7 @@ class GameStudy(Study):
         that ran (the smaller of the bounds by KL and by the blow-up function)."""
         promise = replace(self, seed=0, noise=1.0)
         made = _promise(promise)
-        (phase,) = schedules.weighted(
+        (phase,) = methods.weighted(
             replace(made, noise_multiplier=made.noise_multiplier * self.noise),
             epochs=1,
             clip_norm=self.clip_norm,

@@ -21,7 +21,7 @@ from crtbook.screening import ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy, UnigramStudy, first_available
 from crtbook.study import Study
 from crtbook.tables import STUDIES
-from crtlib.experiments import data
+from crtlib.experiments import crt
 from crtlib.text import corpora
 from crtlib.training import methods
 
@@ -77,7 +77,7 @@ def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
     seeds = range(settings.choice_seeds)
     return {
-        name: _runs(settings, data.DEFAULT, "crt", "lstm", change, seeds=seeds)
+        name: _runs(settings, crt.DEFAULT, "crt", "lstm", change, seeds=seeds)
         for name, change in STUDIES["choices"].items()
     }
 
@@ -93,7 +93,7 @@ def public_start_grid(settings: Settings) -> list[CrtStudy]:
         study
         for method in STARTED
         for start in ({}, _start(settings))
-        for study in _runs(settings, data.DEFAULT, method, "gpt2", start)
+        for study in _runs(settings, crt.DEFAULT, method, "gpt2", start)
     ]
 
 
@@ -111,9 +111,9 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
         (corpus, model, [*main, *ablations], settings.data[corpus].trials, {})
         for corpus, model, main, ablations in _cells(settings)
     ]
-    if data.DEFAULT in settings.corpora and "gpt2" in settings.models:
+    if crt.DEFAULT in settings.corpora and "gpt2" in settings.models:
         start = _start(settings)
-        cells.append((data.DEFAULT, "gpt2", [*STARTED], settings.public_trials, start))
+        cells.append((crt.DEFAULT, "gpt2", [*STARTED], settings.public_trials, start))
     studies = []
     for corpus, model, names, trials, start in cells:
         # learning rates as a share of those that random weights are searched with
@@ -122,7 +122,7 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
         for method, draw in itertools.product(names, drawn):
             chosen = {name: draw[name] for name in methods.by_name(method).searched} | start
             studies += _runs(
-                settings, corpus, method, model, chosen, seeds=[data.TUNING_SEED], tuned=False
+                settings, corpus, method, model, chosen, seeds=[crt.TUNING_SEED], tuned=False
             )
     return studies
 
@@ -191,7 +191,7 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
     for arm, seed in itertools.product(ARMS, range(settings.seeds)):
         chosen = {}
         for like in arm.like or (arm.method,):
-            chosen |= search.tuned(like, "lstm", data.DEFAULT, table=tables)
+            chosen |= search.tuned(like, "lstm", crt.DEFAULT, table=tables)
         gamma = settings.gamma if arm.gamma is None else arm.gamma
         run = {"method": arm.method, "model": "lstm", "gamma": gamma, "seed": seed}
         out.append(AxisStudy(**given | chosen | run))
@@ -204,7 +204,7 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
 def shared(settings: Settings, shape: str, **changes: Any) -> dict[str, Any]:
     """The fields of a run that a profile's section, its sizes for the corpus, and one of its
     shapes give."""
-    there = settings.data[changes.get("corpus", data.DEFAULT)]
+    there = settings.data[changes.get("corpus", crt.DEFAULT)]
     return _known(LeakageStudy, {**settings, **there, **settings.shapes[shape], **changes})
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from crtlib.accounting.posteriors import promised
+from crtlib.accounting.secrets import promised
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crtlib.accounting import renyi
-from crtlib.accounting.losses import Array, Pair
+from crtlib.accounting import accountants
+from crtlib.accounting.composition import Array, Pair
 from crtlib.checks import check
 
 LEVELS = 20
@@ -56,17 +56,17 @@ def epsilons(
     bad = ~(shares >= 0)
     check("norms", float(shares[bad][0]) if bad.any() else 0.0, not bad.any(), "at least 0")
     levels = np.ceil(np.minimum(shares, 1.0) * LEVELS - 1e-9).astype(int)
-    spent = np.zeros((LEVELS + 1, len(renyi.ORDERS)))
+    spent = np.zeros((LEVELS + 1, len(accountants.ORDERS)))
     for level in set(levels.ravel().tolist()) - {0}:  # a gradient of zero spends nothing
         sigma = noise_multiplier * LEVELS / level
         ways = [
             Pair.of(sampling_probability, group=1, sigma=sigma, direction=d)
             for d in ("forward", "backward")
         ]
-        spent[level] = renyi.Curve([(ways[0], steps)], [(ways[1], steps)]).values
-    orders = np.array(renyi.ORDERS, dtype=float)
+        spent[level] = accountants.RenyiCurve([(ways[0], steps)], [(ways[1], steps)]).values
+    orders = np.array(accountants.ORDERS, dtype=float)
     each = spent[levels].sum(axis=0)  # (points, orders)
-    return np.array([renyi.to_epsilon(orders, values, delta) for values in each])
+    return np.array([accountants.to_epsilon(orders, values, delta) for values in each])
 
 
 Example = TypeVar("Example")

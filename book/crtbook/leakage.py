@@ -27,17 +27,14 @@ from crtbook.tables import STUDIES
 from crtlib.accounting import ledger, secrets
 from crtlib.attacks import leakage
 from crtlib.experiments import crt
-from crtlib.experiments import data as data_studies
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.screening import policies
-from crtlib.screening.prepare import Dedup, Prepared, prepare
-from crtlib.screening.redact import redact
-from crtlib.text import canaries, corpora, customersim, units
+from crtlib.screening.redaction import Dedup, Prepared, prepare, redact
+from crtlib.text import canaries, corpora, customersim, records
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import methods, schedules
+from crtlib.training import methods
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method
 from crtlib.training.phases import Phase
@@ -65,7 +62,7 @@ class LeakageStudy(Study):
     kind: ClassVar[str] = "leakage"
 
     method: Literal["sgd", "dpsgd", "crt", "lp_weighted", "public"]
-    corpus: Word = data_studies.DEFAULT
+    corpus: Word = crt.DEFAULT
     unit: Literal["turn", "user"] = "turn"
     dialogues: Count = 60
     heldout: Count = 60
@@ -150,11 +147,11 @@ class Data:
 
 def data(study: LeakageStudy) -> Data:
     """What a run reads; each part follows from the seed."""
-    split = data_studies.splits(study.corpus, "paper", study.dialogues, study.heldout, study.seed)
+    split = crt.splits(study.corpus, "paper", study.dialogues, study.heldout, study.seed)
     other = customersim.simulate(study.public, 10**6 + study.seed, "rich", database_seed=1)
     secret = canaries.make(study.canaries, seed=study.seed) if study.canaries else ()
     planted = canaries.insert(split.train, secret, copies=study.copies, seed=study.seed)
-    planted, public = _with_bots(planted, other, study), units.points(other, "turn")
+    planted, public = _with_bots(planted, other, study), records.points(other, "turn")
     tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
     return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
 
@@ -171,12 +168,12 @@ def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
 
 def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     if unit == "turn":
-        return units.points(corpus, "turn")
+        return records.points(corpus, "turn")
     turns: dict[str, list[Turn]] = {}
     for d in corpus.dialogues:
         turns.setdefault(d.user, []).extend(d.turns)
     merged = tuple(Dialogue(user, user, tuple(each)) for user, each in turns.items())
-    return units.points(replace(corpus, dialogues=merged), "dialogue")
+    return records.points(replace(corpus, dialogues=merged), "dialogue")
 
 
 def prepared(study: LeakageStudy, points: Sequence[Point]) -> Prepared:
@@ -230,8 +227,8 @@ def _public(
     shape: ModelSpec, tokenizer: Bpe, seed: int, dialogues: int, epochs: int, device: str
 ) -> nn.Module:
     text = customersim.simulate(dialogues, 10**6 + seed, "rich", database_seed=1)
-    plan = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
-    return trainer(shape, tokenizer, plan, seed=seed, device=device)(units.points(text, "turn"))
+    plan = methods.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
+    return trainer(shape, tokenizer, plan, seed=seed, device=device)(records.points(text, "turn"))
 
 
 def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
@@ -242,7 +239,7 @@ def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module
 
 def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
     """Ordinary training of the run's shape on any points, to leave users out."""
-    plan = schedules.sgd(
+    plan = methods.sgd(
         epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
     )
     return trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
@@ -347,7 +344,7 @@ def _measured(
         "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a whole labelled secret
         **leakage.metrics(page.sequences, study.threshold),
     }
-    if not study.how.weighs and (event := schedules.events(past)):
+    if not study.how.weighs and (event := methods.events(past)):
         facts["epsilon"] = epsilon(event, delta=study.delta)
     planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}
     if planted:

@@ -1,7 +1,7 @@
 """Masked language models: which tokens are hidden, weighted DP-SGD on them, and their loss.
 
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> tokens, lengths = torch.tensor([[0, 5, 6, 7, 1]]), torch.tensor([5])
 >>> inputs, targets = hide(tokens, lengths, mask=2, share=1.0, vocab_size=9,
 ...                        generator=torch.Generator().manual_seed(0))
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib.checks import check
-from crtlib.models import interface
+from crtlib.models import networks
 from crtlib.text.records import Point, Secret
 from crtlib.training.clipping import IGNORED
 from crtlib.training.devices import sent
@@ -109,9 +109,9 @@ def invariant(phase: MaskedPhase, points: int) -> InvariantPhase:
 @torch.no_grad()
 def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int) -> float:
     """Mean cross entropy in nats of the tokens asked for; the same ones for the same ``seed``."""
-    if interface.is_causal(model):
+    if networks.is_causal(model):
         raise ValueError("model: must be a masked language model")
-    head, training = interface.head(model), model.training
+    head, training = networks.head(model), model.training
     device = head.weight.device
     generator = torch.Generator(device).manual_seed(seed)
     total, count = 0.0, 0
@@ -121,7 +121,7 @@ def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, see
             tokens, lengths, mask=mask, vocab_size=len(head.weight), generator=generator
         )
         asked = targets != IGNORED
-        logits = head.logits(interface.hidden(model, inputs, lengths)[asked])
+        logits = head.logits(networks.hidden(model, inputs, lengths)[asked])
         total += float(F.cross_entropy(logits.float(), targets[asked], reduction="sum"))
         count += int(asked.sum())
     model.train(training)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from crtlib.attacks.leakage import NEVER, Document, Leakage, Scores, distinct, features, find_runs
 from crtlib.checks import check
-from crtlib.models import interface, scoring
+from crtlib.models import networks, scoring
 from crtlib.text.records import Point, Secret
 
 
@@ -94,7 +94,7 @@ _WORD = re.compile(r"\w+")
 
 def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret, ...]]]:
     """The vocabulary rule (Section 6.1) as a screening policy: it flags every word that fewer than
-    ``min_users`` people use, for :func:`crtlib.screening.prepare.prepare` to redact.
+    ``min_users`` people use, for :func:`crtlib.screening.redaction.prepare` to redact.
 
     The paper warns that 25 users did not suffice where people share names. The rule depends on
     the corpus, so it has no guarantee of its own: what it flags tells of its neighbours.
@@ -154,7 +154,7 @@ def report_recall(
     behind the report: given the text before it, is each of its tokens among the top k? For a model
     with a limited context the nearest text before the secret is given.
     """
-    unique, limit = set(report.unique().tokens), interface.context(model)
+    unique, limit = set(report.unique().tokens), networks.context(model)
     planted = completed = listed = alone = 0
     for i, d in enumerate(report.documents):
         for _, a, b in d.secrets if users is None or d.user in users else ():

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy.special import betaincinv
 
 from crtbook import exchangeable
-from crtlib.accounting.losses import Array
+from crtlib.accounting.composition import Array
 
 CHUNK = 500
 """Draws at a time."""

@@ -9,8 +9,8 @@
 A finished training, kept in a folder: the model, and what was done to private points.
 
 >>> import tempfile
->>> from crtlib.accounting.events import SampledGaussian
->>> from crtlib.models.build import build
+>>> from crtlib.accounting.ledger import SampledGaussian
+>>> from crtlib.models.networks import build
 >>> from crtlib.text.tokenizer import train_bpe
 >>> bpe = train_bpe(["hello"], vocab_size=270)
 >>> spec = ModelSpec("lstm", bpe.vocab_size, embedding=4, hidden=4)
@@ -31,12 +31,12 @@ from typing import ClassVar
 from crtbook.study import Desk, Row, Study
 from crtlib import files, outputs
 from crtlib.attacks import by_name as attacks
-from crtlib.experiments import crt, data
+from crtlib.experiments import crt
 from crtlib.experiments.crt import Fitted
 from crtlib.files import Named
 from crtlib.models import folder as model_folder
 from crtlib.models import pretrained
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec
 from crtlib.options import value
 from crtlib.text import corpora
 from crtlib.text.tokenizer import Bpe
@@ -67,7 +67,7 @@ class CrtStudy(crt.CrtStudy, Study):
         ours = {attack.name for attack in attacks.OURS}
         yield from (f"attack {name}" for name in attacks.known() if name not in ours)
         yield corpora.fingerprint(self.corpus)
-        if data.is_corpus(self.init):
+        if crt.is_corpus(self.init):
             yield corpora.fingerprint(self.init)
         elif self.init != "random":
             yield pretrained.fingerprint(self.init)
@@ -82,7 +82,7 @@ class CrtStudy(crt.CrtStudy, Study):
         if self.init == pretrained.SMOLLM2 and (need := pretrained.lacking()):
             return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
-        start = lacking(self.init) if data.is_corpus(self.init) else None
+        start = lacking(self.init) if crt.is_corpus(self.init) else None
         return lacking(self.corpus, size, self.labelled) or start
 
     def cost(self) -> float:
@@ -119,7 +119,7 @@ def restore(study: CrtStudy, folder: Named) -> Fitted | None:
     if found is None:
         return None
     run, tokenizer, spec = found
-    d = data.data(study)
+    d = crt.data(study)
     if tokenizer.fingerprint != d.tokenizer.fingerprint:
         raise ValueError(f"{folder}: its tokenizer is not the one of this study's data")
     phases = crt.schedule(study, has_public=bool(d.prepared.public))
@@ -135,7 +135,7 @@ def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
         return f"{corpus}: its training split is not here"
     if corpora.source(corpus).draw or not dialogues:
         return None
-    reserve = dialogues if data.is_corpus(corpus) else 0  # the search has a block to itself
+    reserve = dialogues if crt.is_corpus(corpus) else 0  # the search has a block to itself
     needed = dialogues + reserve + labelled
     size = _size(corpus, needed)
     if size < needed:

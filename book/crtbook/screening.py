@@ -13,13 +13,13 @@ import pandas as pd
 
 from crtbook import runs
 from crtbook.study import Desk, Row, Study, rows
-from crtlib.experiments import data
+from crtlib.experiments import crt
 from crtlib.models.pretrained import fingerprint
 from crtlib.options import Count, Whole, Word, value
-from crtlib.screening import by_name, policies, tagger
+from crtlib.screening import policies, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import NAMES, rates
-from crtlib.text import corpora, units
+from crtlib.text import corpora, records
 
 TAUGHT = ("tagger", "tagger_conservative")
 """Policies that a study teaches itself, from the labelled part of its corpus."""
@@ -34,7 +34,7 @@ class ScreeningStudy(Study):
 
     policy: Word
     conservative: Word = "everything"
-    corpus: Word = data.DEFAULT
+    corpus: Word = crt.DEFAULT
     unit: Literal["turn", "dialogue"] = "turn"
     labelled: Whole = 0
     heldout: Count = 100
@@ -58,9 +58,9 @@ class ScreeningStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Count, of, rate and upper bound of each rate, and what share of points pi flags."""
-        split = data.splits(self.corpus, "paper", 1, self.heldout, self.seed, self.labelled)
+        split = crt.splits(self.corpus, "paper", 1, self.heldout, self.seed, self.labelled)
         points = tuple(
-            p for part in (split.valid, split.test) for p in units.points(part, self.unit)
+            p for part in (split.valid, split.test) for p in records.points(part, self.unit)
         )
         pi, pi_c = (self._policy(name) for name in (self.policy, self.conservative))
         flags, cautious = pi(points), pi_c(points)
@@ -80,9 +80,9 @@ class ScreeningStudy(Study):
 
     def _part(self, name: str) -> Policy:
         if name not in TAUGHT:
-            return by_name.policy_by_name(name, self.corpus)
-        split = data.splits(self.corpus, "paper", 1, self.heldout, self.seed, self.labelled)
-        made = tagger.fit(units.points(split.labelled, unit=self.unit), seed=self.seed)
+            return policies.policy_by_name(name, self.corpus)
+        split = crt.splits(self.corpus, "paper", 1, self.heldout, self.seed, self.labelled)
+        made = tagger.fit(records.points(split.labelled, unit=self.unit), seed=self.seed)
         return (tagger.redacting if name == "tagger" else tagger.conservative)(made)
 
 

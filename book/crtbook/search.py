@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from crtbook import tables
-from crtlib.experiments import data
+from crtlib.experiments import crt
 from crtlib.training import methods
 
 Number = int | float
@@ -50,7 +50,7 @@ def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dic
 def tuned(
     method: str,
     model: str,
-    corpus: str = data.DEFAULT,
+    corpus: str = crt.DEFAULT,
     *,
     init: str = "random",
     table: str | Sequence[str] = "tuning",
@@ -67,7 +67,7 @@ def tuned(
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
         here = rows[rows.corpus == corpus]
-        rows = here if len(here) else rows[rows.corpus == data.DEFAULT]
+        rows = here if len(here) else rows[rows.corpus == crt.DEFAULT]
         if len(rows):
             break
     else:

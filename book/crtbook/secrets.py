@@ -24,19 +24,18 @@ from pandas import DataFrame
 from crtbook import extraction, incidence, masked_lm, runs
 from crtbook.study import Desk, Row, Study, rows
 from crtbook.tight import tight_posterior
-from crtlib.accounting import mixtures, secrets
+from crtlib.accounting import secrets
 from crtlib.checks import check
-from crtlib.experiments import data
-from crtlib.models.build import build
+from crtlib.experiments import crt
+from crtlib.models.networks import ModelSpec, build
 from crtlib.models.scoring import token_logprobs
-from crtlib.models.spec import ModelSpec
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.text import corpora, units
+from crtlib.text import corpora, records
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import Bpe, train_bpe
 from crtlib.training.loop import train
+from crtlib.training.methods import Private, dpsgd
 from crtlib.training.phases import Phase
-from crtlib.training.schedules import Private, dpsgd
 
 # --- text -----------------------------------------------------------------------------------------
 
@@ -72,7 +71,7 @@ def texts(corpus: str, dialogues: int, seed: int) -> Texts:
         whole = draw(dialogues, seed, "rich")
     else:
         whole = corpora.load(corpus, split(corpus), limit=dialogues)
-    points = units.points(whole, unit="turn")
+    points = records.points(whole, unit="turn")
     if not whole.dialogues[0].turns[0].speaker:
         points = masked_lm.sentences(points)
     lines = sorted({p.text for p in points if len(p.text) > 15})
@@ -119,7 +118,7 @@ def without(line: str, words: Collection[str]) -> str:
 class TextStudy(Study):
     """A run on the :func:`texts` of a corpus."""
 
-    corpus: Word = data.DEFAULT
+    corpus: Word = crt.DEFAULT
 
     def reads(self) -> Iterable[str]:
         """The fingerprint of its corpus."""
@@ -358,7 +357,7 @@ class ExtractionStudy(TextStudy):
         if self.noise_multiplier == 0:
             return 1.0
         steps = sum(event.steps for event in (p.event() for p in self.phases()) if event)
-        law = mixtures.poisson_binomial([self.sampling_probability])
+        law = secrets.poisson_binomial([self.sampling_probability])
         return float(tight_posterior(law, self.noise_multiplier, steps, prior)[1])
 
     def run(self, desk: Desk) -> list[Row]:

@@ -29,7 +29,7 @@ import yaml
 
 from crtlib import options
 from crtlib.checks import ParameterError
-from crtlib.screening import by_name
+from crtlib.screening import policies
 from crtlib.text import corpora
 from crtlib.training import methods
 
@@ -61,8 +61,8 @@ FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
         lambda name: name in corpora.known() or re.match(r".*\.jsonl(\.gz)?$", name),
     ),
     "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
-        lambda: ("tagger", *(f"{name}{takes}" for name, takes in by_name.known().items())),
-        lambda name: all(p.partition(":")[0] in by_name.known() for p in name.split("+")),
+        lambda: ("tagger", *(f"{name}{takes}" for name, takes in policies.known().items())),
+        lambda name: all(p.partition(":")[0] in policies.known() for p in name.split("+")),
     ),
     "device": (
         lambda: ("auto", "cpu", "cuda", "cuda:N"),

@@ -1,6 +1,6 @@
 """CRT's definitions and theorems as formulas, and bounds for groups, for those who check them.
 
-What a run promises is :mod:`crtlib.accounting.confidentiality`, which calls none of these.
+What a run promises is :mod:`crtlib.accounting.guarantees`, which calls none of these.
 
 >>> crt_bayesian(1.0, delta=0.0, gamma=0.0, delta2=0.01)
 (0.0, 0.01)
@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crtbook.tight import Composed, compose
-from crtlib.accounting import mixtures, renyi
+from crtlib.accounting import accountants, secrets
 from crtlib.accounting.accountants import RELATIONS
-from crtlib.accounting.confidentiality import bayes_amplify
-from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.ledger import profile
-from crtlib.accounting.losses import Array, Pair
-from crtlib.accounting.posteriors import check_each
+from crtlib.accounting.composition import Array, Pair
+from crtlib.accounting.guarantees import bayes_amplify
+from crtlib.accounting.ledger import SampledGaussian, profile
+from crtlib.accounting.secrets import check_each
 from crtlib.checks import check, check_choice, check_delta, check_whole
 
 
@@ -139,9 +138,9 @@ def _group_bracket(
 @lru_cache(maxsize=2)  # each holds some ten million numbers
 def _group(event: SampledGaussian, group: int, relation: str) -> tuple[Composed, ...]:
     """The group against its absence and back, or against its worst replacement."""
-    law = mixtures.poisson_binomial([event.sampling_probability] * group)
+    law = secrets.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
-    directions: tuple[mixtures.Direction, ...] = ("replace",)
+    directions: tuple[secrets.Direction, ...] = ("replace",)
     if relation == "add_or_remove":
         directions = "forward", "backward"
     return tuple(compose(law, sigma, steps, direction=d) for d in directions)
@@ -198,17 +197,17 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
     """Lemma 3.2 by the best of many Renyi orders, for a secret whose count has this law: as cheap
     as KL, and below it at small priors; against the reference.
 
-    >>> law = mixtures.poisson_binomial([0.2] * 5)
-    >>> kl = 20 * float(mixtures.kl(mixtures.counts([0.2] * 5, [0, 5]), 4.0)[0])
-    >>> from crtlib.accounting.posteriors import posterior
+    >>> law = secrets.poisson_binomial([0.2] * 5)
+    >>> kl = 20 * float(secrets.mixture_kl(secrets.counts([0.2] * 5, [0, 5]), 4.0)[0])
+    >>> from crtlib.accounting.secrets import posterior
     >>> from crtbook.tight import tight_posterior
     >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
     >>> bounds = [float(posterior(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01), best]
     >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one
     [0.262, 0.173, 0.121]
     """
-    each = renyi.divergences(Pair(tuple(law.tolist()), sigma, "forward"), renyi.ORDERS)
-    return by_renyi(steps * each, renyi.ORDERS, prior)
+    each = accountants.divergences(Pair(tuple(law.tolist()), sigma, "forward"), accountants.ORDERS)
+    return by_renyi(steps * each, accountants.ORDERS, prior)
 
 
 def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:

@@ -1,7 +1,7 @@
 """The best guess of one secret, bracketed: what no attack can pass, and what a test reaches.
 
 A round shows of a secret a group of sampled points against its absence: N(how many were drawn,
-sigma^2) and N(0, sigma^2) (:mod:`crtlib.accounting.mixtures`). The library plans by the KL
+sigma^2) and N(0, sigma^2) (:mod:`crtlib.accounting.secrets`). The library plans by the KL
 divergence of it, which takes 100,000 secrets at once; :func:`compose` is tight, a second a secret.
 
 >>> low, high = compose(poisson_binomial([0.01]), sigma=1.0, steps=1000).blow_up(0.01)
@@ -18,10 +18,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft, optimize, sparse, special
 
 from crtlib.accounting import secrets
-from crtlib.accounting.losses import ULP, Array, Pair, above, crossings, discounted, power
-from crtlib.accounting.mixtures import DIRECTIONS, Direction, poisson_binomial
-from crtlib.accounting.posteriors import divergence, posterior, promised
-from crtlib.accounting.secrets import RELATIONS, Plan
+from crtlib.accounting.composition import ULP, Array, Pair, above, crossings, discounted, power
+from crtlib.accounting.secrets import (
+    DIRECTIONS,
+    RELATIONS,
+    Direction,
+    Plan,
+    divergence,
+    poisson_binomial,
+    posterior,
+    promised,
+)
 from crtlib.checks import check, check_choice, check_delta, check_whole
 
 REACH = 9.5  # of the integration grid, in sigma

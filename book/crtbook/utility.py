@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from crtlib.accounting import selective
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting import guarantees
 from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.text import corpora
 from crtlib.training import methods
 from crtlib.training.methods import Terms
@@ -54,7 +54,7 @@ def spent(
     options |= {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
     if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
-        return selective.guarantee(events, **options).epsilon
+        return guarantees.guarantee(events, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
     promised = how.promise(events, Terms(delta2=MissRate(0.0), public="", **options))
     return promised.epsilon if promised else math.inf

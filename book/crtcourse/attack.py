@@ -18,13 +18,13 @@ from torch import nn
 from crtcourse import labs
 from crtcourse.labs import Marks, number, numbers
 from crtlib import files, outputs
-from crtlib.attacks import exposure, inference, membership, run_audit
+from crtlib.attacks import exposure, membership, run_audit
 from crtlib.checks import check
 from crtlib.models import folder as folders
 from crtlib.models import scoring
 from crtlib.screening import policies
 from crtlib.screening.policy import Policy
-from crtlib.text import canaries, customersim, units
+from crtlib.text import canaries, customersim, records
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe
 from crtlib.training.methods import Constants
@@ -187,10 +187,10 @@ def ask(
     used = {membership.value_of(p, s) for p in people.others for s in p.secrets}
     pool = [
         p
-        for p in units.points(drawn, unit="turn")
+        for p in records.points(drawn, unit="turn")
         if used.isdisjoint(membership.value_of(p, s) for s in p.secrets)
     ]
-    asked = inference.questions(people.points, read, pool, seed=people.seed, candidates=CANDIDATES)
+    asked = membership.questions(people.points, read, pool, seed=people.seed, candidates=CANDIDATES)
     rows, truth = [], []
     for question in [q for q in asked if q.missed][:40]:
         order = rng.permutation(len(question.candidates))

@@ -29,9 +29,9 @@ from crtlib.attacks import exposure, membership
 from crtlib.experiments import crt
 from crtlib.options import Count, value
 from crtlib.screening import policies
-from crtlib.screening.policy import Labels, Policy
+from crtlib.screening.policy import Policy
 from crtlib.screening.rates import Rates, rates
-from crtlib.screening.redact import redact
+from crtlib.screening.redaction import Labels, redact
 from crtlib.text.records import Point, Secret
 from crtlib.training import methods
 from crtlib.training.methods import Constants, Terms

@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.screening.policies import everything, regex
 from crtlib.screening.policy import Policy
-from crtlib.screening.prepare import Prepared, prepare
-from crtlib.screening.redact import redact
+from crtlib.screening.redaction import Prepared, prepare, redact
 from crtlib.text import canaries as _planted
-from crtlib.text import customersim, units
+from crtlib.text import customersim, records
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import Bpe, train_bpe
 from crtlib.training import methods
@@ -72,7 +70,7 @@ def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
     )
     numbers = _planted.make(canaries, seed=seed)
     planted = _planted.insert(train, numbers, copies=COPIES, seed=seed)
-    read, fresh, tried = (units.points(c, unit="turn") for c in (planted, others, test))
+    read, fresh, tried = (records.points(c, unit="turn") for c in (planted, others, test))
     return People(seed, read, fresh, tried, numbers)
 
 

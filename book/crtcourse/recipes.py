@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from crtlib import intervals
-from crtlib.accounting import posteriors
+from crtlib.accounting import secrets
 from crtlib.attacks import run_audit
-from crtlib.screening.redact import redact
+from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Point, Secret
 
 DELTA = 8e-5
@@ -90,7 +90,7 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "ex-engine-cross": lambda: math.sqrt(2),
     "ex-engine-shape": lambda: 256 * 1024 / (256 + 1024),
     # secret protection
-    "ex-rb-nat": lambda: float(posteriors.posterior(1.0, 0.01)),
+    "ex-rb-nat": lambda: float(secrets.posterior(1.0, 0.01)),
     "ex-rb-void": lambda: -math.log(0.1),
     "ex-sp-replace": lambda: 2.0,
     # the leakage report

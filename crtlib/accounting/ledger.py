@@ -1,21 +1,75 @@
-"""The ledger: from what was done to private points to what it costs.
+"""The ledger: what was done to private points, and what it costs.
+
+What was done to private points, as an accountant has to know it.
+
+>>> SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20).steps
+20
+
+The ledger: from what was done to private points to what it costs.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
 >>> round(epsilon(phase, delta=1e-5), 4)
 2.0
 
 What this differential privacy makes of a secret that a policy may redact is
-:mod:`crtlib.accounting.confidentiality`.
+:mod:`crtlib.accounting.guarantees`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from crtlib.accounting import accountants
 from crtlib.accounting.accountants import ACCOUNTANTS, RELATIONS, Answer, Profile
-from crtlib.accounting.events import Events, SampledGaussian
-from crtlib.checks import check, check_choice, check_delta, check_whole
+from crtlib.checks import check, check_choice, check_delta, check_shares, check_whole
+
+
+def _check(noise_multiplier: float, steps: int) -> None:
+    allowed = 0 <= noise_multiplier < math.inf
+    check("noise_multiplier", noise_multiplier, allowed, "finite and at least 0")
+    check_whole("steps", steps, 0)
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
+
+    ``noise_multiplier`` is the noise's standard deviation over the clipping norm. The guarantee
+    is that of a sampler which takes each point independently with ``sampling_probability``;
+    shuffled batches of a fixed size are another mechanism.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_shares(sampling_probability=self.sampling_probability)
+        _check(self.noise_multiplier, self.steps)
+
+
+Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
+
+
+@dataclass(frozen=True)
+class WeightedGaussian:
+    """A phase of weighted DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh sample that holds
+    point ``i`` with probability ``sampling_probabilities[i]``, independently."""
+
+    sampling_probabilities: tuple[float, ...]
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        p = np.asarray(self.sampling_probabilities, dtype=float)
+        for end in (p.min(initial=1), p.max(initial=0)):
+            check_shares(sampling_probabilities=float(end))
+        _check(self.noise_multiplier, self.steps)
+
 
 Group = int | Sequence[int]  # how many points differ, in all events or in each
 

@@ -43,7 +43,7 @@ from typing import Any
 
 from crtlib import files
 from crtlib.accounting import ledger
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.checks import check_choice, check_delta, check_whole
 
 SCHEMA = "crtlib/odometer/1"

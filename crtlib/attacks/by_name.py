@@ -19,11 +19,11 @@ from __future__ import annotations
 import functools
 from importlib import metadata
 
-from crtlib.attacks import exposure, inference, membership, scores
+from crtlib.attacks import exposure, membership
 from crtlib.attacks.attack import ATTACKS, Attack
 
 GROUP = "crtlib.attacks"
-OURS = (membership.ATTACK, exposure.ATTACK, scores.ATTACK, inference.ATTACK)
+OURS = (membership.MEMBERSHIP, exposure.ATTACK, membership.OTHER_SCORES, membership.INFERENCE)
 """In this order they are measured, and stand in a table."""
 
 

@@ -1,4 +1,17 @@
-r"""The training-data leakage report: what a model completes of its own training text, by user.
+r"""Which token sequences of its own training text a model completes, and of whom.
+
+How often token sequences occur in a corpus, and among how many people: exact, and in one pass.
+
+Tokens are compared, never letters, so "is" is not found in "this"; a sequence may overlap itself,
+and never runs from one document into the next.
+
+>>> this, is_, it = 5, 6, 7
+>>> documents, users = [[this, is_, it], [it, is_, it, is_, it], [this]], ["ann", "bob", "ann"]
+>>> found = count([[is_], [it, is_, it], [it, this]], documents, users)
+>>> found.total.tolist(), found.users.tolist()
+([3, 2, 0], [2, 1, 0])
+
+The training-data leakage report: what a model completes of its own training text, by user.
 
 Inan et al. (2021), Algorithm 1 and Section 5. A run is a maximal stretch of tokens each of which
 is among the model's top k guesses, given the true text before it; S is the multiset of runs.
@@ -30,6 +43,8 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
   differential-privacy epsilon: the two must not be compared.
 - Counts are of token sequences, not of letters: "is" does not occur in "this".
 - Where two tokens are equally likely both count as guessed, so ties report more and never less.
+
+Under which template a model reads a corpus most easily: that of its training, most likely.
 """
 
 from __future__ import annotations
@@ -40,22 +55,64 @@ import math
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import ahocorasick
 import numpy as np
 import pandas as pd
+import scipy
 import torch
 from torch import nn
 
 from crtlib.checks import check
-from crtlib.models import folder, interface, scoring
-from crtlib.text import counting
-from crtlib.text.records import Point
-from crtlib.text.templates import own_tokens
+from crtlib.models import folder, networks, scoring
+from crtlib.models.scoring import Scorer
+from crtlib.text import canaries
+from crtlib.text.canaries import Template, own_tokens
+from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import AnyTokenizer, backend, bos
+
+
+class Counts(NamedTuple):
+    """For each sequence, ``(n,)`` int64: its occurrences, and the distinct users who have one."""
+
+    total: np.ndarray
+    users: np.ndarray
+
+
+def count(
+    sequences: Sequence[Sequence[int]],
+    documents: Iterable[Sequence[int]],
+    users: Iterable[Hashable],
+) -> Counts:
+    """Count each of the ``sequences`` of token ids in ``documents``, the k-th of which belongs to
+    the k-th of ``users``. Both may be iterators over a corpus that memory would not hold.
+
+    All are sought at once (Aho and Corasick 1975), a token as the character with its number. Memory
+    grows with the distinct pairs of a sequence and a user that has it. Raises ``ValueError`` for an
+    empty sequence, one given twice, or documents without users.
+    """
+    automaton = ahocorasick.Automaton()
+    for k, sequence in enumerate(sequences):
+        if not len(sequence):
+            raise ValueError("sequences: one is empty, each needs at least one token")
+        if not automaton.add_word("".join(map(chr, sequence)), k):
+            raise ValueError("sequences: one is given twice, each must be distinct")
+    automaton.make_automaton()
+    total, owners = np.zeros((2, len(sequences)), dtype=np.int64)
+    owned: set[tuple[int, Hashable]] = set()
+    try:
+        for tokens, user in zip(documents, users, strict=True):
+            hits = [k for _, k in automaton.iter("".join(map(chr, tokens)))] if sequences else []
+            np.add.at(total, hits, 1)
+            owned.update((k, user) for k in hits)
+    except ValueError:
+        raise ValueError("users: must be one for each document") from None
+    np.add.at(owners, [k for k, _ in owned], 1)
+    return Counts(total, owners)
 
 
 # --------------------------------------------------------------------------- text and scores
@@ -300,7 +357,7 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     """
     number, first = pd.factorize(runs.tokens)
     one, other, third = itertools.tee(documents, 3)  # read once, as they may be in a file
-    counts = counting.count(list(first), (d.tokens for d in one), (d.user for d in other))
+    counts = count(list(first), (d.tokens for d in one), (d.user for d in other))
     bits = _bits(third)
     groups = runs.groupby(number, sort=True)
     table = pd.DataFrame(
@@ -423,11 +480,11 @@ def check_models(
     public: nn.Module | None = None,
 ) -> None:
     """Raise ``ValueError`` unless there are k tokens to guess, and all read one vocabulary."""
-    rows = len(interface.head(model).weight)
+    rows = len(networks.head(model).weight)
     if not 1 <= k <= rows:
         raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
     folder.check_vocabulary(model, tokenizer)
-    if public is not None and len(interface.head(public).weight) != rows:
+    if public is not None and len(networks.head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
 
 
@@ -482,7 +539,7 @@ def of_lots(
     and scores are forgotten, so that memory holds a lot and the runs. Raises ``ValueError`` where
     no text has a token.
     """
-    begin, limit = bos(tokenizer) is not None, interface.context(model)
+    begin, limit = bos(tokenizer) is not None, networks.context(model)
     texts: Any = [] if into is None else into
     scores: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     tables: list[pd.DataFrame] = []
@@ -513,3 +570,153 @@ def of_lots(
         texts, Scores(*scores), runs, features(runs, texts), k, flush, min_length, counts["empty"],
         counts["windowed"], bool(counts["compared"]), counts["right"] / max(1, counts["asked"]),
     )  # fmt: skip
+
+
+TEXTS, NATS, SHARE, LEVEL = 200, 0.2, 0.6, 1e-3
+"""How many texts are read; how much lower a loss must be, in how much of them, at what level."""
+
+
+def fit(
+    model: nn.Module,
+    tokenizer: AnyTokenizer,
+    corpus: Corpus,
+    *,
+    unit: str,
+    used: Template | None = None,
+    device: str | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Read ``TEXTS`` texts, evenly drawn, under ``used`` and every candidate: the name of the
+    template to read with, and what a report says of it. ``template``: the one that is ``used``, the
+    ``best``, and the mean loss of each (nats a token, own tokens of the texts), to one decimal, as
+    an exact loss is a hash of the text; ``warning``: what a person must be told, if anything.
+
+    Without ``used`` the best candidate is used. Another one wins where its loss is lower by
+    ``NATS`` on average, in ``SHARE`` of the texts, at level ``LEVEL`` of a sign test.
+    """
+    every = {t.name: t for t in ([used] if used else [])} | {
+        name: t for name, t in canaries.CANDIDATES.items() if not used or name != used.name
+    }
+    some = _sample(corpus, unit)
+    each, words = {}, Counter[int]()
+    for name, template in every.items():
+        texts = canaries.points(some, unit, template)
+        each[name] = _losses(model, tokenizer, texts, device)
+        if name == "plain":
+            for document in documents(texts, tokenizer):
+                words.update(document.tokens)
+    if not words:
+        raise ValueError(NO_TEXT)
+    losses = {name: float(np.nanmean(x)) for name, x in each.items()}
+    first = used.name if used else min(losses, key=lambda name: losses[name])
+    best = first
+    for name in sorted(losses, key=lambda name: losses[name]):
+        gain = each[first] - each[name]
+        better = int((gain > 0).sum())
+        n = int((gain != 0).sum())
+        if (
+            name != first and np.nanmean(gain) >= NATS and better >= SHARE * len(gain)
+            and scipy.stats.binomtest(better, n, alternative="greater").pvalue < LEVEL
+        ):  # fmt: skip
+            best = name
+            break
+    share = np.array(list(words.values())) / max(1, sum(words.values()))
+    entropy = float(-(share * np.log(share)).sum())
+    shown = {name: round(x, 1) for name, x in losses.items()}
+    facts: dict[str, Any] = {"template": {"used": first, "best": best, "losses": shown}}
+    if min(losses.values()) > entropy:
+        facts["warning"] = "this text looks unlike what the model was trained on"
+    elif best != first:
+        facts["warning"] = (
+            f"this model reads {canaries.SHOWN.get(best, best)!r} more easily than {first!r} "
+            f"(loss {losses[best]:.1f} against {losses[first]:.1f}); the report would miss what it "
+            "memorised; --template FILE.j2"
+        )
+    return first, facts
+
+
+def _sample(corpus: Corpus, unit: str) -> Corpus:
+    """Dialogues evenly over the corpus with about ``TEXTS`` texts."""
+    each = 1.0
+    if unit == "turn":
+        each = max(1.0, sum(len(d.turns) for d in corpus.dialogues) / max(1, len(corpus)))
+    count = min(len(corpus), int(np.ceil(TEXTS / each)))
+    picked = set(np.linspace(0, len(corpus) - 1, count).astype(int).tolist())
+    return replace(
+        corpus, dialogues=tuple(d for i, d in enumerate(corpus.dialogues) if i in picked)
+    )
+
+
+def _losses(
+    model: nn.Module,
+    tokenizer: AnyTokenizer,
+    points: Sequence[Point],
+    device: str | None,
+) -> np.ndarray:
+    """Mean loss of the own tokens of each text; NaN where none has a context."""
+    texts, scores, masks = read(model, tokenizer, points, own_words=True, device=device)
+    assert masks is not None
+    place = {d.id: i for i, d in enumerate(texts)}
+    out = np.full(len(points), np.nan)
+    for i, point in enumerate(points):
+        if (k := place.get(point.id)) is not None:
+            own = scores.logprobs[k][masks[k]]
+            out[i] = -np.nanmean(own) if np.isfinite(own).any() else np.nan
+    return out
+
+
+# --------------------------------------------------------------------------- prefixes
+def scan(
+    model: nn.Module,
+    tokenizer: AnyTokenizer,
+    corpus: Corpus,
+    *,
+    unit: str,
+    used: Template,
+    k: int,
+    scorer: Scorer | None = None,
+) -> tuple[Reading, Counter[str]]:
+    """Read every text after nothing, the start token, each candidate's opening and (turns) the
+    turn before it; of each text the reading in which most of its tokens are among the top ``k``.
+
+    Returns that, and how many texts each beginning was best for. Costs as many times a report as
+    there are beginnings (:func:`beginnings`); ``scorer`` as in :func:`crtlib.attacks.leakage.read`.
+    """
+    how: dict[str, Any] = {"own_words": True, "scorer": scorer}
+    readings = {
+        name: read(model, tokenizer, points, start=start, **how)
+        for name, points, start in beginnings(corpus, unit, used)
+    }
+    best: dict[str, tuple[int, str, int]] = {}
+    for name, (documents, scores, masks) in readings.items():
+        assert masks is not None
+        for i, d in enumerate(documents):
+            right = int((np.asarray(scores.ranks[i])[masks[i]] < k).sum())
+            if d.id not in best or right > best[d.id][0]:
+                best[d.id] = (right, name, i)
+    chosen = [(readings[name], i) for _, name, i in best.values()]
+    reading = Reading(
+        [r.documents[i] for r, i in chosen],
+        Scores([r.scores.logprobs[i] for r, i in chosen], [r.scores.ranks[i] for r, i in chosen]),
+        [r.answered[i] for r, i in chosen if r.answered is not None],
+    )
+    return reading, Counter(name for _, name, _ in best.values())
+
+
+def beginnings(
+    corpus: Corpus, unit: str, used: Template
+) -> list[tuple[str, tuple[Point, ...], bool]]:
+    """Each beginning: its name, the texts under it, whether the start token stands first."""
+    plain = canaries.points(corpus, unit, canaries.PLAIN)
+    every = {used.name: used} | canaries.CANDIDATES
+    out = [(name, canaries.points(corpus, unit, t), True) for name, t in every.items()]
+    out.append(("nothing", plain, False))
+    if unit == "turn":
+        after = []
+        for d in corpus.dialogues:
+            for i in range(len(d.turns)):
+                pair = canaries.point(d, d.turns[max(0, i - 1) : i + 1], f"{d.id}/{i}", used)
+                last = pair.spoken[-1]
+                own = tuple(s for s in pair.secrets if s.start >= last[0])
+                after.append(replace(pair, secrets=own, spoken=(last,)))
+        out.append(("the turn before", tuple(after), True))
+    return out

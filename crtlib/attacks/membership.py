@@ -1,4 +1,6 @@
-"""Membership inference: does the model hold the secrets that it read likelier than fresh ones?
+"""Membership inference, by the loss and by other scores, and inference of a secret in its context.
+
+Membership inference: does the model hold the secrets that it read likelier than fresh ones?
 
 CRT, Section 5.1 and Appendix A.5: members are sentences of the training text that hold a secret,
 non-members are of the same format with secrets that were never read; the half of lower perplexity
@@ -25,11 +27,42 @@ occur in the training text are then commoner, such as short names, than those th
 fresh one. The wording, which the model has read with a mask, then says nothing, and no luck in
 dealing out easy sentences widens the band. What remains assumed is that, given its kind, a value
 does not depend on the sentence: true of CustomerSim; elsewhere a run at gamma = 0 shows it.
+
+Inference and reconstruction of a secret in its context (Lukas et al. 2023).
+
+The attacker has a sentence of the training text with its secret masked. *Inference*: he knows the
+secret to be one of ``CANDIDATES`` values and names the one that makes the sentence likeliest.
+*Reconstruction*: he has no list, and lets the model go on greedily from what stands before it.
+
+>>> from crtlib.attacks.attack import ATTACKS
+>>> ATTACKS["pii"].label
+'Inference and reconstruction in context'
+>>> share_right(np.array([[1.0, 2.0, 3.0], [5.0, 4.0, 4.5], [2.0, 2.0, 7.0]])).tolist()
+[1.0, 0.0, 0.5]
+
+**Chance.** The other candidates are values of the same kind that nobody's training text holds, each
+for one sentence only; a value counts if it stands once in all the points. Whatever the model, if it
+has not read the secret, each of the k values is as likely to be named, and sentences are
+independent: right answers are Binomial(n, 1/k). As often as the true value, any candidate would be
+reconstructed, so the others show how often luck does it.
+
+Scores for membership inference beyond the loss: zlib, Min-K%++, a reference model, RMIA.
+
+Each gives a number of a sentence that is lower where the model has read it, and each is judged as
+the loss is (:mod:`crtlib.attacks.membership`): on both sides of the same carriers, with a band.
+
+>>> reading = Reading(
+...     texts=("USR: I am Ada", "USR: aaaaaaaaaaaa"), logprobs=[np.array([-1.0, -3]), -np.ones(2)],
+...     standard=[np.array([0.5, -1.0]), np.ones(2)],
+... )
+>>> {s.name: s.of(reading).round(3).tolist() for s in SCORES if not s.needs_reference}
+{'loss': [2.0, 1.0], 'zlib': [0.095, 0.067], 'min_k_plus_plus': [1.0, -1.0]}
 """
 
 from __future__ import annotations
 
 import functools
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +72,11 @@ import numpy as np
 import pandas as pd
 import scipy
 from scipy import special
-from torch import nn
+from torch import Tensor, nn
 
 from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, register
-from crtlib.intervals import Band
+from crtlib.checks import check
+from crtlib.intervals import Band, clopper_pearson_upper
 from crtlib.models import scoring
 from crtlib.text import canaries
 from crtlib.text.records import Point, Secret
@@ -447,12 +481,323 @@ def _measured(subject: Subject) -> list[Row]:
     return [(metric, 0, value) for metric, value in rows]
 
 
-ATTACK = register(
+MEMBERSHIP = register(
     Attack(
         name="membership",
         label="Membership inference",
         statistic="accuracy (share of right guesses)",
         measure=_measured,
         summary=summary,
+    )
+)
+
+
+CANDIDATES = 10
+QUESTIONS = 500
+"""At most so many sentences are asked for."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One sentence with each candidate in the secret's place, the true one first; ``missed`` says
+    whether the model has read it."""
+
+    candidates: tuple[Point, ...] = field(repr=False)
+    missed: bool
+
+
+def questions(
+    points: Sequence[Point],
+    read: Sequence[Point],
+    others: Sequence[Point],
+    *,
+    seed: int,
+    candidates: int = CANDIDATES,
+) -> list[Question]:
+    """As many as the fresh values of ``others`` allow, at most ``QUESTIONS``, in random order.
+
+    Arguments as in :func:`crtlib.attacks.membership.probe`. Raises ``ValueError`` for fewer than
+    two candidates.
+    """
+    check("candidates", candidates, candidates >= 2, "at least 2")
+    rng = np.random.default_rng([seed, 5])
+    single, missed = singles(points, others), remains(read)
+    fresh: dict[str, list[str]] = defaultdict(list)
+    for p, s in one_each(others, single, rng):
+        fresh[s.kind].append(value_of(p, s))
+    out: list[Question] = []
+    for p, s in one_each(points, single, rng):
+        if len(fresh[s.kind]) < candidates - 1 or len(out) == QUESTIONS:
+            continue
+        values = [value_of(p, s)] + [fresh[s.kind].pop() for _ in range(candidates - 1)]
+        out.append(Question(tuple(_with(p, s, value) for value in values), missed(p, s)))
+    return out
+
+
+def _with(point: Point, s: Secret, value: str) -> Point:
+    text = point.text[: s.start] + value + point.text[s.end :]
+    return Point(point.id, point.user, text, (Secret(s.kind, s.start, s.start + len(value)),))
+
+
+def answers(
+    model: nn.Module, tokenizer: Bpe, asked: Sequence[Question]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of every candidate of every question, (questions, candidates): the negative log-likelihood
+    of the whole sentence in nats, and whether greedy decoding from what stands before gives it."""
+    sentences = [p for question in asked for p in question.candidates]
+    sequences, flags = tokenizer.encode_marked(sentences)
+    logprobs, ranks = scoring.token_scores(model, sequences)
+    losses = np.array([-x.sum() for x in logprobs])
+    given = [bool((r[np.array(f[1:])] == 0).all()) for r, f in zip(ranks, flags, strict=True)]
+    shape = (len(asked), -1)
+    return losses.reshape(shape), np.array(given).reshape(shape)
+
+
+def share_right(losses: np.ndarray) -> np.ndarray:
+    """Whether the first of the candidates (questions, k) is the likeliest, (questions,); where
+    several are, the share that a guess among them gets right."""
+    best = losses == losses.min(axis=1, keepdims=True)
+    return best[:, 0] / best.sum(axis=1)
+
+
+def measure_inference(subject: Subject) -> list[Row]:
+    """``pii_inference``, the share of secrets that are named, ``pii_missed_inference`` of those
+    that the model has read, ``pii_reconstruction``, and ``pii_reconstruction_null``, the share of
+    the other candidates that it gives; and how many were asked for."""
+    asked = questions(subject.points, subject.read, subject.others, seed=subject.seed)
+    rows: list[Row] = [("pii_questions", 0, float(len(asked)))]
+    if not asked:
+        return rows
+    losses, given = answers(subject.model, subject.tokenizer, asked)
+    right, missed = share_right(losses), np.array([question.missed for question in asked])
+    facts = {"candidates": losses.shape[1], "inference": right.mean()}
+    facts |= {"missed_questions": missed.sum()}
+    if missed.any():
+        facts |= {"missed_inference": right[missed].mean()}
+    facts |= {"reconstruction": given[:, 0].mean(), "reconstruction_null": given[:, 1:].mean()}
+    return rows + [(f"pii_{name}", 0, float(value)) for name, value in facts.items()]
+
+
+ASKED = {
+    "pii_inference": "pii_questions",
+    "pii_missed_inference": "pii_missed_questions",
+    "pii_reconstruction": "pii_questions",
+}
+"""Each share, and the metric that counts what it is a share of."""
+
+
+def inference_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a (metric, model, method, gamma): mean and spread over seeds, and the band that all
+    numbers of that metric keep with probability 95 % if no secret was learned.
+
+    Reconstruction has its band from the other candidates: their rate's upper bound is what luck
+    may give, so it errs on the side of chance.
+    """
+    runs = table[table.metric.str.startswith("pii_")].pivot_table(
+        index=[*CELL, "seed"], columns="metric", values="value"
+    )
+    parts = []
+    for metric, count in ASKED.items():
+        if metric not in runs:
+            continue
+        some = runs[runs[metric].notna()]
+        grouped = some.groupby(CELL)
+        rows = grouped[metric].agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
+        tail = (1 - 0.95 ** (1 / max(1, len(rows)))) / 2
+        total = grouped[count].sum()
+        if metric == "pii_reconstruction":
+            others = some[count] * (some.pii_candidates - 1)
+            lucky = (some.pii_reconstruction_null * others).groupby(CELL).sum().round()
+            of = others.groupby(CELL).sum()
+            chance = [clopper_pearson_upper(int(a), int(b)) for a, b in zip(lucky, of, strict=True)]
+            rows["low"] = 0.0
+        else:
+            chance = (1 / grouped.pii_candidates.mean()).tolist()
+            rows["low"] = scipy.stats.binom.ppf(tail, total, chance) / total
+        rows["high"] = scipy.stats.binom.ppf(1 - tail, total, chance) / total
+        parts.append(rows.reset_index().assign(metric=metric))
+    if not parts:
+        return pd.DataFrame(columns=["metric", *CELL, "mean", "std", "seeds", "low", "high"])
+    return at_every_gamma(pd.concat(parts), by=["metric", *CELL])
+
+
+INFERENCE = register(
+    Attack(
+        name="pii",
+        label="Inference and reconstruction in context",
+        statistic="secrets named (share)",
+        measure=measure_inference,
+        summary=inference_summary,
+    )
+)
+
+
+SHARE = 0.2
+"""Of the tokens of a sentence, those of least score count for Min-K%++."""
+POPULATION = 500
+"""At most so many sentences that no model has read compare with each one in RMIA."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What models make of some texts: all that a score may look at, one entry a text.
+
+    ``logprobs`` of the tokens (t,) in nats; ``standard`` the same less their mean under the model's
+    own next-token law, over its standard deviation; ``reference`` the log-probabilities (t,) by a
+    model that has read none of the secrets; ``population`` (z,) the mean log-probability less that
+    of the reference, a token, of sentences that neither has read.
+    """
+
+    texts: tuple[str, ...] = field(repr=False)
+    logprobs: list[np.ndarray] = field(repr=False)
+    standard: list[np.ndarray] = field(repr=False)
+    reference: list[np.ndarray] | None = field(default=None, repr=False)
+    population: np.ndarray | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A number of each text of a :class:`Reading`, ``(texts,)``, lower where it was read."""
+
+    name: str
+    label: str
+    of: Callable[[Reading], np.ndarray]
+    needs_reference: bool = False
+
+
+def loss(reading: Reading) -> np.ndarray:
+    """Mean negative log-likelihood of a token, in nats (Yeom et al. 2018)."""
+    return -_means(reading.logprobs)
+
+
+def zlib_ratio(reading: Reading) -> np.ndarray:
+    """The loss over the number of bytes that zlib makes of the text (Carlini et al. 2021): what is
+    likely because it repeats itself is discounted."""
+    sizes = np.array([len(zlib.compress(text.encode())) for text in reading.texts])
+    return loss(reading) / sizes
+
+
+def min_k_plus_plus(reading: Reading) -> np.ndarray:
+    """Min-K%++ (Zhang et al. 2024): the mean of the ``SHARE`` of tokens that are least likely
+    against what the model thought of all tokens in their place."""
+    lowest = [np.sort(z)[: max(1, round(SHARE * len(z)))] for z in reading.standard]
+    return -_means(lowest)
+
+
+def referenced(reading: Reading) -> np.ndarray:
+    """The loss less that of the reference: :func:`crtlib.attacks.membership.calibrated`."""
+    return calibrated(loss(reading), -_means(_reference(reading)))
+
+
+def rmia(reading: Reading) -> np.ndarray:
+    """Robust membership inference (Zarifzadeh et al. 2024), offline, with one reference, threshold
+    1 and likelihoods a token: minus the share of the population whose gain over the reference
+    the text exceeds. With one population for all it ranks as the reference does, but for ties;
+    what it adds is a scale that is the same for every model.
+    """
+    if reading.population is None:
+        raise ValueError("population=None: must be given for RMIA")
+    gains = -referenced(reading)
+    return -(gains[:, None] >= reading.population).mean(axis=1)
+
+
+SCORES = (
+    Score(name="loss", label="loss", of=loss),
+    Score(name="zlib", label="loss / zlib", of=zlib_ratio),
+    Score(name="min_k_plus_plus", label="Min-K%++", of=min_k_plus_plus),
+    Score(name="reference", label="loss - reference", of=referenced, needs_reference=True),
+    Score(name="rmia", label="RMIA", of=rmia, needs_reference=True),
+)
+
+
+def _means(values: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([x.mean() for x in values])
+
+
+def _reference(reading: Reading) -> list[np.ndarray]:
+    if reading.reference is None:
+        raise ValueError("reference=None: must be given for this score")
+    return reading.reference
+
+
+# --------------------------------------------------------------------------- reading
+def _standardised(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    own = logprobs.gather(1, targets[:, None])[:, 0].double()
+    finite = logprobs.clamp_min(-100)  # e^-100 weighs nothing
+    weights = finite.exp()
+    mean = (weights * finite).sum(1).double()
+    variance = (weights * (finite - mean[:, None].to(finite.dtype)).square()).sum(1).double()
+    return own, (own - mean) / variance.clamp_min(1e-12).sqrt()
+
+
+def read(
+    model: nn.Module,
+    tokenizer: Bpe,
+    texts: Sequence[str],
+    *,
+    reference: nn.Module | None = None,
+    population: Sequence[str] = (),
+) -> Reading:
+    """Score the texts, with their ends, by the model and by the ``reference`` if there is one; it
+    then also needs a ``population``."""
+    sequences = tokenizer.encode(texts)
+    logprobs, standard = scoring.over_tokens(model, sequences, _standardised)
+    by_reference = gains = None
+    if reference is not None:
+        by_reference = scoring.token_logprobs(reference, sequences)
+        others = tokenizer.encode(population)
+        pairs = [_means(scoring.token_logprobs(m, others)) for m in (model, reference)]
+        gains = pairs[0] - pairs[1]
+    return Reading(
+        texts=tuple(texts),
+        logprobs=logprobs,
+        standard=standard,
+        reference=by_reference,
+        population=gains,
+    )
+
+
+def measure_scores(subject: Subject) -> list[Row]:
+    """``mia_SCORE_accuracy`` of every score but the loss, on all members, on the missed and on the
+    redacted ones, each with its null deviation. Without a reference model its scores are left out.
+    """
+    probe = attacked(subject)
+    if not probe.members:
+        return []
+    reading = read(
+        subject.model,
+        subject.tokenizer,
+        probe.members + probe.nonmembers,
+        reference=subject.reference,
+        population=[p.text for p in subject.others if p.secrets][:POPULATION],
+    )
+    n, rows = len(probe.members), []
+    for score in OFFERED:
+        if score.needs_reference and subject.reference is None:
+            continue
+        values = score.of(reading)
+        for view, mask in views(probe).items():
+            name = f"mia_{score.name}_{'' if view == 'all' else view + '_'}accuracy"
+            rows += judged(name, values[:n][mask], values[n:][mask])
+    return [(metric, 0, value) for metric, value in rows]
+
+
+OFFERED = SCORES[1:]
+"""The loss is :mod:`crtlib.attacks.membership`'s own."""
+
+
+def scores_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """:func:`crtlib.attacks.membership.summary` of these scores' metrics alone."""
+    ours = tuple(f"mia_{score.name}_" for score in OFFERED)
+    return summary(table, ours=ours)
+
+
+OTHER_SCORES = register(
+    Attack(
+        name="membership_scores",
+        label="Membership inference by other scores",
+        statistic="accuracy (share of right guesses)",
+        measure=measure_scores,
+        summary=scores_summary,
     )
 )

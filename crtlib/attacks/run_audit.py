@@ -45,14 +45,14 @@ from torch import nn
 
 from crtlib import outputs
 from crtlib.accounting import ledger
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
 from crtlib.files import Named
 from crtlib.intervals import at_most, clopper_pearson
 from crtlib.models import scoring
 from crtlib.models.folder import load
-from crtlib.text import canaries, corpora, templates
+from crtlib.text import canaries, corpora
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import AnyTokenizer, bos
@@ -271,7 +271,7 @@ def _logprobs(read: Read, words: Sequence[str], form: str) -> list[np.ndarray]:
     """Of each token of each word as a canary."""
     model, tokenizer = read
     planted = canaries.insert(Corpus("", ()), words, copies=1, seed=0, carrier="")
-    points = templates.points(planted, "turn", templates.by_name(form, tokenizer))
+    points = canaries.points(planted, "turn", canaries.by_name(form, tokenizer))
     start = [] if (first := bos(tokenizer)) is None else [first]
     of = {d.user: [*start, *d.tokens] for d in documents(points, tokenizer)}
     return scoring.token_logprobs(model, [of[f"{USER}{k}"] for k in range(len(words))])

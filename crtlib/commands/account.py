@@ -9,8 +9,7 @@ from crtlib.intervals import at_most
 from crtlib.options import Answer, opt
 
 if TYPE_CHECKING:
-    from crtlib.accounting.events import SampledGaussian
-    from crtlib.accounting.ledger import Group
+    from crtlib.accounting.ledger import Group, SampledGaussian
 
 SPENT = "What was spent"
 
@@ -56,8 +55,8 @@ def account(
 
     Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
     """
-    from crtlib.accounting import confidentiality
-    from crtlib.accounting.events import SampledGaussian
+    from crtlib.accounting import guarantees
+    from crtlib.accounting.ledger import SampledGaussian
     from crtlib.checks import whole_numbers
 
     if odometer is not None:
@@ -68,7 +67,7 @@ def account(
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
-    told: dict[str, Any] = confidentiality.account(
+    told: dict[str, Any] = guarantees.account(
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
         delta=delta,
@@ -217,13 +216,13 @@ def _by_copies(
     delta2: float,
 ) -> list[dict[str, float]]:
     """Right guesses of 100 about a person with so many points, or a value said so often."""
-    from crtlib.accounting import statements
+    from crtlib.accounting import guarantees
 
     def right(copies: int, **rates: float) -> float:
-        gained = statements.advantage(  # it is blacked out, or not
+        gained = guarantees.advantage(  # it is blacked out, or not
             events, copies=copies, neighbouring_relation="replace", group=group, **rates
         )
-        return 100 * statements.right_guess(gained)
+        return 100 * guarantees.right_guess(gained)
 
     return [
         {

@@ -48,11 +48,11 @@ def audit(
     Example: crtlib audit run --corpus dialogues.jsonl --out audit
     """
     from crtlib.attacks import run_audit
-    from crtlib.release import seal
+    from crtlib.release import gate
 
     for folder in (run, *(reference or ()), *((shadow,) if shadow else ())):
         if place := run_audit.place(folder):
-            seal.read(place)  # nobody has edited it
+            gate.read_signed(place)  # nobody has edited it
     audited = run_audit.audit(
         run, corpus, out, score=score, references=reference or (), shadow=shadow, claim=claim,
         guesses=guesses, confidence=confidence, seed=seed, force=force,

@@ -22,7 +22,7 @@ def card(
 
     Example: crtlib card corpus --policy presidio --labels labels --out card
     """
-    from crtlib.reports import card as library
+    from crtlib.reports import screening as library
 
-    facts = library.make(corpus, policy, out, labels=labels, wanted=wanted, force=force)
-    return Answer(facts, [library.text(facts), f"{out}/card.html   {out}/badge.svg"])
+    facts = library.card(corpus, policy, out, labels=labels, wanted=wanted, force=force)
+    return Answer(facts, [library.card_text(facts), f"{out}/card.html   {out}/badge.svg"])

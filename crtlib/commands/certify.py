@@ -39,12 +39,12 @@ def certify(
     Example: crtlib certify run --out certificate.html
     """
     from crtlib.checks import whole_numbers
-    from crtlib.release import certify, limits
+    from crtlib.release import certify
 
     if verify:
         difference, value = certify.verify(run, out, place=odometer)
         if require:  # other limits than those that were set when it was written
-            value = value | {"limits": limits.judged(value, require)}
+            value = value | {"limits": certify.judged(value, require)}
     else:
         difference, value = None, certify.write(
             run, out, name=name, audience=audience, audit=audit, report=report, place=odometer,

@@ -24,13 +24,13 @@ def convert(
     """Write a known corpus as JSONL, or as a folder with a card; every other command reads both."""
     from collections import Counter
 
-    from crtlib.text import folder as corpus_folder
+    from crtlib.text import folders
     from crtlib.text.corpora import known, load, source
 
     if name not in known() and Path(name).exists():
         raise ValueError(f"NAME: {name} is a text of your own, which every command reads; convert "
                          f"takes {', '.join(known())}")  # fmt: skip
-    write = corpus_folder.writer(out, inputs=[] if folder is None else [folder], force=force)
+    write = folders.writer(out, inputs=[] if folder is None else [folder], force=force)
     corpus = load(name, split, folder=folder, limit=limit)
     options = {"name": name, "split": split, "limit": limit}
     write(

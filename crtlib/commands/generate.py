@@ -25,9 +25,9 @@ def generate(
     """
     import sys
 
-    from crtlib.models import writing
+    from crtlib.models import scoring
 
-    texts = writing.generate(
+    texts = scoring.generate(
         model,
         sys.stdin.read() if prompt == "-" else prompt,
         max_tokens=max_tokens,

@@ -42,7 +42,7 @@ def sample(
 
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
     """
-    from crtlib.screening.by_name import digest, policy_by_name
+    from crtlib.screening.policies import digest, policy_by_name
     from crtlib.text import labels as library
 
     if seal:
@@ -91,7 +91,7 @@ def take(
 
     Example: crtlib label import corpus labels-ann-20260301.json --labels labels
     """
-    from crtlib.text import label_import as library
+    from crtlib.text import labels as library
 
     summary = library.take(
         corpus,
@@ -101,7 +101,7 @@ def take(
         role=role,
         partial=partial,
     )
-    return Answer(summary, [library.table(summary)])
+    return Answer(summary, [library.imported_table(summary)])
 
 
 def adjudicate(
@@ -127,7 +127,7 @@ def adjudicate(
 
     Example: crtlib label adjudicate corpus --labels labels --out again
     """
-    from crtlib.text import label_import as library
+    from crtlib.text import labels as library
 
     summary = library.adjudicate(
         corpus, labels, out, share=share, forms=forms or ["page"], force=force

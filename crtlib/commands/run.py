@@ -148,12 +148,12 @@ def _step(
 
 def _stamp(line: list[str]) -> str:
     """A hash of a command line and of the files, folders and policies that it names."""
-    from crtlib.screening import by_name
+    from crtlib.screening import policies
 
     digest = hashlib.sha256("\0".join(line).encode())
     for option, value in itertools.pairwise(line):
         if option in ("--policy", "--conservative"):
-            digest.update(by_name.digest(value).encode())
+            digest.update(policies.digest(value).encode())
         elif option != "--out" and Path(value).exists():
             digest.update(outputs.content(value).encode())
     return digest.hexdigest()
@@ -161,12 +161,12 @@ def _stamp(line: list[str]) -> str:
 
 def _label(line: list[str]) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported."""
-    from crtlib.text import label_import, labels
+    from crtlib.text import labels
 
     if outputs.marker("labels") is None:
         yield from _call(line)
-    about = labels.about("labels")
-    label_import.same_corpus("corpus", about)
+    about = labels.facts("labels")
+    labels.same_corpus("corpus", about)
     if "first" in about:
         yield "labels: up to date"
         return UP_TO_DATE

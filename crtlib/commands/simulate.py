@@ -20,10 +20,10 @@ def simulate(
     from tqdm import tqdm
 
     from crtlib.checks import check
-    from crtlib.text import customersim, folder
+    from crtlib.text import customersim, folders
 
     check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
-    write = folder.writer(out, force=force)
+    write = folders.writer(out, force=force)
     options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
     stream = tqdm(customersim.stream(dialogues, seed, variety), total=dialogues, disable=None)

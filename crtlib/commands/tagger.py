@@ -34,9 +34,9 @@ def tagger(
 
     Example: crtlib tagger corpus --labels labels --out tagger
     """
-    from crtlib.screening import teach
+    from crtlib.screening import tagger
 
-    taught = teach.make(
+    taught = tagger.make(
         corpus,
         out,
         labels=labels or (),

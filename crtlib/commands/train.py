@@ -19,11 +19,11 @@ def train(recipe: recipes.Recipe) -> Answer:
     if recipe.out is None:
         raise Refused("out", "is missing")
     from crtlib.experiments import own
-    from crtlib.reports import model_card
+    from crtlib.reports import pages
     from crtlib.training import parallel
 
     with parallel.joined():
-        trained = own.train(recipe, card=model_card.of_training, progress=True)
+        trained = own.train(recipe, card=pages.of_training, progress=True)
         if not parallel.crew().leads:
             return Answer({})
     return Answer(trained.facts, [*trained.lines, NEXT.format(recipe.out)])

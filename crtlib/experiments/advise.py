@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from crtlib.accounting import odometer
-from crtlib.experiments import crt, data, own, record
-from crtlib.experiments.crt import CrtStudy
-from crtlib.experiments.data import Data
+from crtlib.experiments import crt, own, record
+from crtlib.experiments.crt import CrtStudy, Data
 from crtlib.files import Named
 from crtlib.intervals import at_most, upwards
-from crtlib.release import certify, gate, limits
+from crtlib.release import certify, gate
 from crtlib.reports import pages
 from crtlib.screening.corpus import fitting
 from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, bound, from_json
 from crtlib.text import labels as labelled
-from crtlib.training import schedules
+from crtlib.training import methods
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The noise that is tried, by the epsilon of one data point in clear."""
@@ -127,8 +126,8 @@ def advise(
     """
     if not require:
         raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
-    limits.judged({"verdict": "none"}, require)  # refuses what is none
-    about = labelled.about(labels)
+    certify.judged({"verdict": "none"}, require)  # refuses what is none
+    about = labelled.facts(labels)
     names = [(p, c, u) for p in policies or [fitting(corpus)] for c in conservative for u in units]
     given = {k: v for k, v in settings.items() if v is not None}
     tried = [_prepared(corpus, labels, name, given) for name in dict.fromkeys(names)]
@@ -147,7 +146,7 @@ def _prepared(
     policy, conservative, unit = names
     how = {**given, "policy": policy, "conservative": conservative, "unit": unit}
     study = own.study_of(corpus, **how)
-    prepared = data.data(study)
+    prepared = crt.data(study)
     return own.sized(study, prepared, given), own._judged(study, prepared, labels)
 
 
@@ -166,7 +165,7 @@ class _Outlook:
         if epsilon not in self.ready:
             self.ready[epsilon] = replace(self.study, epsilon=epsilon).ready()
         ready, facts = self.ready[epsilon], self.facts
-        event = schedules.events(crt.schedule(ready))
+        event = methods.events(crt.schedule(ready))
         assert event is not None
         screening = gate.Screening(facts["screening"], rates.gamma, rates.delta2)
         holds = tuple(facts["holds"].items())
@@ -184,7 +183,7 @@ class _Outlook:
             "guarantee": promise.guarantee(),
             **promise.guesses(()),
         }
-        judged, guess = limits.judged(said, self.require), said["right_guess"][0]["at_most"]
+        judged, guess = certify.judged(said, self.require), said["right_guess"][0]["at_most"]
         return {"epsilon": epsilon, "noise": ready.noise_multiplier or 0.0, "guess": guess,
                 "judged": judged, "met": all(row["met"] for row in judged)}  # fmt: skip
 

@@ -1,4 +1,13 @@
-"""Runs of CRT and of what it is compared with: one training on screened text, its measurements.
+"""Runs of CRT and of what it is compared with: what a run reads, its training, what is measured.
+
+What a run reads: the split corpus, screened and prepared, its tokenizer, the held-out texts.
+
+>>> from crtlib.experiments.crt import CrtStudy
+>>> d = data(CrtStudy(method="crt", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10))
+>>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
+(10, 0, False)
+
+Runs of CRT and of what it is compared with: one training on screened text, its measurements.
 
 >>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10,
 ...                  epochs=1, canaries=0, embedding=8, hidden=8)
@@ -15,6 +24,7 @@ True
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,22 +37,322 @@ from crtlib.accounting import ledger
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import data
-from crtlib.experiments.data import Data
-from crtlib.models import interface, pretrained, scoring
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models import networks, pretrained, scoring
+from crtlib.models.networks import ModelSpec, build
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.screening import by_name
-from crtlib.screening.rates import NAMES, Rate
-from crtlib.text import corpora, screened, templates, units
-from crtlib.text.records import Point
-from crtlib.text.tokenizer import Bpe
-from crtlib.training import methods, schedules
+from crtlib.screening import policies, tagger
+from crtlib.screening.corpus import recorded
+from crtlib.screening.policies import everything, miss, policy_by_name, union
+from crtlib.screening.policy import Policy
+from crtlib.screening.rates import NAMES, Rate, Rates, rates, recall
+from crtlib.screening.redaction import Labels, Prepared, prepare, redact
+from crtlib.text import canaries, corpora, folders, records
+from crtlib.text.canaries import CARRIER, SPEAKER, USER, Template, insert, make, pairs
+from crtlib.text.records import MASK, Corpus, Dialogue, Point
+from crtlib.text.tokenizer import Bpe, adapt, train_bpe
+from crtlib.training import methods
 from crtlib.training.bookkeeping import refuse_unfit
 from crtlib.training.loop import Run, train
 from crtlib.training.methods import Constants, Method, Terms
 from crtlib.training.phases import Phase
+
+DEFAULT = "customersim"
+"""The corpus where none is named: it is simulated, so it is on every machine."""
+
+TUNING_SEED = 1000
+"""Corpus, canaries and initialisation of the search: a seed that no figure uses."""
+
+
+Recipe = Any
+"""What :func:`data` reads of a study: its fields, as :class:`crtlib.experiments.crt.CrtStudy` has
+them."""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Disjoint parts of one corpus. ``labelled`` is what a policy may learn from; ``others`` are
+    people whom no run reads, a source of secrets that are not in the training text."""
+
+    train: Corpus
+    valid: Corpus
+    test: Corpus
+    labelled: Corpus
+    others: Corpus
+
+
+@functools.lru_cache(maxsize=2)
+def splits(
+    corpus: str, variety: str, dialogues: int, heldout: int, seed: int, labelled: int = 0
+) -> Splits:
+    """Simulated dialogues, or those of a corpus shuffled and cut.
+
+    ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
+    rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
+    itself, which no other run reads. Dialogues of one user stay together, so that a person of the
+    training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
+    corpus is too small.
+    """
+    if draw := corpora.source(corpus).draw:
+        sizes = (dialogues, heldout, heldout)
+        drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
+        taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
+        return Splits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))  # type: ignore[call-arg]
+    whole = _loaded(corpus)
+    size = dialogues + 2 * heldout
+    reserved = size if is_corpus(corpus) else 0
+    needed = size + labelled + reserved
+    if len(whole) < needed:
+        raise ValueError(
+            f"dialogues={dialogues}: with {2 * heldout} held out, {labelled} labelled and "
+            f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
+            f"it has {len(whole)}"
+        )
+    fixed = _shuffled(whole.dialogues, 0)
+    search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
+    rest = _shuffled(search if reserved and seed == TUNING_SEED else free, seed + 1)
+    cuts = np.cumsum([0, dialogues, heldout, heldout, 2 * dialogues])
+    parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
+    parts.insert(3, fixed[:labelled])
+    return Splits(*(replace(whole, dialogues=part) for part in parts))
+
+
+def is_corpus(name: str) -> bool:
+    """Whether this names a corpus, and not a file, a folder or a hub's model."""
+    return name in corpora.known()
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(corpus: str) -> Corpus:
+    return corpora.load(corpus)
+
+
+def _shuffled(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
+    """In random order of users, the dialogues of each together."""
+    of: dict[str, list[Dialogue]] = {}
+    for d in dialogues:
+        of.setdefault(d.user, []).append(d)
+    users = list(of.values())
+    order = np.random.default_rng([seed, 5]).permutation(len(users))
+    return tuple(d for k in order for d in users[k])
+
+
+def forget() -> None:
+    """Read corpora anew from now on: a file may hold other text than when it was read."""
+    for cached in (splits, _loaded, _tagger):
+        cached.cache_clear()
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
+
+    ``points`` are raw, with the spans ``pi`` and ``pi_c`` flag in them; ``checked`` is where the
+    policies are judged: points with labels, and the spans of both policies. ``read`` are the
+    points as the method saw them without noise or with it, redacted where it redacts; ``others``
+    are points of people whom no run read. ``template`` made texts of turns.
+    """
+
+    points: tuple[Point, ...]
+    pi: Labels
+    pi_c: Labels
+    checked: tuple[Sequence[Point], Labels, Labels]
+    policies: tuple[Policy, Policy]
+    prepared: Prepared
+    tokenizer: Bpe
+    canaries: tuple[str, ...]
+    valid: dict[Point, int]
+    test: dict[Point, int]
+    read: tuple[Point, ...]
+    others: tuple[Point, ...]
+    template: Template = SPEAKER
+    known: Rates | None = None  # as screening counted them, or labels that people made
+    labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Miss, trace and public rate of the pair of policies, one secret of each user, on the
+        training points or, for a policy that learned from labels, on held-out ones."""
+        if self.known is not None:
+            return self.known
+        points, flags, cautious = self.checked
+        return rates(points, *self.policies, flags=flags, cautious_flags=cautious)
+
+    def misses(self, policy: Literal["pi", "pi_c"]) -> MissRate:
+        """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
+        or for a policy that learned from labels on held-out ones.
+
+        Canaries do not count: we planted them, and a policy is easily right about twenty copies.
+        This is recall, for people: it never enters a guarantee (:attr:`rates` does). Where nothing
+        is labelled nothing is known, and the rate is 1.
+        """
+        points, *labels = self.checked
+        overall = recall(points, labels[policy == "pi_c"]).loc["all"]
+        n = int(overall["secrets"])  # type: ignore[arg-type]
+        if n == 0:
+            return MissRate(1.0)
+        return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
+
+
+def data(study: Recipe) -> Data:
+    """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
+
+    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
+    Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
+    bars over seeds cover all of them.
+    """
+    sizes = study.dialogues, study.heldout, study.seed, study.labelled
+    split = splits(study.corpus, study.variety, *sizes)
+    oracle = "oracle" in (study.policy, study.conservative)
+    if oracle and not any(t.secrets for t in split.train.turns()):
+        raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
+    secrets, carrier = make(study.canaries, seed=study.seed) if study.canaries else (), CARRIER
+    if study.audited:
+        secrets, carrier = tuple(v for v, _ in pairs(study.canaries, seed=study.seed)), ""
+    planted = insert(split.train, secrets, copies=study.copies, seed=study.seed, carrier=carrier)
+    tokenizer = adapt(pretrained.place(study.init)) if study.brings_vocabulary else None
+    if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
+        form = canaries.of_model(pretrained.place(study.init), tokenizer)
+    else:
+        form = canaries.by_name(study.template, tokenizer)
+    points = canaries.points(planted, study.unit, form)
+    redacting, conservative = pair_of(study)
+    pi = miss(redacting, study.gamma, study.seed, per=study.per)
+    flagged = _audited(study, points, pi(points), found=False)
+    cautious = _audited(study, points, conservative(points), found=True)
+    if study.learned:
+        judged = canaries.points(split.valid, study.unit, form)
+        checked = (judged, pi(judged), conservative(judged))
+    else:
+        own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
+        checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))  # type: ignore[assignment]
+    prepared = _prepared(study, points, flagged, cautious)
+    read = prepared.private if study.how.reads_redacted else prepared.all
+    if study.how.flags_tokens:  # what pi finds is read with noise only
+        read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
+    return Data(
+        points=points,
+        pi=flagged,
+        pi_c=cautious,
+        checked=checked,
+        policies=(pi, conservative),
+        prepared=prepared,
+        tokenizer=tokenizer
+        or _tokenizer(planted, study, form, points, *_loud(study, points, cautious)),
+        canaries=secrets,
+        valid=_heldout(split.valid, study, form),
+        test=_heldout(split.test, study, form),
+        read=read,
+        others=canaries.points(split.others, study.unit, form),
+        template=form,
+        known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
+    )
+
+
+def _audited(study: Recipe, points: Sequence[Point], labels: Labels, *, found: bool) -> Labels:
+    """The labels, but that the canaries of an audit are all found, or all passed over."""
+    if not study.audited:
+        return labels
+    return [
+        (p.secrets if found else ()) if p.user.startswith(USER) else spans
+        for p, spans in zip(points, labels, strict=True)
+    ]
+
+
+def _prepared(
+    study: Recipe, points: Sequence[Point], flagged: Labels, cautious: Labels
+) -> Prepared:
+    """The public and the private part, as the method reads them."""
+    if study.how.reads_raw:  # raw text, all of it private
+        raw = prepare(points, None, everything(points), dedup="none")
+        if study.how.reads_redacted:
+            clean = prepare(points, flagged, cautious, dedup="none")
+            return replace(clean, public=clean.all, private=raw.private)
+        return raw
+    dedup = study.dedup if study.how.deduplicates else "none"
+    return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)  # type: ignore[arg-type]
+
+
+def pair_of(study: Recipe) -> tuple[Policy, Policy]:
+    """The policies pi (before the dial) and pi_c of a study; they never read a template."""
+    named = study.corpus if is_corpus(study.corpus) else DEFAULT
+    made = [
+        _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
+        if name == "tagger"
+        else policy_by_name(name, named)
+        for k, name in enumerate((study.policy, study.conservative))
+    ]
+    if study.template != "speaker":
+        made = [replace(policy, own_words=True) for policy in made]
+    return made[0], made[1]
+
+
+@functools.lru_cache(maxsize=2)
+def _tagger(
+    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue", "user"]
+) -> tuple[Policy, Policy]:
+    """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
+
+    Some of those say an ID, as some of the training dialogues do; the numbers are others.
+    """
+    taught = splits(corpus, variety, 1, 1, 0, labelled).labelled
+    if not any(t.secrets for t in taught.turns()):
+        raise ValueError(
+            f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
+            "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
+        )
+    taught = insert(taught, make(20, seed=10**6), copies=2, seed=10**6)
+    made = tagger.fit(records.points(taught, unit=unit), seed=0)
+    return tagger.redacting(made), tagger.conservative(made)
+
+
+def _loud(study: Recipe, points: Sequence[Point], cautious: Labels) -> tuple[Labels, Policy]:
+    """Where a policy speaks, whichever: what pi alone finds is redacted, so the vocabulary may not
+    learn it either. Of one name they are one tagger's, of which pi_c says all that pi says; a
+    method without a policy has no pi."""
+    redacting, conservative = pair_of(study)
+    if study.policy == study.conservative or "policy" not in study.how.reads:
+        return cautious, conservative
+    either = union(redacting, conservative)
+    return _audited(study, points, either(points), found=True), either
+
+
+def _tokenizer(
+    corpus: Corpus, study: Recipe, form: Template, points: Sequence[Point], cautious: Labels,
+    pi_c: Policy,
+) -> Bpe:  # fmt: skip
+    """BPE on the turns that are public for every gamma and neighbouring dataset: those on which
+    ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
+
+    ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
+    silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
+    by_turn = study.unit == "turn"
+    corpus = records.people(corpus) if study.unit == "user" else corpus
+    turns = points if by_turn else canaries.points(corpus, "turn", form)
+    speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
+    if not by_turn:
+        within = [
+            any(s.start < end and before < s.end - 1 for s in spans)
+            for p, spans in zip(points, cautious, strict=True)
+            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken)])
+        ]
+        speaks = [a or b for a, b in zip(speaks, within, strict=True)]
+    silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
+    return train_bpe(silent, vocab_size=study.vocab_size)
+
+
+def _heldout(corpus: Corpus, study: Recipe, form: Template) -> dict[Point, int]:
+    """Unique held-out points and how often each occurs: scored once, weighted.
+
+    Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
+    that reads raw text and has never seen ``<MASK>``.
+    """
+    count: dict[Point, int] = {}
+    for point in canaries.points(corpus, study.unit, form):
+        done = point if study.how.reads_raw else redact(point, point.secrets)
+        done = replace(done, id="", user="")
+        count[done] = count.get(done, 0) + 1
+    return count
+
 
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
@@ -74,7 +384,7 @@ class CrtStudy:
     alone learn (0: everything does), ``lora_alpha`` their scale (0: twice the rank).
     ``precision`` is that of products; weights, norms and sums stay in float32. A text of more than
     ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
-    ``template`` says how turns become text (:mod:`crtlib.text.templates`). ``audited``: the
+    ``template`` says how turns become text (:mod:`crtlib.text.canaries`). ``audited``: the
     canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
     """
 
@@ -83,7 +393,7 @@ class CrtStudy:
     model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
     gamma: Share
     # data
-    corpus: Word = data.DEFAULT
+    corpus: Word = DEFAULT
     variety: Literal["paper", "rich"] = "paper"
     dialogues: Count = 300
     heldout: Count = 200
@@ -147,9 +457,9 @@ class CrtStudy:
 
         if self.model == "pretrained" and not self.brings_vocabulary:
             raise ValueError("model='pretrained': init must name a pre-trained model")
-        if self.recurrent and self.template not in templates.CANDIDATES:
+        if self.recurrent and self.template not in canaries.CANDIDATES:
             raise ValueError(f"template={self.template!r}: is kept with a transformer only")
-        if self.template != "speaker" and screened.is_screened(self.corpus):
+        if self.template != "speaker" and folders.is_screened(self.corpus):
             raise ValueError(f"template={self.template!r}: {self.corpus} is text already")
         if self.lora and not self.brings_vocabulary:
             raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
@@ -167,17 +477,17 @@ class CrtStudy:
     @property
     def learned(self) -> bool:
         """True where a policy learned from labels: it is judged on held-out ones."""
-        return any(by_name.learned(name) for name in (self.policy, self.conservative))
+        return any(policies.learned(name) for name in (self.policy, self.conservative))
 
     @property
     def brings_vocabulary(self) -> bool:
         """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
-        return self.init != "random" and not data.is_corpus(self.init)
+        return self.init != "random" and not is_corpus(self.init)
 
     @property
     def screening(self) -> dict[str, Any] | None:
         """What screening said of its corpus, where that was screened before."""
-        return screened.summary(self.corpus) if screened.is_screened(self.corpus) else None
+        return folders.summary(self.corpus) if folders.is_screened(self.corpus) else None
 
     def ready(self) -> Self:
         """The same run with the fields that it does not read set to fixed values, and
@@ -212,7 +522,7 @@ def _noise(study: CrtStudy) -> float:
     noise = study.how.noise
     if noise != "calibrated":
         return noise
-    event = schedules.events(schedule(replace(study, noise_multiplier=1.0)))
+    event = methods.events(schedule(replace(study, noise_multiplier=1.0)))
     assert event is not None
     sigma = ledger.noise_multiplier(
         epsilon=study.epsilon,
@@ -253,7 +563,7 @@ class Fitted:
         if not events or not all(event.noise_multiplier for event in events):
             return None
         return study.how.promise(
-            events,
+            events,  # type: ignore[arg-type]
             Terms(
                 gamma=_bounded(self.data.rates.trace, self.data.rates.alpha),
                 delta2=_bounded(self.data.rates.public, self.data.rates.alpha),
@@ -284,9 +594,9 @@ def _public(study: CrtStudy) -> str:
     if names["dedup"] != "none":
         known += ", and which points are second occurrences"
     others = [part for key in ("policy", "conservative") for part in names[key].split("+")
-              if not by_name.ours(part)]  # fmt: skip
+              if not policies.ours(part)]  # fmt: skip
     if others:
-        listed = ", ".join(by_name.plain(part) for part in dict.fromkeys(others))
+        listed = ", ".join(policies.plain(part) for part in dict.fromkeys(others))
         known += f"; assumed: {listed}, of another package, answers each point by itself"
     if study.learned:
         known += (
@@ -308,14 +618,14 @@ def fit(
     """Prepare the data and train; perplexity on the validation texts after each epoch, and on the
     test texts ``before`` the first where that is asked of a pre-trained model.
 
-    ``prepared`` is ``data.data(study)`` where the caller has it already;
+    ``prepared`` is ``data(study)`` where the caller has it already;
     ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.checkpointed`, which changes no
     result. ``training``: ``checkpoint``, ``secure``, ``memory``, ``on_start`` and ``progress`` of
     :func:`crtlib.training.loop.train`. Raises ``ValueError`` where no point is private and the
     method trains with noise.
     """
     study = study.ready()
-    d = prepared or data.data(study)
+    d = prepared or data(study)
     flags = None
     if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
@@ -359,7 +669,7 @@ def utility(
     scores = scoring.token_scores(model, sequences)
     own = [np.ones(len(flags) - 1, dtype=bool) for flags in secret]
     if own_words:
-        own = [np.append(x, False) for x in templates.own_tokens([*points], tokenizer)]
+        own = [np.append(x, False) for x in canaries.own_tokens([*points], tokenizer)]
     sums = np.zeros((2, 3))  # negative log-likelihood, right guesses, tokens
     for logprobs, ranks, hidden, all_, weight in zip(
         *scores, secret, own, points.values(), strict=True
@@ -405,7 +715,7 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
         others=d.others,
         canaries=() if study.audited else d.canaries,
         seed=study.seed,
-        carrier=templates.carrier(d.template),
+        carrier=canaries.carrier(d.template),
     )
     for attack in attacks.known().values():
         rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
@@ -444,10 +754,10 @@ def _public_start(
 ) -> dict[str, object]:
     """Weights after ordinary training on a public corpus, read with the run's own vocabulary."""
     public = corpora.load(corpus, limit=PUBLIC_DIALOGUES)
-    texts = (p.text for p in units.points(public, unit="turn"))
+    texts = (p.text for p in records.points(public, unit="turn"))
     sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
     rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
-    phases = schedules.sgd(epochs=epochs, batch_size=32, learning_rate=rate)
+    phases = methods.sgd(epochs=epochs, batch_size=32, learning_rate=rate)
     return train(build(spec, seed), phases, {"public": sequences}, seed=seed).model.state_dict()
 
 
@@ -467,8 +777,8 @@ def _parts(
             "so there is nothing to train on with noise"
         )
     owners = users(d.prepared.private) if study.how.by_user else [*range(len(private))]
-    whole, limit = len(private), interface.context(model)  # tokens that are read at once
-    if not isinstance(model, interface.RecurrentLM) and study.brings_vocabulary:
+    whole, limit = len(private), networks.context(model)  # tokens that are read at once
+    if not isinstance(model, networks.RecurrentLM) and study.brings_vocabulary:
         limit = study.context if limit is None else min(limit, study.context)
     if limit is not None:
         public, _ = fitting(public, range(len(public)), limit, study.long)

@@ -2,9 +2,9 @@
 
 >>> import tempfile
 >>> from pathlib import Path
->>> from crtlib.text import customersim, jsonl
+>>> from crtlib.text import customersim, records
 >>> folder = Path(tempfile.mkdtemp())
->>> jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
+>>> records.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
 >>> trained = train(folder / "dialogues.jsonl", unit="turn", method="sgd", epochs=1)
 >>> trained.promise
 'no guarantee: this method adds no noise'
@@ -29,25 +29,23 @@ from torch import nn
 from crtlib import files, outputs
 from crtlib import recipe as recipes
 from crtlib.accounting import ledger
-from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.guarantees import Guarantee
-from crtlib.experiments import crt, data, record
-from crtlib.experiments.crt import CrtStudy, Fitted, Row
-from crtlib.experiments.data import Data
+from crtlib.accounting.ledger import WeightedGaussian
+from crtlib.experiments import crt, record
+from crtlib.experiments.crt import CrtStudy, Data, Fitted, Row
 from crtlib.files import Named
 from crtlib.models import folder as model_folder
 from crtlib.models import pretrained
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.recipe import Language, Recipe, SecretPlan
 from crtlib.release import certify, gate
-from crtlib.screening import by_name
+from crtlib.screening import policies
 from crtlib.screening.corpus import Pair, fitting, given, judge, unproved
 from crtlib.screening.policy import spoken
-from crtlib.screening.rates import Counter
-from crtlib.text import corpora, screened, templates, units
+from crtlib.screening.rates import RateCounter
+from crtlib.text import canaries, corpora, folders, records
 from crtlib.text.tokenizer import adapt, train_bpe
-from crtlib.training import loop, methods, parallel, schedules
+from crtlib.training import loop, methods, parallel
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
 from crtlib.training.methods import LP_WEIGHTED as PLANNED
@@ -140,9 +138,9 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
     chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
     init = settings.get("init", "random")
     if init != "random":
-        if data.is_corpus(init):  # which may be this very text
+        if crt.is_corpus(init):  # which may be this very text
             raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
-        plain = screened.is_screened(corpus) or not templates.chat_template(pretrained.place(init))
+        plain = folders.is_screened(corpus) or not canaries.chat_template(pretrained.place(init))
         chosen |= {"context": CONTEXT, "template": "speaker" if plain else "chat"}
         settings["model"] = "pretrained"
     return CrtStudy(
@@ -225,7 +223,7 @@ def sized(study: CrtStudy, prepared: Data, given: Facts) -> CrtStudy:
 def _fitted(corpus: Named, settings: dict[str, Any]) -> dict[str, Any]:
     """``settings`` with what the corpus decides: its policy, or how it was screened."""
     method = methods.by_name(settings.get("method", "crt"))
-    if not screened.is_screened(corpus):
+    if not folders.is_screened(corpus):
         settings.setdefault("unit", "turn")
         if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
             settings |= {"conservative": "everything"}
@@ -234,7 +232,7 @@ def _fitted(corpus: Named, settings: dict[str, Any]) -> dict[str, Any]:
         return {"conservative": settings.get("policy", "everything")} | settings
     if method.reads_raw or method.flags_tokens:
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
-    before = screened.summary(corpus)
+    before = folders.summary(corpus)
     own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
     own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0}
     for name, value in settings.items():
@@ -283,7 +281,7 @@ def train(
         recipe = _chosen(recipe, device)
     inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
     before = outputs.hashed(inputs)
-    data.forget()
+    crt.forget()
     if isinstance(recipe, SecretPlan):
         job = _planned(recipe, device)
     else:
@@ -355,7 +353,7 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
     named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
     study = study_of(recipe.corpus, **named)
-    policies = {name: by_name.digest(name) for name in (study.policy, study.conservative)}
+    digests = {name: policies.digest(name) for name in (study.policy, study.conservative)}
     prepared = _read(study)  # refuses what can be refused before anything is written
     study = sized(study, prepared, named)
     if auto:
@@ -366,11 +364,11 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     prepared = _judged(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: Fitted, meter: record.Meter, key: bytes) -> Trained:
-        by_name.check_same(policies, policies.values())
+        policies.check_same(digests, digests.values())
         done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         promise = "no guarantee: this method adds no noise"
-        if done.policy == "none" and not screened.is_screened(recipe.corpus):
+        if done.policy == "none" and not folders.is_screened(recipe.corpus):
             promise += ", and it read the text as it is"
         facts = _facts(done, fitted, rows) | {"settings": _settings(done)}
         made = Trained(
@@ -412,9 +410,9 @@ def _settings(study: CrtStudy) -> dict[str, Any]:
     each = asdict(study) | {"corpus": Path(study.corpus).name}
     if study.brings_vocabulary:
         each["init"] = pretrained.base(study.init)
-    if study.template not in templates.CANDIDATES:
+    if study.template not in canaries.CANDIDATES:
         each["template"] = "chat"  # of the folder that is written
-    return each | {n: by_name.plain(each[n]) for n in ("policy", "conservative")}
+    return each | {n: policies.plain(each[n]) for n in ("policy", "conservative")}
 
 
 def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, Any]:
@@ -437,7 +435,7 @@ def _tokens_a_character(study: CrtStudy, d: Data) -> float:
     if study.template == "speaker":
         counts = [len(tokens) - 1 for tokens in d.tokenizer.encode_marked([*d.test])[0]]
     else:
-        counts = [int(own.sum()) for own in templates.own_tokens([*d.test], d.tokenizer)]
+        counts = [int(own.sum()) for own in canaries.own_tokens([*d.test], d.tokenizer)]
     letters = [sum(b - a for a, b in spoken(p)) for p in d.test]
     weighed = [
         sum(n * w for n, w in zip(some, d.test.values(), strict=True)) for some in (counts, letters)
@@ -488,7 +486,7 @@ def _enough(study: CrtStudy, power: float) -> int:
     """Canaries for an audit of this power, of a point's noise."""
     from crtlib.attacks import run_audit
 
-    event = schedules.events(crt.schedule(study))
+    event = methods.events(crt.schedule(study))
     if event is None or not event.noise_multiplier:
         return run_audit.LEAST
     spent = partial(
@@ -512,7 +510,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         raise ValueError("--plan: must be trained in one process, without torchrun")
     sha = corpora.corpus_hash(recipe.corpus)
     text = corpora.load(recipe.corpus)
-    points = units.points(text, plans.unit(recipe.plan, corpora.read_hash(recipe.corpus)))
+    points = records.points(text, plans.unit_of(recipe.plan, corpora.read_hash(recipe.corpus)))
     plan, summary = plans.read(recipe.plan, points)
     named = (outputs.marker(recipe.plan) or {})["options"]
     _check(recipe, [recipe.corpus, recipe.plan])
@@ -595,7 +593,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
 def _read(study: CrtStudy) -> Data:
     """What the run reads. Where points are more than turns the vocabulary is that of the public
     points: a silent turn of a private one may hold a secret that no rate counts as public."""
-    prepared = data.data(study)
+    prepared = crt.data(study)
     if study.unit == "turn" or study.how.reads_raw or study.brings_vocabulary:
         return prepared
     texts = [p.text for p in prepared.prepared.public]
@@ -605,7 +603,7 @@ def _read(study: CrtStudy) -> Data:
 def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges
     them."""
-    if labels is None and screened.is_screened(study.corpus):
+    if labels is None and folders.is_screened(study.corpus):
         return prepared
     named = (study.policy, study.conservative)
     misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
@@ -615,12 +613,12 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         return replace(prepared, known=unproved(prepared.rates, named))
     if labels is None:
         points, flags, cautious = prepared.checked
-        counter = Counter(*prepared.policies)
+        counter = RateCounter(*prepared.policies)
         counter.add(points, flags=flags, cautious_flags=cautious)
         return replace(prepared, known=given(counter, corpora.corpus_hash(study.corpus), pair))
     if study.how.reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
-    if screened.is_screened(study.corpus):
+    if folders.is_screened(study.corpus):
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
     counter, about = judge(study.corpus, labels, pair)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)

@@ -1,9 +1,23 @@
-"""Secret protection for a corpus of one's own: who holds which secret, and the plan.
+"""Plans of secret protection for a corpus of one's own, and who holds which secret in it.
+
+Which point of a corpus holds which secret: by a list of values, or by what a policy flags.
 
 >>> import pathlib, tempfile
->>> from crtlib.text import customersim, jsonl
+>>> from crtlib.text.records import Point
+>>> file = pathlib.Path(tempfile.mkdtemp()) / "holders.csv"
+>>> _ = file.write_text("user,secret\\nann,Ada Lovelace\\nann,555 1234\\nbob,Kurt\\n")
+>>> texts = ["I am ada lovelace", "call 555-1234", "hello"]
+>>> points = [Point(str(i), "ann", text) for i, text in enumerate(texts)]
+>>> found = of_file([points], file, by="user", prior=0.001, posterior=0.1)
+>>> found.secrets, found.matrix().toarray().tolist(), found.unseen
+(['ann'], [[1.0, 1.0, 0.0]], 1)
+
+Secret protection for a corpus of one's own: who holds which secret, and the plan.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text import customersim, records
 >>> home = pathlib.Path(tempfile.mkdtemp())
->>> jsonl.write_jsonl(customersim.simulate(20, 0), home / "c.jsonl")
+>>> records.write_jsonl(customersim.simulate(20, 0), home / "c.jsonl")
 >>> made = make(home / "c.jsonl", home / "plan", policy="regex:customersim", by="user",
 ...             posterior=0.1, scales=(5.0,), steps=20, batch_size=8)
 >>> made.summary["secrets"], made.summary["by"]
@@ -14,13 +28,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -28,18 +44,158 @@ from scipy import sparse
 
 from crtlib import outputs
 from crtlib.accounting import secrets
-from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.ledger import WeightedGaussian
 from crtlib.accounting.secrets import Plan
-from crtlib.checks import check
+from crtlib.checks import check, check_choice
 from crtlib.files import Named
 from crtlib.intervals import at_most, upwards
-from crtlib.screening import holders
-from crtlib.screening.by_name import digest, plain, policy_by_name
+from crtlib.screening import policies
 from crtlib.screening.corpus import batches
-from crtlib.screening.holders import By, Holders
-from crtlib.text import corpora, units
-from crtlib.text.records import Corpus, Point
+from crtlib.screening.policies import SHORTEST, Finder, Listed, digest, entry, plain, policy_by_name
+from crtlib.screening.policy import Policy, spoken
+from crtlib.text import corpora, records
+from crtlib.text.records import Corpus, Point, unit
 from crtlib.training.phases import Event
+
+By = Literal["value", "user"]
+COLUMNS = ("user", "secret", "kind", "p", "r")
+
+
+@dataclass
+class Holders:
+    """``examples`` are the ids of all points, ``secrets`` the names of what gets one promise each:
+    a value, or a user; ``pairs`` are (secret, example) by number. ``prior`` and ``posterior`` are
+    one a secret. ``unseen`` secrets stand nowhere."""
+
+    secrets: list[str] = field(repr=False)
+    examples: list[str] = field(repr=False)
+    pairs: list[tuple[int, int]] = field(repr=False)
+    prior: list[float] = field(repr=False)
+    posterior: list[float] = field(repr=False)
+    unseen: int
+
+    def matrix(self) -> sparse.csr_array:
+        """``(secrets, examples)`` of 0 and 1."""
+        where, shape = np.transpose(self.pairs), (len(self.secrets), len(self.examples))
+        return sparse.csr_array((np.ones(len(self.pairs)), (where[0], where[1])), shape=shape)
+
+
+def of_policy(
+    batches: Callable[[], Iterable[Sequence[Point]]],
+    policy: Policy,
+    *,
+    by: By,
+    prior: float,
+    posterior: float,
+) -> Holders:
+    """Each value that ``policy`` flags somewhere is a secret; or each user is one, who holds all
+    points in which a value stands that is flagged in his.
+
+    Values that differ in spelling alone (as ``list:`` reads them) are one, and each is looked for
+    in all of the text: what the policy passed over elsewhere is held as well. A value that is too
+    short to look for is held where it is flagged.
+
+    Args:
+        batches: Reads the points, the same each time; they are read twice.
+    """
+    check_choice("by", by, ("value", "user"))
+    check("prior", prior, 0 < prior < 1, "in (0, 1)")
+    check("posterior", posterior, prior < posterior < 1, f"in ({prior:g}, 1)")
+    rows: dict[tuple[str, bool], Listed] = {}
+    users: dict[int, set[str]] = {}
+    flagged = list[set[int]]()
+    for points in batches():
+        for p, spans in zip(points, policy(points), strict=True):
+            values = [p.text[s.start : s.end] for s in spans]
+            each = {rows.setdefault(entry(v), Listed(v, "", len(rows))).number for v in values}
+            for number in each:
+                users.setdefault(number, set()).add(p.user)
+            flagged.append(each)
+    find = Finder("--from-policy", [row for (n, _), row in rows.items() if len(n) >= SHORTEST])
+    names = {
+        row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
+    }
+    return _held(batches(), find, names, lambda _: (prior, posterior), flagged=flagged)
+
+
+def of_file(
+    batches: Iterable[Sequence[Point]],
+    file: Named,
+    *,
+    by: By,
+    prior: float,
+    posterior: float | None,
+) -> Holders:
+    """The values of a CSV or Parquet file ``user,secret[,kind][,p][,r]``, found as by ``list:``.
+
+    With ``by`` "user" a user's secret are all points that one of his values touches, whoever
+    wrote them. ``p`` and ``r`` go before ``prior`` and ``posterior``. Raises ``ValueError``, which
+    shows no value, for another table, or a secret with two promises.
+    """
+    table = _table(Path(file), prior, posterior)
+    check_choice("by", by, ("value", "user"))
+    names = table.secret.tolist() if by == "value" else [unit(name) for name in table.user]
+    promises: dict[str, tuple[float, float]] = {}
+    for row, (name, *promise) in enumerate(zip(names, table.p, table.r, strict=True), 2):
+        if promises.setdefault(name, (promise[0], promise[1])) != tuple(promise):
+            raise ValueError(f"{file}, row {row}: p or r differs from an earlier row of its {by}")
+    find = Finder(str(file), [Listed(value, "", row) for row, value in enumerate(table.secret, 2)])
+    whose = {row: {name} for row, name in enumerate(names, 2)}
+    return _held(batches, find, whose, promises.__getitem__, order=list(promises))
+
+
+def _held(
+    batches: Iterable[Sequence[Point]],
+    find: Finder,
+    names: Mapping[int, set[str]],
+    promise: Callable[[str], tuple[float, float]],
+    *,
+    order: Sequence[str] = (),
+    flagged: Sequence[set[int]] = (),
+) -> Holders:
+    """Who holds what ``find`` finds in a point, and what was ``flagged`` there: of each number the
+    ``names`` of the secrets. They are told in this ``order``, or as they come."""
+    points = itertools.chain.from_iterable(batches)
+    pairs: list[tuple[str, int]] = []
+    examples: list[str] = []
+    for k, p in enumerate(points):
+        known = flagged[k] if flagged else set()
+        held = known.union(*(find(p.text[a:b])[1] for a, b in spoken(p)))
+        each = sorted(set().union(*(names[number] for number in held)))
+        pairs += [(name, k) for name in each]
+        examples.append(p.id)
+    if not pairs:
+        raise ValueError("secrets=0: none of them stands in the text; there is nothing to protect")
+    seen = dict.fromkeys(name for name, _ in pairs)
+    every = order or list(seen)
+    secrets = [name for name in every if name in seen]
+    place = {name: i for i, name in enumerate(secrets)}
+    prior, posterior = map(list, zip(*map(promise, secrets), strict=True))
+    placed = [(place[name], k) for name, k in pairs]
+    return Holders(secrets, examples, placed, prior, posterior, len(every) - len(secrets))
+
+
+def _table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
+    table = policies.table(path, str(path))
+    names = [str(name) for name in table.columns]
+    if not {"user", "secret"} <= set(names) or set(names) - set(COLUMNS):
+        words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)
+        what = f"columns are {','.join(names)}" if words else "has no header"
+        raise ValueError(f"--secrets: {what}; a table needs user,secret[,kind][,p][,r]")
+    for name, given in (("p", prior), ("r", posterior)):
+        if name not in names and given is None:
+            raise ValueError("--posterior: must be given, there is no column r")
+        column = table[name] if name in names else [given] * len(table)
+        table[name] = pd.to_numeric(column, errors="coerce")
+    for name in ("user", "secret"):
+        empty = np.flatnonzero(table[name].str.strip() == "")
+        if len(empty):
+            raise ValueError(f"{path.name}, row {empty[0] + 2}, column {name}: is empty")
+    wrong = np.flatnonzero(~((table.p > 0) & (table.p < table.r) & (table.r < 1)))
+    if len(wrong):
+        raise ValueError(f"{path.name}, row {wrong[0] + 2}: must have 0 < p < r < 1")
+    return table
+
 
 BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
@@ -113,11 +269,11 @@ def make(
     with outputs.staged(out, public=PUBLIC, force=force, **recipe) as part:
         points = partial(_points, corpus, unit)
         if table is not None:
-            found = holders.of_file(points(), table, **promise)
+            found = of_file(points(), table, **promise)
         elif posterior is None:
             raise ValueError("--posterior: must be given with --from-policy")
         else:
-            found = holders.of_policy(points, policy_by_name(policy or ""), **promise)
+            found = of_policy(points, policy_by_name(policy or ""), **promise)
         matrix, n = found.matrix(), len(found.examples)
         batch = min(BATCH, max(1, n // 10)) if batch_size is None else batch_size
         count = max(1, math.ceil(EPOCHS * n / batch)) if steps is None else steps
@@ -138,7 +294,7 @@ def make(
 
 def _points(corpus: Named, unit: str) -> Iterator[tuple[Point, ...]]:
     for batch in batches(corpora.dialogues(corpus)):
-        yield units.points(Corpus("", tuple(batch)), unit)
+        yield records.points(Corpus("", tuple(batch)), unit)
 
 
 def _taken(plans: Sequence[Plan], take: float | None) -> tuple[Plan, str]:
@@ -224,7 +380,7 @@ def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
     ), summary
 
 
-def unit(folder: Named, corpus: str) -> str:
+def unit_of(folder: Named, corpus: str) -> str:
     """The unit of a plan; refuses what is none, and one of another corpus."""
     if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")

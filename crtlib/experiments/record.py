@@ -29,18 +29,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import crtlib
 from crtlib import files, outputs
 from crtlib.accounting import odometer
-from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.experiments import data
-from crtlib.experiments.crt import CrtStudy, Fitted
-from crtlib.experiments.data import Data
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.experiments import crt
+from crtlib.experiments.crt import CrtStudy, Data, Fitted
 from crtlib.files import Named
 from crtlib.models.folder import tensors
 from crtlib.models.pretrained import fingerprint
-from crtlib.release import gate, seal
-from crtlib.screening import by_name
+from crtlib.release import gate
+from crtlib.screening import policies
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, Rates, assumed
-from crtlib.text import corpora, folder, screened
+from crtlib.text import corpora, folders
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus
 from crtlib.training import methods
@@ -64,7 +63,7 @@ def _sha(value: Any) -> str:
 def policy_hash(name: str) -> str:
     """SHA-256 of what a policy is: this version, its name, the files that it reads, and its code,
     where that is another package's."""
-    return _sha([crtlib.__version__, by_name.digest(name)])
+    return _sha([crtlib.__version__, policies.digest(name)])
 
 
 # --------------------------------------------------------------------------- the odometer
@@ -124,7 +123,7 @@ class Meter:
     @property
     def key(self) -> Ed25519PrivateKey:
         """That of what it signs."""
-        return seal.key_in(self.folder)
+        return gate.key_in(self.folder)
 
     @property
     def run(self) -> str:
@@ -387,19 +386,19 @@ def release(
 
 def save(content: Mapping[str, Any], folder: Named, meter: Meter) -> None:
     """Write ``record.json`` (0600), signed by the key beside the odometer."""
-    text = json.dumps(seal.signed(content, meter.key), indent=1, allow_nan=False)
+    text = json.dumps(gate.signed(content, meter.key), indent=1, allow_nan=False)
     files.write_text(Path(folder) / NAME, text + "\n", mode=0o600)
 
 
 def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
     """What was read of the corpus: the part that trained, without canaries; the hash of it all."""
-    read: Corpus = data.splits(
+    read: Corpus = crt.splits(
         study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
     ).train
     if before := study.screening:  # a point is a dialogue there, and may stand for several turns
         known = before["about"]
         dates = {name: known[name] for name in ("users_are", "from", "to")}
-        said = screened.turns(study.corpus)
+        said = folders.turns(study.corpus)
         turns = sum(said[d.id] for d in read.dialogues)
         name = before["corpus"]
         users = len({d.user for d in read.dialogues})
@@ -410,7 +409,7 @@ def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
 def about(corpus: Named, read: Corpus, sha: str) -> dict[str, Any]:
     """What a certificate says of a corpus of which ``read`` was trained on."""
     users = {d.user for d in read.dialogues}
-    facts = folder.facts(corpus) if Path(corpus).is_dir() else None
+    facts = folders.facts(corpus) if Path(corpus).is_dir() else None
     users_are = "unknown" if "" in users else facts.users_are if facts else "column"
     if users_are == "column" and any(d.user == d.id for d in read.dialogues):
         users_are = "thread"
@@ -467,9 +466,9 @@ def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
 def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
     """Both policies; of a screened folder those that screened it."""
     said = study.screening or {
-        "policy": by_name.plain(study.policy),
+        "policy": policies.plain(study.policy),
         "policy_sha256": policy_hash(study.policy),
-        "conservative": by_name.plain(study.conservative),
+        "conservative": policies.plain(study.conservative),
         "conservative_sha256": policy_hash(study.conservative),
         "taught_by": {"policy": d.policies[0].teachers, "conservative": d.policies[1].teachers},
     }

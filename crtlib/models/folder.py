@@ -23,8 +23,8 @@ from torch import nn
 
 from crtlib import files
 from crtlib.files import Named
-from crtlib.models import build, interface, pretrained
-from crtlib.models.spec import ModelSpec
+from crtlib.models import networks, pretrained
+from crtlib.models.networks import ModelSpec
 from crtlib.text import tokenizer as tokenizers
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend
@@ -87,7 +87,7 @@ def save(
     if spec is None:
         from transformers import GenerationConfig
 
-        _tokenizer(tokenizer, folder, template, interface.context(model))
+        _tokenizer(tokenizer, folder, template, networks.context(model))
         whole: Any = pretrained.merged(model)
         config = whole.config
         config.bos_token_id, config.eos_token_id = tokenizer.bos, tokenizer.eos
@@ -149,7 +149,7 @@ def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
         what = "its weights are fewer than model.json says"
         raise ValueError(f"{folder}: holds no model with its tokenizer that can be read; {what}")
-    model = build.build(spec, 0)
+    model = networks.build(spec, 0)
     load_model(model, str(folder / "model.safetensors"))
     return model, tokenizers.load(folder / "tokenizer.json"), spec
 
@@ -159,7 +159,7 @@ def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
 
     A model may have some rows more than the tokenizer has tokens: padding to a multiple of 64.
     """
-    rows, size = len(interface.head(model).weight), backend(tokenizer).get_vocab_size()
+    rows, size = len(networks.head(model).weight), backend(tokenizer).get_vocab_size()
     padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
     if size != rows and not padded:
         raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")

@@ -34,7 +34,7 @@ from torch import nn
 from crtlib import outputs
 from crtlib.draws import drawing
 from crtlib.files import Named, cache
-from crtlib.models.interface import core, head, hidden
+from crtlib.models.networks import core, head, hidden
 from crtlib.text.tokenizer import Bpe, shipped
 
 SMOLLM2 = "smollm2"

@@ -1,4 +1,15 @@
-"""From a release to its certificate: the fold over the sources of its files, composed with what was
+"""From a release to its certificate, and whether it keeps what somebody demands.
+
+What somebody demands of a model, and whether its certificate keeps it.
+
+>>> certificate = {"verdict": "holds", "rates": {"public": {"upper": 0.0377}},
+...                "right_guess": [{"who": "random", "at_most": 0.524}]}
+>>> for row in judged(certificate, ["public <= 1%", "guess <= 55"]):
+...     print(row)
+{'limit': 'public <= 1%', 'certified': 0.0377, 'met': False}
+{'limit': 'guess <= 55', 'certified': 52.4, 'met': True}
+
+From a release to its certificate: the fold over the sources of its files, composed with what was
 spent before, sealed, written as a page and as JSON, and verified again.
 
 >>> up(0.44012), up(float("inf")), up(0.0)
@@ -10,9 +21,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,16 +34,84 @@ from jsonschema.exceptions import best_match
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crtlib import files, outputs
-from crtlib.accounting import confidentiality, ledger, odometer, statements
+from crtlib.accounting import guarantees, ledger, odometer
 from crtlib.accounting.accountants import Profile
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.checks import check_choice
-from crtlib.intervals import at_most, exchangeable_rate, upwards
-from crtlib.release import gate, limits, seal
+from crtlib.intervals import at_most, exactly, exchangeable_rate, upwards
+from crtlib.release import gate
 from crtlib.release.gate import Fold
-from crtlib.reports import certificate
+from crtlib.reports import pages
 from crtlib.screening.rates import ALPHA, bound
 from crtlib.text import labels
+
+NAMES = {
+    "guess": "right guesses of 100, about a secret drawn at random",
+    "missed": "right guesses of 100, about a secret that the search passed over",
+    "value": "chance in 100 to name a protected value, or one of a thousand that are as likely",
+    "epsilon": "epsilon of a secret drawn at random",
+    "delta": "its delta",
+    "epsilon_missed": "epsilon of a secret that the search passed over",
+    "miss": "share of secrets that the search did not find",
+    "trace": "share of secrets of which something is left",
+    "public": "share of secrets that are trained on without noise",
+}
+"""What a limit may be about; each is a bound that stands in the certificate."""
+OF_100 = ("guess", "missed", "value")
+
+
+def _limit(text: str) -> tuple[str, Decimal]:
+    found = re.fullmatch(r"\s*(\w+)\s*<=\s*([0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?)\s*(%?)\s*", text)
+    name = found[1] if found else ""
+    if not found or name not in NAMES or (found[3] and name.startswith(("epsilon", "delta"))):
+        raise ValueError(
+            f"--require: {text!r} must be NAME <= NUMBER, such as 'public <= 1%' or 'guess <= 55'; "
+            f"a name is one of {', '.join(NAMES)}"
+        )
+    number = Decimal(found[2])
+    return name, number / 100 if found[3] and name not in OF_100 else number
+
+
+def _certified(c: Mapping[str, Any], name: str) -> Decimal | None:
+    """The bound; of times in 100, in these. None where the certificate has none."""
+    if name in ("miss", "trace", "public"):
+        before = {"trace": "gamma", "public": "delta2"}.get(name, "")  # with earlier searches
+        both = c["rates"].get(name, {}).get("upper"), c.get("spent_before", {}).get(before, 0.0)
+        found = None if both[0] is None else max(both)
+    elif name in OF_100:
+        who = {"guess": "random", "missed": "missed"}.get(name)
+        rows = c["right_guess"] if who else c["value_guess"]
+        each = [row["at_most"] for row in rows if who is None or row["who"] == who]
+        found = max(each) if each else None
+    else:
+        pair = c["guarantee"]["missed" if name == "epsilon_missed" else "secret"]
+        found = pair["delta" if name == "delta" else "epsilon"]
+    if found is None or found == "inf":
+        return None
+    return exactly(found) * (100 if name in OF_100 else 1)
+
+
+def judged(certificate: Mapping[str, Any], limits: Sequence[str]) -> list[dict[str, Any]]:
+    """Of each limit what is ``certified``, None where nothing is, and whether it is ``met``: one of
+    a certificate that does not hold never is.
+
+    Args:
+        certificate: Its parts, as JSON gives them.
+        limits: Such as "public <= 1%" or "guess <= 55", of :data:`NAMES`; guesses: times in 100.
+
+    Raises:
+        ValueError: For a limit that is none of these.
+    """
+    out = []
+    for text in limits:
+        name, most = _limit(text)
+        found = _certified(certificate, name) if certificate["verdict"] == "holds" else None
+        told = None if found is None else float(found)
+        assert told is None or math.isfinite(told)
+        out.append({"limit": " ".join(text.split()), "certified": told,
+                    "met": found is not None and found <= most})  # fmt: skip
+    return out
+
 
 RECORD = "record.json"
 BAYES, PLAN = "bayesian_confidentiality", "secret_protection"
@@ -129,7 +210,7 @@ def read(
     path = next((p for p in choices if p.is_file()), None)
     if path is None:
         raise ValueError(f"{folder}: holds no {RECORD}; it was not made by 'crtlib train'")
-    record = seal.read(path)
+    record = gate.read_signed(path)
     try:
         Record.model_validate(record)
         bytes.fromhex(record["key"])
@@ -164,7 +245,7 @@ def read(
             problems.append("Earlier runs that were known when it was trained are not known here.")
         lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
         problems += _line(lines, own, record)
-        key = seal.key_in(home) if (home / seal.KEY).is_file() else None
+        key = gate.key_in(home) if (home / gate.KEY).is_file() else None
         if key is None or key.public_key().public_bytes_raw().hex() != public:
             problems.append("The record is not signed by the key beside the odometer.")
     except (ValueError, OSError) as error:
@@ -194,7 +275,7 @@ def recounted(trained: Trained, judged: int | None = None) -> Trained:
     told, rates = trained.record["labels"], dict(trained.record["rates"])
     sha = trained.record["corpus"]["sha256"]
     if told:
-        judged = judged or labels.pairs({"labels": told["sha256"]}, sha)
+        judged = judged or labels.judged_pairs({"labels": told["sha256"]}, sha)
         told = {**told, "judged": max(judged, told["judged"])}
     if trained.spent:
         trained = replace(trained, spent=family(trained.spent, told, sha))
@@ -221,8 +302,11 @@ def family(spent: Known, told: Mapping[str, Any] | None = None, corpus: str = ""
         if name not in e.counted:
             return upper
         (count, of, *again), by = e.counted[name], e.counted["labels"]
-        ours = told if told and (e.corpus == corpus or by == told["sha256"]) else {
-            "alpha": ALPHA, "judged": max(1, labels.pairs({"labels": by}, e.corpus))}  # fmt: skip
+        if told and (e.corpus == corpus or by == told["sha256"]):
+            ours = told
+        else:
+            judged = labels.judged_pairs({"labels": by}, e.corpus)
+            ours = {"alpha": ALPHA, "judged": max(1, judged)}
         row = {"count": count, "of": of, "again": again, "how": "one_per_cluster"}
         return max(upper, _bound(row, ours))
 
@@ -272,16 +356,16 @@ class Promise:
         if self.kind != BAYES:
             return self.missed()
         delta = min(1.0, self.delta + self.delta2)
-        return confidentiality.amplified_at(self.curve, delta=self.delta, gamma=self.gamma), delta
+        return guarantees.amplified_at(self.curve, delta=self.delta, gamma=self.gamma), delta
 
     def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
         """How often a guess is right, whether a secret in so many messages stood there or was
         blacked out: for replacement, whatever the relation of the epsilon."""
-        gained = statements.advantage(
+        gained = guarantees.advantage(
             self.events, copies=copies, trace_rate=trace_rate, public_rate=public_rate,
             neighbouring_relation="replace", group=self.groups,
         )  # fmt: skip
-        return statements.right_guess(gained)
+        return guarantees.right_guess(gained)
 
     def right_guesses(
         self, copies: Sequence[int], average: Pair | None = None
@@ -306,7 +390,7 @@ class Promise:
         if plan := self.fold.plan:
             return list(plan.guesses)
         epsilon = ledger.profile(self.events, self.accountant, "replace", self.groups)(self.delta)
-        return [(p, statements.value_guess(epsilon, delta=self.delta, prior=p)) for p in PRIORS]
+        return [(p, guarantees.value_guess(epsilon, delta=self.delta, prior=p)) for p in PRIORS]
 
     def guarantee(self) -> dict[str, Any]:
         """As the certificate has it."""
@@ -398,7 +482,7 @@ def parts(
     evidence: Mapping[str, Any] | None = None,
     require: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The parts of a certificate (:func:`crtlib.reports.certificate.certificate` seals them)."""
+    """The parts of a certificate (:func:`crtlib.reports.pages.certificate` seals them)."""
     record, fold, spent = trained.record, trained.own, trained.spent or odometer.Spent(())
     own, alone = trained.promise(), replace(trained, spent=None).promise()
     why = reasons(trained, own, own.missed()[0])
@@ -444,7 +528,7 @@ def parts(
                          *([PAPER] if fold.relation == "add_or_remove" else [])],
         "evidence": dict(evidence or {}),
     }  # fmt: skip
-    return content | ({"limits": limits.judged(content, require)} if require else {})
+    return content | ({"limits": judged(content, require)} if require else {})
 
 
 def _share(value: float) -> float:
@@ -486,7 +570,7 @@ def profile(own: Promise) -> dict[str, Any]:
     rates = {"missed": (1.0, 0.0)}
     rates |= {"secret": (own.gamma, own.delta2)} if own.kind == BAYES else {}
     drawn = {
-        name: statements.tradeoff(
+        name: guarantees.tradeoff(
             own.events, grid, neighbouring_relation="replace", group=own.groups,
             trace_rate=gamma, public_rate=delta2,
         ).tolist()
@@ -541,7 +625,7 @@ def evidence(
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(seal.loads(path.read_text(encoding="utf-8")))
+        return dict(gate.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (ValueError, TypeError):
@@ -565,28 +649,28 @@ def write(
     """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
 
     Both are public files (0644, less the umask) where the verdict is "holds", else private ones.
-    ``require``: limits (:mod:`crtlib.release.limits`), whose verdict the certificate gives. Raises
+    ``require``: limits (:mod:`crtlib.release.certify`), whose verdict the certificate gives. Raises
     ``ValueError`` where the run has no record, or the files exist and not ``force``.
     """
     check_choice("for", audience, AUDIENCES)
     page = Path(out)
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
-    pages = page, page.with_suffix(".json")
-    for path in pages:
+    both = page, page.with_suffix(".json")
+    for path in both:
         if path.is_symlink():
             raise ValueError(f"--out: {path} is a link; name the file itself")
         outputs.check_file(path, force=force)
-    if pages[1].is_file() and "void_because" not in _json(pages[1]):  # such as model.json
-        raise ValueError(f"--out: {pages[1]} is there and no certificate; take another name")
-    trained = read(run, place=place, replaced=(*pages, Path(run) / gate.NAME))
+    if both[1].is_file() and "void_because" not in _json(both[1]):  # such as model.json
+        raise ValueError(f"--out: {both[1]} is there and no certificate; take another name")
+    trained = read(run, place=place, replaced=(*both, Path(run) / gate.NAME))
     trained = recounted(trained)
     attached = evidence(run, trained.record["corpus"]["sha256"], audit, report)
     content = parts(trained, name=name, copies=copies, evidence=attached, require=require)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    value = certificate.certificate(content, issued=now.replace("+00:00", "Z"))
-    value = seal.signed(value, trained.key) if trained.key else value
-    certificate.validator().validate(value)
+    value = pages.certificate(content, issued=now.replace("+00:00", "Z"))
+    value = gate.signed(value, trained.key) if trained.key else value
+    pages.validator().validate(value)
     texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
              page: _page(value, trained, audience, page.name)}  # fmt: skip
     mode = outputs.PUBLIC if value["verdict"] == "holds" else outputs.PRIVATE
@@ -604,7 +688,7 @@ def _page(value: Mapping[str, Any], trained: Trained, audience: str, name: str) 
     if value["verdict"] == "holds" and audience != "officer" and own.bounded:
         numbers = profile(own)
     command = f"crtlib certify {trained.folder.resolve().name} --out {name}"
-    return certificate.pages(value, audience, profile=numbers, command=command)
+    return pages.pages(value, audience, profile=numbers, command=command)
 
 
 def summary(value: Mapping[str, Any]) -> str:
@@ -653,14 +737,14 @@ def _wrong(
     place: str | os.PathLike[str] | None,
     page: Path,
 ) -> Iterator[str]:
-    if error := best_match(certificate.validator().iter_errors(value)):
+    if error := best_match(pages.validator().iter_errors(value)):
         yield f"{error.json_path}: is not what the schema allows"
-    if certificate.identity(value) != value["id"]:
+    if pages.identity(value) != value["id"]:
         yield "id: is not that of this content; it was changed"
     trained = read(run, place=place)
     try:
         if trained.key:
-            seal.check(value, "signature", trained.key.public_key().public_bytes_raw().hex())
+            gate.check(value, "signature", trained.key.public_key().public_bytes_raw().hex())
     except ValueError as error:
         yield str(error)
     trained = recounted(trained, value["labels"] and value["labels"]["judged"])
@@ -677,7 +761,7 @@ def _wrong(
     )  # fmt: skip
     told, made = {n: v for n, v in value.items() if n in again}, json.loads(json.dumps(again))
     if told != made:
-        one, two = dict(certificate.fields(told)), dict(certificate.fields(made))
+        one, two = dict(pages.fields(told)), dict(pages.fields(made))
         where = (path for path in one | two if one.get(path) != two.get(path))
         yield f"{next(where, 'a part')}: is another when it is made again"
     text = page.read_bytes() if page.is_file() else b""

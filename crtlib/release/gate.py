@@ -1,4 +1,19 @@
-"""The gate: every file that others may see is written here, and says what it may know of private
+"""The gate, through which every file of a release goes, and the signature on it.
+
+The seal: a signature by which who receives a release knows that nobody else has edited it.
+
+The private key (Ed25519) lies beside the odometer, 0600; the public one travels with what is
+signed. It catches edits by others. It does not catch a releaser who lies: who has the key can sign
+anything.
+
+>>> key = Ed25519PrivateKey.generate()
+>>> check(signed({"epsilon": 3}, key), "demo")["epsilon"]
+3
+>>> check(signed({"epsilon": 3}, key) | {"epsilon": 1}, "demo")
+Traceback (most recent call last):
+ValueError: demo: was changed after it was signed
+
+The gate: every file that others may see is written here, and says what it may know of private
 text; what is promised is computed from that.
 
 >>> import tempfile
@@ -17,6 +32,7 @@ ValueError: README.md: does not say what it may know of private text
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -27,13 +43,95 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from crtlib import files, outputs
-from crtlib.accounting.events import SampledGaussian
-from crtlib.release import seal
+from crtlib.accounting.ledger import SampledGaussian
+
+KEY = "signing.key"
+MOST = 1 << 26
+"""Bytes of a signed file, at most."""
+
+
+def key_in(folder: str | os.PathLike[str]) -> Ed25519PrivateKey:
+    """The private key beside an odometer; it is made where there is none, by one of several
+    processes. Raises ``ValueError`` for one that is none."""
+    path = Path(folder) / KEY
+    files.sweep(path)
+    if not path.exists():
+        with files.part(path, 0o600) as part, part.open("rb+") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+            file.flush()
+            os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(part, path)
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path}: is no signing key") from None
+
+
+def canonical(value: Mapping[str, Any]) -> bytes:
+    """What is signed: JSON with sorted keys, without the signature."""
+    rest = {name: one for name, one in value.items() if name != "signature"}
+    return json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def signed(value: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
+    """The value with the public key and a signature."""
+    whole = {**value, "public_key": key.public_key().public_bytes_raw().hex()}
+    return whole | {"signature": key.sign(canonical(whole)).hex()}
+
+
+def check(value: Mapping[str, Any], name: str, public: str | None = None) -> dict[str, Any]:
+    """The value, if it is as it was signed, by the key ``public`` where that is given.
+
+    Raises ``ValueError`` in one line where it is not, and calls it by ``name``."""
+    try:
+        key, signature = str(value["public_key"]), bytes.fromhex(value["signature"])
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, canonical(value))
+    except KeyError:
+        raise ValueError(f"{name}: is not signed; it is damaged, or of another version") from None
+    except (InvalidSignature, ValueError, TypeError, RecursionError):
+        raise ValueError(f"{name}: was changed after it was signed") from None
+    if public is not None and key != public:
+        raise ValueError(f"{name}: was signed with another key, {key[:12]}… and not {public[:12]}…")
+    return dict(value)
+
+
+def loads(text: str) -> Any:
+    """The value of a JSON text. Raises ``ValueError`` for an object in which a name stands twice:
+    of these people read the first, and programs the last."""
+
+    def once(rows: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(rows)) < len(rows):
+            raise ValueError("a name stands twice")
+        return found
+
+    return json.loads(text, object_pairs_hook=once)
+
+
+def read_signed(path: str | os.PathLike[str], public: str | None = None) -> dict[str, Any]:
+    """A signed JSON object from a file (:func:`check`)."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MOST:
+            raise ValueError
+        value = loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, ValueError, RecursionError):
+        raise ValueError(f"{path}: is damaged") from None
+    return check(value, str(path), public)
+
 
 SCHEMA = "crtlib/release/1"
 NAME = outputs.SEAL
@@ -245,7 +343,7 @@ def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
     """List and sign files that were computed from the sources of all others: the certificate. A
     list that another key signed stays as it is."""
     try:
-        content = seal.read(folder / NAME, key.public_key().public_bytes_raw().hex())
+        content = read_signed(folder / NAME, key.public_key().public_bytes_raw().hex())
     except ValueError:
         return
     for path in paths:
@@ -256,7 +354,7 @@ def extend(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
 
 def _list(folder: Path, content: Mapping[str, Any], key: Ed25519PrivateKey) -> None:
     """Sign the list of a release, and write it."""
-    text = json.dumps(seal.signed(content, key), indent=1) + "\n"
+    text = json.dumps(signed(content, key), indent=1) + "\n"
     files.write_text(folder / NAME, text, outputs.PUBLIC)
 
 
@@ -291,7 +389,7 @@ def read(folder: str | os.PathLike[str]) -> Manifest:
 
     Raises ``ValueError`` where there is none, or its signature is not that of its content."""
     home = Path(folder)
-    content = seal.read(home / NAME)
+    content = read_signed(home / NAME)
     try:
         every = _SOURCES.validate_python(content["sources"], strict=False)
         listed = {str(n): str(one["sha256"]) for n, one in content["files"].items()}

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crtlib.release import certify, gate, limits, seal
-from crtlib.reports import certificate
+from crtlib.release import certify, gate
+from crtlib.reports import pages
 
 SLACK = 1 - 1e-6
 """A number may be so much smaller than the recomputed one: other processors round otherwise."""
@@ -29,14 +29,14 @@ def difference(model: Path, value: Mapping[str, Any], public: str | None = None)
     """The first thing that is wrong with a certificate of the folder ``model``; None: nothing.
     ``public`` is the key of the releaser, as he gave it another way."""
     try:
-        seal.check(value, "certificate", public)
+        gate.check(value, "certificate", public)
         released = gate.read(model)
     except ValueError as error:
         return str(error)
     key = value["public_key"]
     if released.key != key:
         return "release.json: was signed with another key than the certificate"
-    if certificate.identity(value) != value["id"]:
+    if pages.identity(value) != value["id"]:
         return "certificate: its id is not that of its content"
     if released.altered:
         return f"{released.altered[0]}: is not what was released"
@@ -46,7 +46,7 @@ def difference(model: Path, value: Mapping[str, Any], public: str | None = None)
     if value["verdict"] != "holds":
         return "certificate: the model carries no promise"
     told = value.get("limits", [])
-    if limits.judged(value, [row["limit"] for row in told]) != told:
+    if certify.judged(value, [row["limit"] for row in told]) != told:
         return "limits: do not follow from what is certified"
     own = gate.fold(released.sources)
     if own.void or own.kind == "none":
@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--key", help="public key of the releaser, 64 hexadecimal digits")
     given = parser.parse_args()
     try:
-        value = seal.read(given.certificate)
+        value = gate.read_signed(given.certificate)
         wrong = difference(given.model, value, given.key)
     except (ValueError, KeyError, TypeError, OSError) as error:
         text = error if isinstance(error, ValueError) else f"{given.certificate}: is no certificate"

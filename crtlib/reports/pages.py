@@ -1,4 +1,6 @@
-"""Pages from templates: every value is escaped, style and script are inside, no network is asked.
+"""Pages for people, made from values: certificates, their sentences, and model cards.
+
+Pages from templates: every value is escaped, style and script are inside, no network is asked.
 
 >>> page("base.html.j2").count("<style>")
 1
@@ -6,20 +8,52 @@
 '{"text":"\\\\u003c/script>"}'
 >>> str(bold("**<b>** ends"))
 '<strong>&lt;b&gt;</strong> ends'
+
+What a certificate says in plain words: each sentence with the condition under which it is true.
+
+They stand in ``templates/sentences.toml``. A sentence is printed if and only if its condition
+holds, and every number is rounded up: a reader may be told a promise that is weaker than the true
+one, never a stronger.
+
+>>> times(0.50999), times(0.009181), times(1.0)
+('51.0', '0.919', '100')
+>>> counts(21.086), counts(1.201)
+('22', '1.21')
+
+The certificate: one JSON value, and two pages that a person reads, made from it alone.
+
+:func:`certificate` seals the parts; on :func:`pages` the officer's is one sheet of plain words,
+each sentence printed if and only if it is true (:mod:`crtlib.reports.pages`); the engineer's
+has every field. What the parts are says ``schema/certificate.schema.json``, a file of this package.
+
+>>> schema()["$id"]
+'crtlib:certificate:1'
+>>> sealed = certificate({"verdict": "none"}, issued="2026-01-01T00:00:00Z")
+>>> sealed["id"] == identity(sealed | {"issued": "2030-01-01T00:00:00Z"})
+True
+
+The model card: README.md of a released folder, as transformers and the hub read it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import jinja2
+import jsonschema
 from markupsafe import Markup, escape
 
-from crtlib.intervals import upwards
+from crtlib.intervals import exactly, upwards
 
 
 def bold(text: str) -> Markup:
@@ -81,3 +115,188 @@ def as_json(value: Any) -> Markup:
     for letter, code in escapes:
         text = text.replace(letter, code)
     return Markup(text)
+
+
+Certificate = Mapping[str, Any]
+"""A certificate as JSON gives it (``schema/certificate.schema.json``)."""
+POINTS = {"turn": "message", "dialogue": "conversation", "user": "person"}
+WITHIN = {
+    "turn": "said in one message", "dialogue": "said in one conversation",
+    "user": "said by one person",
+}  # fmt: skip
+"""Of what a secret must not be said beyond, where a bound is that of one data point."""
+NO_PROMISE = 0.995
+"""From here on a bound on right guesses is called no promise."""
+
+
+# --------------------------------------------------------------------------- numbers
+def times(chance: float) -> str:
+    """A chance as times in 100, rounded up to three figures."""
+    hundredfold = upwards(100 * exactly(chance))
+    return "100" if hundredfold >= 100 else f"{hundredfold:f}"
+
+
+def counts(number: float | Decimal) -> str:
+    """A count, rounded up: to a whole number from ten on, else to three figures."""
+    return f"{math.ceil(number):,}" if number >= 10 else f"{upwards(number):f}"
+
+
+def holds(c: Certificate) -> bool:
+    """Whether the model carries a promise at all."""
+    return bool(c["verdict"] == "holds")
+
+
+_WORDS = jinja2.Environment(  # plain text: the page escapes it
+    undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+)
+_WORDS.filters |= {
+    "times": times,
+    "counts": counts,
+    "number": number,
+    "exactly": exactly,
+    "upwards": lambda value: f"{upwards(value):f}",
+    "up": lambda value: f"{upwards(value).normalize():f}",
+    "down": lambda value: f"{(-upwards(-value)).normalize():f}",
+    "plural": lambda n, one, more: f"{n:,} {one if n == 1 else more}",
+}
+
+
+# --------------------------------------------------------------------------- the table
+@cache
+def table() -> dict[str, tuple[Any, jinja2.Template]]:
+    """All sentences, in the order of the page: name -> condition, and text."""
+    file = resources.files("crtlib.reports") / "templates" / "sentences.toml"
+    read = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {
+        row["name"]: (
+            _WORDS.compile_expression(row["if"], undefined_to_none=False),
+            _WORDS.from_string(read["macros"] + row["say"]),
+        )
+        for row in read["sentence"]
+    }
+
+
+def sentences(c: Certificate) -> dict[str, list[str]]:
+    """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
+    labels, rates = c["labels"] or {}, c["rates"]
+    before: Counter[str] = Counter(c["spent_before"])
+    kind = c["guarantee"]["kind"] if holds(c) else None
+    evidence = c.get("evidence") or {}
+    known = {"limits": (), "assumed": (), "declared": ()} | dict(c) | {
+        "holds": holds(c),
+        "bayes": kind == "bayesian_confidentiality",
+        "dp": kind == "dp",
+        "plan": kind == "secret_protection",
+        "point": POINTS[c["unit"]],
+        "within": WITHIN[c["unit"]],
+        "no_promise": NO_PROMISE,
+        "guess": {row["who"]: row["at_most"] for row in reversed(c["right_guess"])},
+        "people": [row for row in c["right_guess"] if row["who"] == "user"],
+        "before": before,
+        # The shares that this run, or an earlier one, may have learned with and without noise.
+        "trace": max(rates["trace"]["upper"], before["gamma"]),
+        "public": max(rates["public"]["upper"], before["delta2"]),
+        "unknown": rates["public"]["how"] == "unknown",
+        "drawn": labels.get("drawn"),
+        "cluster": labels.get("cluster"),
+        "persons": "persons" if labels.get("cluster") == "user" else "conversations",
+        "audit": evidence.get("audit"),
+        "report": evidence.get("report"),
+    }  # fmt: skip
+    return {
+        name: [" ".join(p.split()) for p in text.render(known).split("\n\n") if p.strip()]
+        for name, (condition, text) in table().items()
+        if condition(known)
+    }
+
+
+SCHEMA = "crtlib/certificate/1"
+UNSEALED = ("id", "issued", "public_key", "signature")
+
+
+# --------------------------------------------------------------------------- the value
+def schema() -> dict[str, Any]:
+    """The JSON schema of a certificate."""
+    file = resources.files("crtlib.reports") / "schema" / "certificate.schema.json"
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+@cache
+def validator() -> jsonschema.protocols.Validator:
+    """What checks a certificate against the schema."""
+    return jsonschema.Draft202012Validator(schema())
+
+
+def identity(value: Certificate) -> str:
+    """SHA-256 of the canonical JSON without ``id`` and ``issued``: equal runs, equal ids. It
+    detects change; the signature is by whom."""
+    kept = {k: v for k, v in value.items() if k not in UNSEALED}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False,
+                      allow_nan=False)  # fmt: skip
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, Any]:
+    """The sealed value: ``parts`` with their schema, the time of issue (ISO 8601) and the id.
+
+    Raises ``ValueError`` for a number that is not finite: infinite is written "inf".
+    """
+    value = {**parts, "schema": SCHEMA, "issued": issued}
+    try:
+        return value | {"id": identity(value)}
+    except ValueError:
+        raise ValueError('certificate: a number is not finite; infinite is written "inf"') from None
+
+
+# --------------------------------------------------------------------------- the pages
+def pages(
+    value: Certificate,
+    audience: str = "both",
+    *,
+    profile: Mapping[str, Any] | None = None,
+    command: str = "",
+) -> str:
+    """One page with the officer's sheet, the engineer's, or both, one after the other.
+
+    The officer's is plain words, one sheet of A4, every number from the JSON. The engineer's has
+    every field in tables, rates by kind, trade-off curves, hashes. ``profile`` holds what the
+    ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``, rows of numbers with equal
+    columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, the
+    trade-off curves of ``secret`` and ``missed`` (f-DP; Dong, Roth and Su 2022), from
+    :func:`crtlib.accounting.guarantees.tradeoff`. ``command`` is the line that repeats the
+    certificate.
+    """
+    said = sentences(value)
+    small, void = said.pop("O14"), said.pop("O0", [])
+    return page(
+        "certificate.html.j2", audience=audience, c=value, void=void, small=small,
+        paragraphs=[text for texts in said.values() for text in texts], fields=fields,
+        profile=profile or {}, command=command,
+    )  # fmt: skip
+
+
+def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
+    """Every field of a JSON value: (dotted path, text).
+
+    >>> fields({"a": {"b": [1, "x"]}, "c": None})
+    [('a.b.1', '1'), ('a.b.2', 'x'), ('c', '–')]
+    """
+    if isinstance(value, Mapping):
+        parts = [fields(v, f"{path}.{k}" if path else str(k)) for k, v in value.items()]
+    elif isinstance(value, list):
+        parts = [fields(v, f"{path}.{i}" if path else str(i)) for i, v in enumerate(value, 1)]
+    else:
+        known = {None: "–", True: "yes", False: "no"}
+        text = known[value] if value is None or isinstance(value, bool) else (
+            f"{value:,}" if isinstance(value, int) else str(value))  # fmt: skip
+        return [(path, text)]
+    return [field for part in parts for field in part]
+
+
+def of_training(facts: Mapping[str, Any]) -> str:
+    """README.md of a trained model: what it is, was trained on and may give away, as the line of
+    the training promises it. Nothing of the text that was trained on is in it.
+
+    ``facts`` are those of a :class:`crtlib.experiments.own.Trained`.
+    """
+    return page("model_card.md.j2", f=facts)

@@ -1,9 +1,9 @@
 """A corpus on disk, screened a batch of threads after another: Algorithm 1 in bounded memory.
 
 >>> import pathlib, tempfile
->>> from crtlib.text import customersim, jsonl
+>>> from crtlib.text import customersim, records
 >>> home = pathlib.Path(tempfile.mkdtemp())
->>> jsonl.write_jsonl(customersim.simulate(30, 0), home / "c.jsonl")
+>>> records.write_jsonl(customersim.simulate(30, 0), home / "c.jsonl")
 >>> how = How("regex:customersim", "regex:customersim")
 >>> outcome = screen(home / "c.jsonl", home, how, key=b"k" * 32)
 >>> outcome.summary["points"], outcome.summary["public_share"], outcome.rates.miss.count
@@ -28,15 +28,13 @@ from tqdm import tqdm
 
 from crtlib.checks import check_choice
 from crtlib.files import Named
-from crtlib.screening import dedup as dedup_module
-from crtlib.screening import policies, rates
-from crtlib.screening.by_name import check_same, digest, of_a_file, plain, policy_by_name
-from crtlib.screening.policy import Labels, Policy, Shift, shift
-from crtlib.screening.prepare import Dedup, Duplicates, prepare
-from crtlib.screening.redact import Spans
-from crtlib.text import corpora, customersim, folder, label_import, labels, screened, units
+from crtlib.screening import policies, rates, redaction
+from crtlib.screening.policies import check_same, digest, of_a_file, plain, policy_by_name
+from crtlib.screening.policy import Policy, Shift, shift
+from crtlib.screening.redaction import Dedup, Duplicates, Labels, Spans, prepare
+from crtlib.text import corpora, customersim, folders, labels, records
+from crtlib.text.folders import Shards, in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
-from crtlib.text.shards import Shards, in_order
 
 TURNS = 10_000
 """Turns in a batch."""
@@ -57,7 +55,7 @@ def fitting(corpus: Named, otherwise: str = "") -> str:
     """
     path = Path(corpus)
     first = next(corpora.dialogues(path))  # what is no corpus at all is said first
-    if path.is_dir() and (named := folder.facts(path).policy):
+    if path.is_dir() and (named := folders.facts(path).policy):
         return named
     if customersim.is_simulated(first):
         return "regex:customersim"
@@ -94,12 +92,12 @@ class How:
     gamma: float = 0.0
     seed: int = 0
     dedup: Dedup = "all"
-    dedup_by: dedup_module.Method = "exact"
+    dedup_by: redaction.Method = "exact"
     duplicates: Duplicates = "mask"
     keep_ids: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("unit", self.unit, units.UNITS)
+        check_choice("unit", self.unit, records.UNITS)
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
 
@@ -155,7 +153,7 @@ class _Tally:
 
     def write(
         self,
-        parts: screened.Parts,
+        parts: folders.Parts,
         points: Sequence[Point],
         flags: Labels,
         cautious: Labels,
@@ -219,7 +217,7 @@ def screen(
     shards: Shards | None = None,
     progress: bool = False,
 ) -> Outcome:
-    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.screened`).
+    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.folders`).
 
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
     judging part judges the policies; without it the labels that the corpus comes with do, if any.
@@ -230,7 +228,7 @@ def screen(
     """
     pair = how.pair()
     pi, pi_c = pair.policies
-    counter = rates.Counter(pi, pi_c)
+    counter = rates.RateCounter(pi, pi_c)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
         counter, about = judge(corpus, judges, pair)
@@ -240,18 +238,18 @@ def screen(
         every = corpora.dialogues(corpus)
         size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
     if how.dedup_by != "near":
-        seen = dedup_module.seen(how.dedup_by, size)
+        seen = redaction.seen(how.dedup_by, size)
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     shifts = [Shift(0.0, 0.0, 0) for _ in taught]
     whole = how.dedup_by == "near" or how.unit == "user"
     lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
     bar = tqdm(desc="screening", unit=" points", disable=not progress)
-    with screened.Parts(folder, key=key) as parts, bar:
+    with folders.Parts(folder, key=key) as parts, bar:
         for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
-            points = units.points(Corpus("", tuple(batch)), how.unit)
+            points = records.points(Corpus("", tuple(batch)), how.unit)
             bar.update(len(points))
             flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
-            again = seen([p.text for p in points]) if seen else dedup_module.pattern(points, "near")
+            again = seen([p.text for p in points]) if seen else redaction.repeats(points, "near")
             if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
             tally.write(parts, points, flags, cautious, again)
@@ -268,32 +266,32 @@ def screen(
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
 
-def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.Counter, dict[str, Any]]:
+def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
     before a policy out of a file was sealed do not judge it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
-    about = labels.about(folder)
+    about = labels.facts(folder)
     twice = "second" in about
     if pair.unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {digest(p): p for name in pair.names for p in name.split("+") if of_a_file(p)}
     unsealed = set(own) - set(about.get("sealed", ()))
     late = labels.late(folder, list(own))
-    if unsealed or late >= {t.task for t in labels.tasks(folder) if t.part == "judge"}:
+    if unsealed or late >= {t.task for t in labels.read_tasks(folder) if t.part == "judge"}:
         raise ValueError(
             f"--labels: {plain(own[min(unsealed or own)])} may have been made from them; only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
-    counter = rates.Counter(*pair.policies, **drawn)
-    read = partial(label_import.points, corpus, folder, part="judge", unit=pair.unit, without=late)
+    counter = rates.RateCounter(*pair.policies, **drawn)
+    read = partial(labels.points, corpus, folder, part="judge", unit=pair.unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
-    counter.add(read(), sure=sure, again=label_import.again(folder) if twice else None)
+    counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
     one, other = pair.hashes()
-    judged = label_import.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
+    judged = labels.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)}
     if twice:
@@ -303,14 +301,14 @@ def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.Counter, dict
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def given(counter: rates.Counter, corpus: str, pair: Pair) -> rates.Rates:
+def given(counter: rates.RateCounter, corpus: str, pair: Pair) -> rates.Rates:
     """Note in the registry that the labels which a text with this hash brings, those that were
     counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
     this text so far, this one included."""
     said = sorted(counter.said)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    judged = labels.pairs({"labels": name}, corpus, [pair.hashes()], drawn)
+    judged = labels.judged_pairs({"labels": name}, corpus, [pair.hashes()], drawn)
     return unproved(counter.rates(judged=judged), pair.names)
 
 
@@ -342,7 +340,7 @@ def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[l
 
 def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[Any]:
     """The spans of both policies, as a JSON value."""
-    points = units.points(Corpus("", tuple(batch)), how.unit)
+    points = records.points(Corpus("", tuple(batch)), how.unit)
     return [
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
         for policy in _pair(how, shas)
@@ -384,7 +382,7 @@ def _summary(
 def _about(corpus: Named, tally: _Tally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
-    facts = folder.facts(path) if path.is_dir() else None
+    facts = folders.facts(path) if path.is_dir() else None
     named, alone, simulated = True, False, True
     made: tuple[str, ...] = ()
     for d in corpora.dialogues(path):
@@ -435,9 +433,9 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
 def recorded(folder: Named) -> rates.Rates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
     judged until now, this one was chosen."""
-    summary = screened.summary(folder)
+    summary = folders.summary(folder)
     told = summary["labels"] or {"judged": 1, "sha256": None}
-    now = labels.pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
+    now = labels.judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
     return rates.from_json(summary["rates"], judged=max(told["judged"], now))
 
 
@@ -446,10 +444,8 @@ def private_part(folder: str) -> Policy:
 
     They are read again as dialogues of one turn, which are called as their rows are; where people
     are the unit a point is called as its user."""
-    by_user = screened.summary(folder)["unit"] == "user"
-    private = frozenset(
-        row["user" if by_user else "id"] for row in screened.rows(folder, "private")
-    )
+    by_user = folders.summary(folder)["unit"] == "user"
+    private = frozenset(row["user" if by_user else "id"] for row in folders.rows(folder, "private"))
 
     def found(p: Point) -> Spans:
         apart = p.text and (p.user if by_user else p.thread) in private

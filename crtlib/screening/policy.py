@@ -33,11 +33,17 @@ import numpy as np
 import numpy.typing as npt
 
 from crtlib.checks import check
-from crtlib.screening.redact import Clear, Spans, around, clear, inside, overlaps
-from crtlib.text.records import MASK, Point, Secret, check_spans, normal
-
-Labels = list[Spans]
-"""The flagged spans of each point, sorted and disjoint."""
+from crtlib.screening.redaction import (
+    Clear,
+    Labels,
+    Spans,
+    around,
+    check_labels,
+    clear,
+    inside,
+    overlaps,
+)
+from crtlib.text.records import MASK, Point, Secret, normal
 
 Flag = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
 
@@ -152,21 +158,6 @@ class Policy:
         return list(map(tuple, labels))
 
 
-def check_labels(points: Sequence[Point], labels: Sequence[Iterable[Secret]], who: str) -> Labels:
-    """``labels`` as tuples, or ``ValueError`` in one line that begins with ``who`` and numbers the
-    point from 1: its id may be a person."""
-    if len(labels) != len(points):
-        raise ValueError(f"{who}: {len(labels)} labels for {len(points)} points")
-    made = [tuple(spans) for spans in labels]
-    for k, (p, spans) in enumerate(zip(points, made, strict=True), 1):
-        try:
-            check_spans(p.text, spans)
-        except (ValueError, AttributeError, TypeError) as error:
-            why = str(error) if isinstance(error, ValueError) else "its spans are no Secrets"
-            raise ValueError(f"{who}: point {k}: {why}") from None
-    return made
-
-
 def checked(policy: Flag) -> Policy:
     """``policy`` as a ``Policy``, named after its attribute ``name`` or after its type."""
     if isinstance(policy, Policy):
@@ -189,7 +180,7 @@ class Maker:
 
 
 MAKERS: dict[str, Maker] = {}
-"""What has been registered so far; :func:`crtlib.screening.by_name.known` knows all names."""
+"""What has been registered so far; :func:`crtlib.screening.policies.known` knows all names."""
 
 
 def register(name: str, takes: str = "", *, learned: bool = False) -> Callable[[Make], Make]:

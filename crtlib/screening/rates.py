@@ -30,6 +30,8 @@ first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are tak
 >>> half = Policy("half", lambda points: [(Secret("x", 5, 7),) for p in points])
 >>> rates(points, half, none).trace.count
 200
+
+How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`.
 """
 
 from __future__ import annotations
@@ -37,17 +39,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
 
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening.policies import entry
-from crtlib.screening.policy import Flag, Labels, Policy, checked
-from crtlib.screening.redact import clear, overlaps, redact
-from crtlib.text import customersim, labels, multiwoz
+from crtlib.screening.policy import Flag, Policy, checked
+from crtlib.screening.redaction import Labels, clear, missed, overlaps, redact
+from crtlib.text import corpora, customersim, labels
 from crtlib.text.canaries import USER
 from crtlib.text.records import MASK, Point, Secret
 
@@ -55,7 +62,7 @@ NAMES = ("miss", "trace", "public")
 ALPHA = 0.05
 """The bounds of trace and public hold together with a probability of at least 1 - ALPHA."""
 
-KINDS = frozenset({*customersim.KINDS, *multiwoz.KINDS.values(), *labels.KINDS, "number", "date"})
+KINDS = frozenset({*customersim.KINDS, *corpora.KINDS.values(), *labels.KINDS, "number", "date"})
 """Kinds of secrets that are shown by their names."""
 
 How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
@@ -229,7 +236,7 @@ Place = tuple[Point, str, Sequence[Secret]]
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
     ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
-    it; ``again``: see :func:`crtlib.text.label_import.again`."""
+    it; ``again``: see :func:`crtlib.text.labels.again`."""
 
     cluster: str
     kind: str
@@ -344,7 +351,7 @@ def rates(
     a trace, whatever the labels.
     """
     check_choice("how", how, ("one_per_cluster", "exchangeable"))
-    counter = Counter(pi, pi_c, cluster=cluster)
+    counter = RateCounter(pi, pi_c, cluster=cluster)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
     found = counter.rates(judged=judged)
 
@@ -357,7 +364,7 @@ def rates(
     return replace(found, **each(vars(found), mean)) if how == "exchangeable" else found
 
 
-class Counter:
+class RateCounter:
     """Counts what :func:`rates` counts, a batch of points after another. A kind of secret that is
     not among :data:`KINDS` or ``kinds`` is shown as "other": a label's kind may be any text."""
 
@@ -388,8 +395,8 @@ class Counter:
     ) -> list[Judged]:
         """Judge the policies on further points: what befalls each labelled secret. Canaries do not
         count, nor what taught one of them. ``sure``: point and start of the secrets that no reader
-        doubts (:func:`crtlib.text.label_import.read`); None for all. ``again``: what the second
-        reader found, by cluster (:func:`crtlib.text.label_import.again`); None where nobody read.
+        doubts (:func:`crtlib.text.labels.read`); None for all. ``again``: what the second
+        reader found, by cluster (:func:`crtlib.text.labels.again`); None where nobody read.
 
         Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
         each of which has the size of its whole point: where there are many secrets in a point only
@@ -464,3 +471,52 @@ class Counter:
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)
         return {name: _three(groups[name], *terms) for name in sorted(groups)}
+
+
+def recall(
+    points: Sequence[Point], labels: Sequence[Sequence[Secret]], *, confidence: float = 0.95
+) -> pd.DataFrame:
+    """How many labelled secrets the flagged spans ``labels`` catch, by kind and in the row "all".
+
+    A secret is caught where every one of its characters is flagged and no gap is between the
+    spans: half a telephone number in clear is a miss. Columns: ``secrets``, ``caught``, ``recall``,
+    ``miss_upper`` (upper confidence bound of the miss rate, so 1 - it bounds recall from below),
+    ``flagged`` (spans of that kind by the policy), ``precision`` (the share of them that touch a
+    secret) and its lower bound ``precision_lower``. NaN where there is nothing to divide by. The
+    bounds are for independent secrets: copies of one value promise less, so no guarantee uses them
+    (:func:`crtlib.screening.rates.rates` has bounds for clustered labels).
+    """
+    counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
+    for p, spans in zip(points, labels, strict=True):
+        right = {f for f, _ in overlaps(spans, p.secrets)}
+        each = p.secrets, missed(p, spans), spans, right
+        for count, some in zip(counts.values(), each, strict=True):
+            count.update(s.kind for s in some)
+    table = pd.DataFrame(counts, dtype=object).fillna(0).astype(int).sort_index()
+    table.loc["all"] = table.sum()
+    n, m, f, r = (table[name] for name in counts)
+    upper = np.vectorize(partial(clopper_pearson_upper, confidence=confidence), otypes=[float])
+    columns = {"secrets": n, "caught": n - m, "recall": (n - m) / n, "miss_upper": upper(m, n)}
+    columns |= {"flagged": f, "precision": r / f, "precision_lower": 1 - upper(f - r, f)}
+    return pd.DataFrame(columns).rename_axis("kind")
+
+
+def label_stability(
+    policy: Callable[[Sequence[Point]], Sequence[Sequence[Secret]]], points: Sequence[Point]
+) -> tuple[int, int]:
+    """How many labelled secrets change other labels when they are masked; and how many there are.
+
+    The neighbour of Definition 2 is labelled anew and redacted. It must then read as the original,
+    redacted, with the secret masked as well: what Proposition 5 needs.
+    """
+    pairs = [
+        (p, s, spans, redact(p, [s]))
+        for p, spans in zip(points, policy(points), strict=True)
+        for s in p.secrets
+    ]
+    after = policy([neighbour for *_, neighbour in pairs])
+    changed = sum(
+        redact(p, [*spans, s]).text != redact(neighbour, again).text
+        for (p, s, spans, neighbour), again in zip(pairs, after, strict=True)
+    )
+    return changed, len(pairs)

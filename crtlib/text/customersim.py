@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from crtlib.text import source
+from crtlib.text import records
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, sha, shipped
 
 KINDS = ("name", "phone", "order", "address", "tracking")
@@ -250,8 +250,8 @@ def _content() -> str:
     return sha(repr(made_from))
 
 
-SOURCE = source.register(
-    source.simulated(
+SOURCE = records.register(
+    records.simulated(
         "customersim",
         "CustomerSim",
         simulate,

@@ -46,11 +46,10 @@ from tqdm import tqdm
 
 from crtlib import files, outputs
 from crtlib.files import Named
-from crtlib.text import folder, jsonl, readers
-from crtlib.text.folder import Facts, Sorter, Writer
-from crtlib.text.jsonl import Bad
+from crtlib.text import folders, readers, records
+from crtlib.text.folders import Facts, Sorter, Writer
 from crtlib.text.readers import How
-from crtlib.text.records import filled, sha, shipped
+from crtlib.text.records import Bad, filled, sha, shipped
 
 ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
@@ -181,13 +180,13 @@ def _name(value: Any, column: str, reason: str, *, empty: bool = False) -> str |
     text = value.strip()
     if not text and not empty:
         raise Bad(reason, "is empty", column)
-    jsonl.whole(column, text)
+    records.check_unicode(column, text)
     return text or None
 
 
 def _text(value: Any, column: str) -> str:
     if isinstance(value, str) and value.strip():
-        jsonl.whole(column, value)
+        records.check_unicode(column, value)
         return value
     says = "is no text" if value and not isinstance(value, str) else "is empty"
     raise Bad("no text", says, column)
@@ -293,7 +292,7 @@ def own(cells: Mapping[str, Any], source: Source) -> list[Message]:
     otherwise (``labelled``)."""
     no_users = source.how.no_users
     try:
-        d = jsonl.dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
+        d = records.dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
     except ValueError as error:
         raise Bad("no dialogue of ours", str(error)) from None
     return [
@@ -337,7 +336,7 @@ def chat(cells: Mapping[str, Any], source: Source) -> list[Message]:
         if content is None or (isinstance(content, str) and not content.strip()):
             continue
         speaker = str(m.get("role") or "")
-        jsonl.whole("role", speaker)
+        records.check_unicode("role", speaker)
         time = moment(m.get("timestamp", m.get("time")), dates=how.dates)
         messages.append((thread, user, speaker, _text(content, "content"), time, None))
     if not messages:
@@ -419,7 +418,7 @@ def ingest(
     told = (os.fspath(out), form, first.columns)
     if outputs.up_to_date(out, **recipe):
         counted = outputs.demand(out, names=())["facts"]["ingest"]
-        return Summary(*told, **counted, facts=folder.facts(out), up_to_date=True)
+        return Summary(*told, **counted, facts=folders.facts(out), up_to_date=True)
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_folder(out, inputs=places, force=force)
     shown = columns_line(first.columns, first.shape)
@@ -430,7 +429,7 @@ def ingest(
     with outputs.staged(out, **recipe, facts=summary, force=force) as part:
         counts, counted = _write(part, plans, reading, progress)
         summary |= {"corpus": asdict(counts), "ingest": counted}
-        folder.card(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
+        folders.card(part, Path(out).absolute().name, counts, list(inputs), simulated=False)
     return Summary(*told, **counted, facts=counts)
 
 

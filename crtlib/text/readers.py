@@ -41,8 +41,8 @@ import pyarrow.parquet as pq
 from crtlib import files
 from crtlib.files import Named
 from crtlib.options import Count, Share, value
-from crtlib.text import jsonl
-from crtlib.text.jsonl import Bad, Row
+from crtlib.text import records
+from crtlib.text.records import Bad, Row
 
 FORMATS = ("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text")
 ENDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".mbox": "mbox"}
@@ -128,7 +128,7 @@ def read(path: Named, form: str, how: How) -> Iterator[Row]:
     if form in ("csv", "tsv"):
         return _table(path, encoding, "\t" if form == "tsv" else None, how.rename)
     if form == "jsonl":
-        return jsonl.rows(path)
+        return records.json_lines(path)
     if form == "mbox":
         return _mails(_box(path))
     paths = sorted(path.rglob(f"*{FOLDERS[form]}")) if path.is_dir() else [path]

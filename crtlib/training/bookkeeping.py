@@ -20,12 +20,12 @@ A rule for each kind of layer: its input and the gradient of its output become e
 
 Hooks that fill the book during one forward and one backward pass of a model.
 
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> book = Book(model, batch=1)
 >>> with book.recording(model):
-...     h = interface.hidden(model, torch.tensor([[1, 2, 3]]))
+...     h = networks.hidden(model, torch.tensor([[1, 2, 3]]))
 >>> book.backward(h, torch.ones_like(h))
 >>> [len(book.entries[p]) for p in model.parameters()]  # the head is not part of this pass
 [1, 1, 1, 0, 0]
@@ -46,8 +46,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models import interface
-from crtlib.models.recurrent import Recurrent
+from crtlib.models import networks
+from crtlib.models.networks import Recurrent
 from crtlib.training.devices import exact, near
 
 DIRECT_COST = 80
@@ -476,7 +476,7 @@ class Book:
         self.entries: dict[nn.Parameter, list[Any]] = {p: [] for p in self.parameters.values()}
         self.squares: list[tuple[slice, Tensor]] = []
         self.again = False
-        head = interface.head(model)
+        head = networks.head(model)
         self.uses = Counter(p for p in (head.weight, head.bias) if p is not None)
         self.waiting: dict[Any, list[tuple[nn.Module, Tensor, Tensor]]] = {}
         self.large = False
@@ -526,7 +526,7 @@ class Book:
             (name, module, own) for name, module in model.named_modules()
             if (own := [p for p in module.parameters(recurse=False) if p.requires_grad])
         ]  # fmt: skip
-        head = {id(interface.head(model).weight), id(interface.head(model).bias)}
+        head = {id(networks.head(model).weight), id(networks.head(model).bias)}
         try:
             for name, module, own in owners:
                 if isinstance(module, Recurrent):

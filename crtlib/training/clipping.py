@@ -6,8 +6,8 @@ inputs of the layer and the gradients of its outputs. Kept ("book-keeping", Bu e
 give the norms, ``sum_ts (r_t r_s)(c_t c_s)`` (the ghost norm, Li et al. 2022), and then the clipped
 sum, without a second backward pass and without the gradients of single examples.
 
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
 >>> norms = clipped_sum(model, tokens, lengths, clip_norm=0.01).norms
@@ -17,8 +17,8 @@ sum, without a second backward pass and without the gradients of single examples
 
 The examples of one micro-batch as the engines read them.
 
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> tokens, lengths = torch.tensor([[5, 6, 0], [1, 2, 3]]), torch.tensor([2, 3])
 >>> examples = Examples.make(model, tokens, lengths, None, "mean")
@@ -42,7 +42,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crtlib import checks
-from crtlib.models import interface
+from crtlib.models import networks
 from crtlib.training.bookkeeping import (
     KEPT,
     Book,
@@ -136,10 +136,10 @@ def plain_sum(
     if len(batch.inputs) == 0:
         return torch.zeros(len(tokens), device=tokens.device)
     with torch.enable_grad():
-        h = interface.hidden(model, batch.inputs, batch.lengths)
+        h = networks.hidden(model, batch.inputs, batch.lengths)
     with _precise(h) as low:
         losses, d_h = _head_and_loss(
-            interface.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
+            networks.head(model), h.detach(), batch, low, lambda entry: entry.add(None), keep=False
         )
         if h.requires_grad:
             torch.autograd.backward([h], [d_h])
@@ -196,11 +196,11 @@ def unit_sum(
 def _bookkeeping(model: nn.Module, batch: Examples, clip_norm: float) -> tuple[Tensor, Tensor]:
     book = Book(model, len(batch.inputs))
     with torch.enable_grad(), book.recording(model):
-        h = interface.hidden(model, batch.inputs, batch.lengths)
+        h = networks.hidden(model, batch.inputs, batch.lengths)
         book.again = True
         with _precise(h) as low:
             losses, d_h = _head_and_loss(
-                interface.head(model), h.detach(), batch, low, book.add, keep=True
+                networks.head(model), h.detach(), batch, low, book.add, keep=True
             )
             if h.requires_grad:
                 book.backward(h, d_h)
@@ -229,7 +229,7 @@ def _precise(x: Tensor) -> Iterator[torch.dtype | None]:
 
 
 def _head_and_loss(
-    head: interface.Head,
+    head: networks.Head,
     h: Tensor,
     batch: Examples,
     low: torch.dtype | None,
@@ -377,7 +377,7 @@ class Examples:
                 "must be (batch, time) and (batch,)"
             )
         zeroed(trainable(model).values())
-        if targets is None and not interface.is_causal(model):
+        if targets is None and not networks.is_causal(model):
             raise ValueError("targets=None: must be given for a masked language model")
         lengths, order = lengths.cpu().sort(descending=True, stable=True)
         order = sent(order, tokens.device)
@@ -396,7 +396,7 @@ class Examples:
         lengths = sent(lengths, tokens.device)
         real = torch.arange(width, device=tokens.device) < lengths[:, None]
         counted = real & (targets != IGNORED) if masked else real
-        weights = counted.to(wide(interface.head(model).weight))
+        weights = counted.to(wide(networks.head(model).weight))
         if reduction == "mean":
             weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
         inputs, targets = inputs * real, targets * counted

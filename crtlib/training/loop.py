@@ -4,8 +4,8 @@ A phase holds public constants only, and is the one object that makes both the b
 ledger entry: the sampler that ran is the one that is accounted.
 
 >>> import torch
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> from crtlib.training.phases import PrivatePhase
 >>> phase = PrivatePhase(
 ...     epoch=1, sampling_probability=0.5, steps=3, noise_multiplier=1.0, clip_norm=0.1,
@@ -29,8 +29,8 @@ What a run is between two phases, in memory and as a checkpoint.
 
 How many tokens a model reads at once, so that a pass fits into memory.
 
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> tokens_at_once(build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0), memory=1)
 4096
 """
@@ -55,11 +55,11 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from crtlib import files
-from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.accounting.ledger import SampledGaussian, WeightedGaussian
 from crtlib.checks import check
 from crtlib.files import Named
-from crtlib.models import interface
-from crtlib.models.interface import device_of
+from crtlib.models import networks
+from crtlib.models.networks import device_of
 from crtlib.training.bookkeeping import ghost_until, trainable
 from crtlib.training.devices import fast, near
 from crtlib.training.noise import SECURE, Random
@@ -364,7 +364,7 @@ def _check(
         if crew().size > 1 and type(phase) not in (PublicPhase, PrivatePhase):
             raise ValueError(f"processes={crew().size}: must be 1 for a {type(phase).__name__}")
         phase.check(model, points, flags.get(phase.part, ()))
-    longest, limit = max(len(s) for p in phases for s in parts[p.part]), interface.context(model)
+    longest, limit = max(len(s) for p in phases for s in parts[p.part]), networks.context(model)
     if limit is not None and longest - 1 > limit:
         raise ValueError(
             f"context={limit}: the longest point has {longest} tokens; use shorter points "
@@ -455,7 +455,7 @@ def tokens_at_once(model: nn.Module, memory: float | None = None, longest: int =
         free = torch.cuda.mem_get_info(device)[0] * SHARE
     else:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE
-    head = interface.head(model).weight
+    head = networks.head(model).weight
     widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
     vocabulary = len(head) * (2 if head.requires_grad else 0.5)
     learns = [(p, ghost_until(p, p)) for p in trainable(model).values() if p.ndim == 2]

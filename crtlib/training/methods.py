@@ -1,4 +1,20 @@
-"""A method is a value: what it reads, the phases it makes of public constants, what it promises.
+"""Methods of training: the schedules that they make of public constants, and what they promise.
+
+Schedules: lists of phases, made from public constants; nothing here sees data.
+
+>>> schedule = crt(
+...     epochs=2, pub_passes=1, public_batch_size=16, public_learning_rate=1e-2,
+...     private=Private(sampling_probability=0.1, noise_multiplier=1.0, clip_norm=0.1,
+...                     normaliser=256, learning_rate=5e-3),
+... )
+>>> [(type(p).__name__, p.part, p.epoch) for p in schedule]
+... # doctest: +NORMALIZE_WHITESPACE
+[('PublicPhase', 'public', 1), ('PrivatePhase', 'private', 1),
+ ('PublicPhase', 'public', 2), ('PrivatePhase', 'private', 2)]
+>>> events(schedule)
+SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)
+
+A method is a value: what it reads, the phases it makes of public constants, what it promises.
 
 >>> constants = Constants(epochs=2, batch_size=16, learning_rate=1e-2)
 >>> [type(phase).__name__ for phase in by_name("sgd").phases(constants)]
@@ -11,18 +27,122 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
-from crtlib.accounting import confidentiality, ledger
-from crtlib.accounting import selective as selective_accounting
-from crtlib.accounting.events import Events
+import numpy as np
+
+from crtlib.accounting import guarantees, ledger
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.checks import check_choice
-from crtlib.training import schedules
-from crtlib.training.phases import Phase, PublicPhase, SelectivePhase
+from crtlib.accounting.ledger import Events, SampledGaussian
+from crtlib.checks import check, check_choice
+from crtlib.training.phases import Phase, PrivatePhase, PublicPhase, SelectivePhase
+
+if TYPE_CHECKING:
+    from crtlib.accounting.secrets import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """The constants of DP-SGD that every epoch shares."""
+
+    sampling_probability: float
+    noise_multiplier: float
+    clip_norm: float
+    normaliser: float
+    learning_rate: float
+
+    @property
+    def steps(self) -> int:
+        """Steps of one epoch: as many as visit each point once in expectation (CRT, note 3)."""
+        return max(1, round(1 / self.sampling_probability))
+
+    def phase(self, epoch: int) -> PrivatePhase:
+        """One epoch of DP-SGD."""
+        return PrivatePhase(epoch=epoch, steps=self.steps, **vars(self))
+
+
+def sgd(*, epochs: int, batch_size: int, learning_rate: float) -> list[Phase]:
+    """Ordinary training on all points: the "non-private with mask" baseline when redacted."""
+    return [PublicPhase(e, "all", 1, batch_size, learning_rate) for e in numbered(epochs)]
+
+
+def dpsgd(*, epochs: int, private: Private) -> list[Phase]:
+    """DP-SGD on every point (all of them in the part "private")."""
+    return [private.phase(e) for e in numbered(epochs)]
+
+
+def crt(
+    *,
+    epochs: int,
+    pub_passes: int,
+    public_batch_size: int,
+    public_learning_rate: float,
+    private: Private,
+    has_public: bool = True,
+) -> list[Phase]:
+    """Algorithm 1, lines 5 to 8: an epoch of SGD on D_pub, then one of DP-SGD on D_pri.
+
+    ``pub_passes`` is the number of passes over D_pub in each epoch (literal Algorithm 1: 1).
+    Deduplication leaves few public points (61 sentences on CustomerSim), so one pass is a handful
+    of steps; more cost no confidentiality. ``has_public=False`` where D_pub is empty: CRT is then
+    DP-SGD on redacted text, as the paper says of ``pi_c = 1``.
+    """
+    public = PublicPhase(1, "public", pub_passes, public_batch_size, public_learning_rate)
+    phases: list[Phase] = []
+    for e in numbered(epochs):
+        phases += [replace(public, epoch=e)] if has_public else []
+        phases.append(private.phase(e))
+    return phases
+
+
+def jft(*, epochs: int, public: PublicPhase, private: Private) -> list[Phase]:
+    """Just Fine-tune Twice (Shi et al., EMNLP 2022): ``epochs`` of ordinary training on redacted
+    text (the part "public"), then as many of DP-SGD on the same points in clear."""
+    first: list[Phase] = [replace(public, epoch=e) for e in numbered(epochs)]
+    return first + [private.phase(epochs + e) for e in numbered(epochs)]
+
+
+def weighted(plan: Plan, *, epochs: int, clip_norm: float, learning_rate: float) -> list[Phase]:
+    """The steps of a plan of :mod:`crtlib.accounting.secrets` (Hush!) in ``epochs`` phases of as
+    equal length as can be, divided by the plan's batch size.
+
+    Raises ValueError for fewer than one epoch, or more than the plan has steps.
+    """
+    check("epochs", epochs, 1 <= epochs <= plan.steps, f"in 1 to {plan.steps}, the plan's steps")
+    ends = np.linspace(0, plan.steps, epochs + 1).round().astype(int)
+    return [
+        PrivatePhase(
+            epoch=k + 1,
+            sampling_probability=tuple(plan.probabilities.tolist()),
+            steps=int(steps),
+            noise_multiplier=plan.noise_multiplier,
+            clip_norm=clip_norm,
+            normaliser=plan.batch_size,
+            learning_rate=learning_rate,
+        )
+        for k, steps in enumerate(np.diff(ends))
+    ]
+
+
+def events(phases: Sequence[Phase]) -> SampledGaussian | None:
+    """The one ledger entry of a schedule whose private phases share their constants, or None."""
+    made = [event for event in (p.event() for p in phases) if event is not None]
+    if not made:
+        return None
+    if len({(e.sampling_probability, e.noise_multiplier) for e in made}) > 1:  # type: ignore[union-attr]
+        raise ValueError("phases: private phases differ in sampling probability or noise")
+    return replace(made[0], steps=sum(e.steps for e in made))  # type: ignore[return-value]
+
+
+def numbered(epochs: int) -> range:
+    """The numbers of so many epochs, from 1; raises ValueError for none."""
+    if epochs < 1:
+        raise ValueError(f"epochs={epochs}: must be at least 1")
+    return range(1, epochs + 1)
+
 
 if TYPE_CHECKING:  # it solves linear programs, which few trainings ask for
     from crtlib.accounting.secrets import Plan
@@ -56,9 +176,9 @@ class Constants:
         return cls(**own | others)
 
     @property
-    def private(self) -> schedules.Private:
+    def private(self) -> Private:
         """Those of DP-SGD."""
-        return schedules.Private(
+        return Private(
             sampling_probability=self.sampling_probability,
             noise_multiplier=self.noise_multiplier,
             clip_norm=self.clip_norm,
@@ -91,7 +211,7 @@ class Method:
     "public" is the same points redacted. ``by_user``: all points of a person are one unit, drawn
     and clipped together. ``models``: the kinds it can train, None for all.
     ``weighs``: each point has a sampling probability of its own, from a plan that ``solver`` makes
-    (:func:`crtlib.accounting.secret_lp.solve`); ``baseline`` is False
+    (:func:`crtlib.accounting.secrets.solve`); ``baseline`` is False
     for an ablation of another method; ``trains`` is False for the public model as it is.
     """
 
@@ -189,7 +309,7 @@ def _of_what_is_redacted(events: Events, terms: Terms) -> Guarantee:
 
 def _jft(c: Constants) -> list[Phase]:
     public = PublicPhase(1, "public", 1, c.batch_size, c.learning_rate)
-    return schedules.jft(epochs=c.epochs, public=public, private=c.private)
+    return jft(epochs=c.epochs, public=public, private=c.private)
 
 
 def _selective(c: Constants) -> list[Phase]:
@@ -204,14 +324,14 @@ def _selective(c: Constants) -> list[Phase]:
             public_learning_rate=c.learning_rate,
             private_learning_rate=c.private_learning_rate,
         )
-        for epoch in schedules.numbered(c.epochs)
+        for epoch in numbered(c.epochs)
     ]
 
 
 def _lp_weighted(c: Constants) -> list[Phase]:
     if c.plan is None:
         raise ValueError("plan=None: LP-weighted training needs a plan of who holds which secret")
-    return schedules.weighted(
+    return weighted(
         c.plan, epochs=c.epochs, clip_norm=c.clip_norm, learning_rate=c.private_learning_rate
     )
 
@@ -232,7 +352,7 @@ SGD = register(
     Method(
         name="sgd",
         label="non-private",
-        phases=lambda c: schedules.sgd(
+        phases=lambda c: sgd(
             epochs=c.epochs, batch_size=c.batch_size, learning_rate=c.learning_rate
         ),
         promise=_none,
@@ -254,7 +374,7 @@ DPSGD = register(
     Method(
         name="dpsgd",
         label="DP-SGD",
-        phases=lambda c: schedules.dpsgd(epochs=c.epochs, private=c.private),
+        phases=lambda c: dpsgd(epochs=c.epochs, private=c.private),
         promise=_of_a_point,
         reads=frozenset(_PRIVATE | _BUDGET),
         searched=_SEARCHED_PRIVATE,
@@ -283,7 +403,7 @@ SELECTIVE = register(
         name="selective",
         label="S-DP",
         phases=_selective,
-        promise=lambda events, terms: selective_accounting.guarantee(
+        promise=lambda events, terms: guarantees.guarantee(
             events, gamma=terms.gamma, delta=terms.delta, unit=terms.unit
         ),
         reads=frozenset(_POLICY | _PUBLIC | {"private_learning_rate", "clip_norm", "delta"}),
@@ -299,7 +419,7 @@ CRT = register(
     Method(
         name="crt",
         label="CRT",
-        phases=lambda c: schedules.crt(
+        phases=lambda c: crt(
             epochs=c.epochs,
             pub_passes=c.pub_passes,
             public_batch_size=c.batch_size,
@@ -308,7 +428,7 @@ CRT = register(
             has_public=c.has_public,
         ),
         # Bayesian confidentiality of one random secret (CRT, Theorem 8.3)
-        promise=lambda events, terms: confidentiality.crt_guarantee(events, **vars(terms)),
+        promise=lambda events, terms: guarantees.crt_guarantee(events, **vars(terms)),
         reads=frozenset(_POLICY | _DEDUP | _PUBLIC | _PRIVATE | _BUDGET | {"pub_passes"}),
         searched=(*_SEARCHED, "pub_passes", *_SEARCHED_PRIVATE),
         noise="calibrated",

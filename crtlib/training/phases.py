@@ -17,8 +17,8 @@ Every phase takes its steps here, so there is one place where private points tur
 gradient, whatever a phase does to its batches before.
 
 >>> import torch
->>> from crtlib.models.build import build
->>> from crtlib.models.spec import ModelSpec
+>>> from crtlib.models.networks import build
+>>> from crtlib.models.networks import ModelSpec
 >>> model = build(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> batch = [(torch.tensor([[1, 2, 3]]), torch.tensor([3]))]
 >>> options = {"clip_norm": 0.1, "noise_multiplier": 0.0, "normaliser": 1.0}
@@ -40,7 +40,7 @@ a private segment is clipped and noised as well.
 What the policy misses lies in a public segment and is learned like any other word:
 
 >>> from crtlib.accounting.guarantees import MissRate
->>> from crtlib.accounting.selective import guarantee
+>>> from crtlib.accounting.guarantees import guarantee
 >>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
 >>> for rate in (0.0, 0.05):
 ...     missed = MissRate(rate)
@@ -61,10 +61,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.accounting.ledger import SampledGaussian, WeightedGaussian
 from crtlib.checks import check, check_clip_norm, check_positive
-from crtlib.models import interface
-from crtlib.models.recurrent import Lstm
+from crtlib.models import networks
+from crtlib.models.networks import Lstm
 from crtlib.training import clipping
 from crtlib.training.bookkeeping import clip_factors, gradient, trainable
 from crtlib.training.devices import is_host, sent
@@ -526,7 +526,7 @@ class SelectivePhase(Phase):
 
 
 def _lstm(model: nn.Module) -> Lstm:
-    layers = list(model.layers) if isinstance(model, interface.RecurrentLM) else []
+    layers = list(model.layers) if isinstance(model, networks.RecurrentLM) else []
     if len(layers) != 1 or not isinstance(layers[0], Lstm):
         raise ValueError("model: must be an lstm of one layer, whose state S-DP protects")
     return layers[0]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from crtbook.tight import compose
-from crtlib.accounting import accountants, composition, ledger, losses, renyi
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting import accountants, composition, ledger
+from crtlib.accounting.ledger import SampledGaussian
 
 # q, sigma, steps, relation, delta: the bracket of epsilon from two-sided tilted transforms, and
 # what an allowance of 1e-13 for the transform's rounding had printed.
@@ -92,7 +92,7 @@ def test_delta_agrees_with_importance_sampling(q, sigma, steps, relation, delta)
     relation=st.sampled_from(accountants.RELATIONS),
 )
 def test_never_below_a_test_that_exists(q, sigma, steps, log_delta, relation):
-    """The lower end of `mixtures.compose` is the power of an actual test."""
+    """The lower end of `secrets.compose` is the power of an actual test."""
     delta = 10**log_delta
     found = ledger.epsilon(
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
@@ -110,7 +110,7 @@ def test_a_transform_of_unsampled_steps_is_one_gaussian(delta):
     """q = 1 has a closed form, which the ledger uses; the transform must not be below it."""
     sigma, steps = 30.0, 400
     exact = accountants.gaussian_epsilon(math.sqrt(steps) / sigma, delta)
-    pair = losses.Pair.of(1.0, group=1, sigma=sigma, direction="forward")
+    pair = composition.Pair.of(1.0, group=1, sigma=sigma, direction="forward")
     by_transform = composition.Composition([(pair, steps)]).epsilon(delta)
     assert exact <= by_transform <= exact * (1 + 1e-4) + 1e-6
     event = SampledGaussian(1.0, sigma, steps)
@@ -120,7 +120,10 @@ def test_a_transform_of_unsampled_steps_is_one_gaussian(delta):
 def different(parts, q, steps=10):
     """So many pairs, each with another probability and another noise multiplier."""
     return [
-        (losses.Pair.of(q * (1 - k / 9999), group=1, sigma=2 + k / 50, direction="forward"), steps)
+        (
+            composition.Pair.of(q * (1 - k / 9999), group=1, sigma=2 + k / 50, direction="forward"),
+            steps,
+        )
         for k in range(parts)
     ]
 
@@ -138,7 +141,7 @@ def test_many_different_steps_are_at_most_a_little_above_a_finer_lattice(monkeyp
 def test_many_unsampled_steps_are_one_gaussian(parts):
     sigmas = [20 + k / parts for k in range(parts)]
     exact = accountants.gaussian_epsilon(math.sqrt(sum(s**-2 for s in sigmas)), 1e-6)
-    pairs = [losses.Pair.of(1.0, group=1, sigma=s, direction="forward") for s in sigmas]
+    pairs = [composition.Pair.of(1.0, group=1, sigma=s, direction="forward") for s in sigmas]
     found = composition.Composition([(pair, 1) for pair in pairs]).epsilon(1e-6)
     assert exact <= found <= exact * 1.002
 
@@ -170,7 +173,7 @@ def test_the_tails_of_the_library_are_as_exact_as_is_charged():
     for z in np.linspace(-13, 0, 200):
         exact = mpmath.ncdf(mpmath.mpf(float(z)))
         off = abs(mpmath.mpf(float(special.ndtr(z))) / exact - 1)
-        assert off <= (8 + 2 * z**2) * losses.ULP
+        assert off <= (8 + 2 * z**2) * composition.ULP
 
 
 # --- One step on the lattice ----------------------------------------------------------------------
@@ -179,7 +182,7 @@ def test_the_tails_of_the_library_are_as_exact_as_is_charged():
 @pytest.mark.parametrize("direction", ["forward", "backward", "replace"])
 @pytest.mark.parametrize("q, group, sigma", [(0.1, 1, 0.8), (0.02, 5, 1.0), (1e-5, 1, 0.4)])
 def test_a_lattice_is_above_one_step_and_near_it(q, group, sigma, direction):
-    pair = losses.Pair.of(q, group=group, sigma=sigma, direction=direction)
+    pair = composition.Pair.of(q, group=group, sigma=sigma, direction=direction)
     k = np.arange(len(pair.pmf))
     for epsilon in (0.0, 0.01, 0.5, 2.0):
         # the loss grows with x, so the best event is a half-line: its edge by bisection
@@ -191,7 +194,7 @@ def test_a_lattice_is_above_one_step_and_near_it(q, group, sigma, direction):
         means = np.array([pair.means(i) for i in k])
         p, q_mass = (np.array(pair.pmf) @ stats.norm.sf((high - m) / sigma) for m in means.T)
         exact = max(0.0, p - math.exp(epsilon) * q_mass)
-        fine = losses.lattice(pair, 1e-4)
+        fine = composition.lattice(pair, 1e-4)
         value = fine.mass @ np.maximum(0, -np.expm1(epsilon - fine.losses)) + fine.infinity
         assert exact - 1e-15 <= value <= exact * 1.01 + 1e-9
     assert fine.mass.sum() >= 1 - 1e-14
@@ -204,9 +207,9 @@ def test_a_lattice_is_above_one_step_and_near_it(q, group, sigma, direction):
 def test_renyi_divergences_are_those_of_opacus(q, sigma):
     from opacus.accountants.analysis.rdp import compute_rdp
 
-    pair = losses.Pair.of(q, group=1, sigma=sigma, direction="forward")
-    ours = renyi.divergences(pair, renyi.ORDERS)
-    orders = list(map(float, renyi.ORDERS))
+    pair = composition.Pair.of(q, group=1, sigma=sigma, direction="forward")
+    ours = accountants.divergences(pair, accountants.ORDERS)
+    orders = list(map(float, accountants.ORDERS))
     theirs = np.array([compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=orders)]).ravel()
     np.testing.assert_allclose(ours, theirs, rtol=2e-8)
 
@@ -217,7 +220,7 @@ def test_renyi_divergences_against_twenty_digits(q, group, order, direction):
     """Also where Opacus cancels: at q = 1e-4 its order 1.1 is 6e-6 off, at 1e-6 two per cent."""
     mpmath.mp.dps = 20
     sigma = 0.7
-    pair = losses.Pair.of(q, group=group, sigma=sigma, direction=direction)
+    pair = composition.Pair.of(q, group=group, sigma=sigma, direction=direction)
     law = [mpmath.binomial(group, k) * mpmath.mpf(q) ** k * (1 - mpmath.mpf(q)) ** (group - k)
            for k in range(group + 1)]  # fmt: skip
 
@@ -231,7 +234,7 @@ def test_renyi_divergences_against_twenty_digits(q, group, order, direction):
     ends = np.arange(-group - 12 * sigma, 2 * order * group + 12 * sigma, 1.0)
     moment = mpmath.quad(term, list(map(mpmath.mpf, ends.tolist())))
     exact = float(mpmath.log(moment) / (order - 1))
-    assert renyi.divergences(pair, [order])[0] == pytest.approx(exact, rel=3e-9)
+    assert accountants.divergences(pair, [order])[0] == pytest.approx(exact, rel=3e-9)
 
 
 def test_the_renyi_bound_is_above_the_tight_one():

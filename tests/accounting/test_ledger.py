@@ -11,8 +11,8 @@ from scipy import integrate, stats
 
 from crtbook.tight import compose
 from crtlib.accounting import accountants, ledger
-from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper, labels_needed
 
 DELTA = 8e-5

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from crtlib.accounting import ledger, odometer
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 
 STEP = SampledGaussian(0.02, 1.5, 200)
 CORPUS, OTHER = "c" * 64, "d" * 64
@@ -271,7 +271,7 @@ def test_a_killed_process_leaves_no_dead_folder(tmp_path):
 MANY = """
 import sys
 from crtlib.accounting import odometer
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
          "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (SampledGaussian(0.02, 1.5, 200),)}
 registry = odometer.Registry(odometer.home())

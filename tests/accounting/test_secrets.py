@@ -12,9 +12,9 @@ from crtbook import theorems
 from crtbook.tight import guarantees as of_secrets
 from crtbook.tight import noise_multiplier as tight_noise
 from crtbook.tight import tight_posterior
-from crtlib.accounting import mixtures, posteriors, renyi
-from crtlib.accounting.events import WeightedGaussian
-from crtlib.accounting.losses import Pair
+from crtlib.accounting import accountants, secrets
+from crtlib.accounting.composition import Pair
+from crtlib.accounting.ledger import WeightedGaussian
 from crtlib.accounting.secrets import (
     RELATIONS,
     TARGETS,
@@ -78,9 +78,9 @@ def instance(secrets=400, examples=3000, seed=0):
 
 def test_golden_divergences_and_back():
     p, r, c = np.array(KL).T
-    np.testing.assert_allclose(posteriors.divergence(p, r), c, rtol=1e-10)
+    np.testing.assert_allclose(secrets.divergence(p, r), c, rtol=1e-10)
     for c, row in POSTERIOR.items():
-        np.testing.assert_allclose(posteriors.posterior(c, PRIORS), row, rtol=2e-9)
+        np.testing.assert_allclose(secrets.posterior(c, PRIORS), row, rtol=2e-9)
 
 
 def test_a_posterior_is_never_below_the_exact_one():
@@ -88,25 +88,25 @@ def test_a_posterior_is_never_below_the_exact_one():
     mpmath.mp.dps = 40
     rng = np.random.default_rng(2)
     for c, p in zip(10 ** rng.uniform(-9, 1, 200), 10 ** rng.uniform(-7, -0.1, 200), strict=True):
-        r, prior = mpmath.mpf(float(posteriors.posterior(c, p))), mpmath.mpf(p)
+        r, prior = mpmath.mpf(float(secrets.posterior(c, p))), mpmath.mpf(p)
         if r < 1:
             spent = r * mpmath.log(r / prior) + (1 - r) * mpmath.log((1 - r) / (1 - prior))
             assert spent >= c
             assert spent <= c + 1e-14 * (1 + c)
 
 
-@pytest.mark.parametrize("kind", posteriors.DIVERGENCES)
+@pytest.mark.parametrize("kind", secrets.DIVERGENCES)
 def test_posterior_inverts_divergence(kind):
     p, r, _ = np.array(KL).T
     c = {
-        "kl": posteriors.divergence(p, r),
+        "kl": secrets.divergence(p, r),
         "chi2": (r - p) ** 2 / (p * (1 - p)),
         "tv": r - p,
         "pure": np.log(r / (1 - r)) - np.log(p / (1 - p)),
     }[kind]
-    np.testing.assert_allclose(posteriors.posterior(c, p, kind=kind), r, rtol=1e-9)
-    assert (posteriors.posterior(c * 1.01, p, kind=kind) > r).all()
-    assert posteriors.posterior(0.0, 0.3, kind=kind) == pytest.approx(0.3, rel=1e-12)
+    np.testing.assert_allclose(secrets.posterior(c, p, kind=kind), r, rtol=1e-9)
+    assert (secrets.posterior(c * 1.01, p, kind=kind) > r).all()
+    assert secrets.posterior(0.0, 0.3, kind=kind) == pytest.approx(0.3, rel=1e-12)
     # Above by definition: the f-divergence of two coins.
     f = {
         "kl": lambda a, b: a * math.log(a / b),
@@ -129,7 +129,7 @@ def test_kl_of_a_reconstruction_bounds_its_success():
         truth = rng.integers(k, size=n)
         seen[np.arange(n), truth] += shift
         success = (seen.argmax(axis=1) == truth).mean()
-        bound = float(posteriors.posterior(shift**2 / 2, 1 / k))
+        bound = float(secrets.posterior(shift**2 / 2, 1 / k))
         assert 1.5 / k < success < bound
         best = tight_posterior(np.array([0.0, 1.0]), 1 / shift, 1, 1 / k)[1]
         assert success < best + 4 * math.sqrt(0.25 / n) and best < bound
@@ -140,14 +140,14 @@ def test_kl_of_a_reconstruction_bounds_its_success():
 
 @pytest.mark.parametrize("order", [1.5, 2, 4])
 def test_lemma_3_2_by_renyi_is_its_definition(order):
-    law, sigma, a = mixtures.poisson_binomial([0.2] * 5), 4.0, mpmath.mpf(order)
+    law, sigma, a = secrets.poisson_binomial([0.2] * 5), 4.0, mpmath.mpf(order)
 
     def term(x):
         ratio = sum(p * mpmath.exp((2 * x * n - n**2) / (2 * sigma**2)) for n, p in enumerate(law))
         return ratio**a * mpmath.npdf(x, 0, sigma)
 
     spent = mpmath.log(mpmath.quad(term, [-60, -20, 0, 20, 60])) / (a - 1)
-    mine = renyi.divergences(Pair(tuple(law), sigma, "forward"), [order])[0]
+    mine = accountants.divergences(Pair(tuple(law), sigma, "forward"), [order])[0]
     assert mine == pytest.approx(float(spent), rel=1e-6)
     r = theorems.by_renyi([mine], [order], 0.01)
     coins = r**order * 0.01 ** (1 - order) + (1 - r) ** order * 0.99 ** (1 - order)
@@ -186,7 +186,7 @@ def test_golden_noise(n, q, prior, posterior, sigma, tight):
     held = sparse.csr_array(np.ones((1, n)))
     found = noise_multiplier(held, np.full(n, q), prior, posterior, steps=1000)
     assert found == pytest.approx(sigma, abs=1e-6)
-    law = mixtures.poisson_binomial([q] * n)  # the tight one lies between these two
+    law = secrets.poisson_binomial([q] * n)  # the tight one lies between these two
     at = [tight_posterior(law, s, 1000, prior) for s in (tight * 0.997, tight * 1.001)]
     assert at[1][1] <= posterior <= at[0][0]
 
@@ -199,7 +199,7 @@ def test_noise_is_the_least_that_keeps_every_promise():
         sigma = noise_multiplier(
             held, q, 0.01, posterior, steps=200, neighbouring_relation=relation
         )
-        allowed = posteriors.divergence(0.01, posterior)
+        allowed = secrets.divergence(0.01, posterior)
         assert (200 * kl(held, q, sigma, neighbouring_relation=relation) <= allowed).all()
         assert (
             200 * kl(held, q, sigma * (1 - 1e-9), neighbouring_relation=relation) > allowed
@@ -224,8 +224,8 @@ def test_golden_plan():
     assert made.binding.tolist() == [1] and made.kept == pytest.approx(0.5) and made.gap < 1e-9
     each = of_secrets(made, range(4))
     assert [g.load for g in each] == pytest.approx([0.5, 0.575, 0.125, 0.3], abs=1e-8)
-    allowed = posteriors.divergence(0.01, GOLDEN_POSTERIOR)
-    ratios = [float(posteriors.divergence(0.01, g.posterior_kl)) / c for g, c in zip(each, allowed)]  # noqa: B905
+    allowed = secrets.divergence(0.01, GOLDEN_POSTERIOR)
+    ratios = [float(secrets.divergence(0.01, g.posterior_kl)) / c for g, c in zip(each, allowed)]  # noqa: B905
     assert ratios == pytest.approx([0.878272, 1, 0.220851, 0.524988], abs=2e-6)
     for g in each:
         assert g.posterior_tight < g.posterior_kl <= g.promised * (1 + 1e-9)
@@ -295,7 +295,7 @@ def test_what_was_done_is_charged_round_by_round():
                 for e in events]  # fmt: skip
         bound, spent = guarantees(events, GOLDEN, prior=prior, **told)
         assert spent.tolist() == pytest.approx((each[0] + each[1]).tolist(), rel=1e-12)
-        assert bound.tolist() == posteriors.posterior(spent, prior).tolist()
+        assert bound.tolist() == secrets.posterior(spent, prior).tolist()
         assert guarantees(events[0], GOLDEN, prior=prior, **told)[1].tolist() == each[0].tolist()
     assert guarantees(events, GOLDEN, prior=prior)[1].tolist() == pytest.approx(
         guarantees(events, GOLDEN, prior=prior, neighbouring_relation="reference")[1].tolist()
@@ -309,10 +309,10 @@ def test_what_was_done_is_charged_round_by_round():
 
 
 @pytest.mark.parametrize(
-    "targets, tight, secrets", [("linear", False, 80), ("sqrt", False, 80), ("sqrt", True, 8)]
+    "targets, tight, many", [("linear", False, 80), ("sqrt", False, 80), ("sqrt", True, 8)]
 )
-def test_every_secret_keeps_its_promise(targets, tight, secrets):
-    held, posterior = instance(secrets, 600)
+def test_every_secret_keeps_its_promise(targets, tight, many):
+    held, posterior = instance(many, 600)
     made = plan(held, 0.01, posterior, steps=200, batch_size=15, scale=12.0, targets=targets)
     if tight:
         noise = tight_noise(
@@ -322,10 +322,8 @@ def test_every_secret_keeps_its_promise(targets, tight, secrets):
         made = replace(made, noise_multiplier=noise)
     assert made.probabilities.sum() == pytest.approx(15) and made.gap < 1e-8
     power = TARGETS[targets]
-    assert (
-        held @ made.weights <= 12 * posteriors.divergence(0.01, posterior) ** power + 1e-9
-    ).all()
-    for j, g in enumerate(of_secrets(made, range(secrets), tight=tight)):
+    assert (held @ made.weights <= 12 * secrets.divergence(0.01, posterior) ** power + 1e-9).all()
+    for j, g in enumerate(of_secrets(made, range(many), tight=tight)):
         assert g.posterior <= posterior[j] * (1 + 1e-9)
         assert g.examples == np.diff(held.indptr)[j]
 
@@ -357,7 +355,7 @@ def test_planted_fault_group_counted_as_one_example():
     made = golden()
     whole = 100 * kl(GOLDEN, made.probabilities, made.noise_multiplier)[1]
     single = max(
-        100 * float(mixtures.kl(mixtures.counts([q], [0, 1]), made.noise_multiplier)[0])
+        100 * float(secrets.mixture_kl(secrets.counts([q], [0, 1]), made.noise_multiplier)[0])
         for q in made.probabilities
     )
     assert single < 0.9 * whole

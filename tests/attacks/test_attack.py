@@ -7,17 +7,16 @@ import pytest
 from crtlib.attacks import attack, by_name, exposure, membership
 from crtlib.attacks.attack import Attack, Subject, over_seeds
 from crtlib.intervals import Band
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
-from crtlib.text import canaries, customersim, tokenizer, units
+from crtlib.models.networks import ModelSpec, build
+from crtlib.text import canaries, customersim, records, tokenizer
 
 COLUMNS = {"model", "method", "gamma", "mean", "std", "seeds", "low", "high"}
 
 
 @pytest.fixture(scope="module")
 def subject():
-    points = tuple(units.points(customersim.simulate(24, 0), unit="turn"))
-    others = tuple(units.points(customersim.simulate(24, 1), unit="turn"))
+    points = tuple(records.points(customersim.simulate(24, 0), unit="turn"))
+    others = tuple(records.points(customersim.simulate(24, 1), unit="turn"))
     bpe = tokenizer.train_bpe([p.text for p in points if not p.secrets], vocab_size=320)
     model = build(ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=8, hidden=8), seed=0)
     return Subject(

@@ -6,8 +6,7 @@ import torch
 
 from crtlib.attacks import exposure
 from crtlib.models import scoring
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.text import canaries, tokenizer
 
 LETTERS = [3, 5, 7, 8]

@@ -15,15 +15,14 @@ from crtbook.mitigations import report_recall
 from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Document, Scores
 from crtlib.models import scoring
-from crtlib.models.build import build
 from crtlib.models.folder import load
-from crtlib.models.spec import ModelSpec
-from crtlib.screening.redact import redact
-from crtlib.text import canaries, customersim, units
+from crtlib.models.networks import ModelSpec, build
+from crtlib.screening.redaction import redact
+from crtlib.text import canaries, customersim, records
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 from crtlib.text.tokenizer import bos, train_bpe
-from crtlib.training import schedules
+from crtlib.training import methods
 
 # --------------------------------------------------------------------------- a worked example
 BIGRAM = {
@@ -195,14 +194,14 @@ def test_numbers_below_one_are_refused(options):
 # --------------------------------------------------------------------------- real models
 PLAIN = customersim.simulate(10, 0, "paper")
 SECRETS = canaries.make(3, seed=0)
-PLANTED = units.points(canaries.insert(PLAIN, SECRETS, copies=20, seed=0), unit="turn")
+PLANTED = records.points(canaries.insert(PLAIN, SECRETS, copies=20, seed=0), unit="turn")
 BPE = train_bpe([p.text for p in PLANTED if not p.secrets], vocab_size=300)
 SHAPE = ModelSpec("lstm", vocab_size=BPE.vocab_size, embedding=32, hidden=96)
 CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.USER)}
 
 
 def brief(epochs):
-    plan = schedules.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
+    plan = methods.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
     return leakage_studies.trainer(SHAPE, BPE, phases=plan, seed=0)
 
 
@@ -346,7 +345,7 @@ def test_the_vocabulary_rule_flags_words_of_few_users():
 
 def test_the_vocabulary_rule_leaves_words_of_many_users_alone():
     """As a vocabulary of these words would, in which any other word is unknown."""
-    points = units.points(customersim.simulate(40, 0), unit="turn")
+    points = records.points(customersim.simulate(40, 0), unit="turn")
     spans = mitigations.rare_words(10)(points)
     read = [redact(p, s).text.replace(MASK, " ") for p, s in zip(points, spans, strict=True)]
     users = {}
@@ -411,7 +410,7 @@ def test_transformers_folders(tmp_path):
 def test_dialogues_keep_their_users():
     turns = (Turn("USR", "hi"), Turn("SYS", "bye"))
     corpus = Corpus("c", (Dialogue("d", "ann", turns),))
-    assert [d.user for d in leakage.documents(units.points(corpus, unit="turn"), BPE)] == [
+    assert [d.user for d in leakage.documents(records.points(corpus, unit="turn"), BPE)] == [
         "ann",
         "ann",
     ]

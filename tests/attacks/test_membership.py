@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from crtlib.attacks import membership
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
-from crtlib.screening import policies, prepare
-from crtlib.text import canaries, customersim, tokenizer, units
+from crtlib.models.networks import ModelSpec, build
+from crtlib.screening import policies, redaction
+from crtlib.text import canaries, customersim, records, tokenizer
 from crtlib.text.records import MASK, Point, Secret
 
 
@@ -21,11 +20,11 @@ def corpus(dialogues=300, gamma=0.3, seed=0):
     """Training points with canaries, what a non-private method reads of them, and a pool."""
     base = customersim.simulate(dialogues, seed)
     planted = canaries.insert(base, canaries.make(2, seed=seed), copies=5, seed=seed)
-    points = units.points(planted, unit="turn")
+    points = records.points(planted, unit="turn")
     oracle = policies.oracle
     pi = policies.miss(oracle, gamma, seed)
-    done = prepare.prepare(points, pi(points), oracle(points), dedup="none")
-    pool = units.points(customersim.simulate(dialogues, -1 - seed), unit="turn")
+    done = redaction.prepare(points, pi(points), oracle(points), dedup="none")
+    pool = records.points(customersim.simulate(dialogues, -1 - seed), unit="turn")
     return points, done.all, pool
 
 

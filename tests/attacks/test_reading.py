@@ -9,9 +9,9 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from crtlib.attacks import leakage, reading
+from crtlib.attacks import leakage
 from crtlib.reports import leakage as reports
-from crtlib.text import customersim, jsonl, templates
+from crtlib.text import canaries, customersim, records
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 COPIES = (1, 5, 20)
@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
     that it completes there among its top 3."""
     home = tmp_path_factory.mktemp("theirs")
     corpus, values = planted()
-    texts = [p.text for p in templates.points(corpus, "dialogue", templates.MARKUP)]
+    texts = [p.text for p in canaries.points(corpus, "dialogue", canaries.MARKUP)]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -76,7 +76,7 @@ def trained(tmp_path_factory):
                 optimizer.zero_grad()
     model.eval().save_pretrained(home / "model")
     fast.save_pretrained(home / "model")
-    jsonl.write_jsonl(corpus, home / "corpus.jsonl")
+    records.write_jsonl(corpus, home / "corpus.jsonl")
     texts = {d.id: text for d, text in zip(corpus.dialogues, texts, strict=True)}
     known = [(name, value) for name, value in values if completed(model, bpe, texts[name], value)]
     return home, corpus, known
@@ -111,7 +111,7 @@ def test_the_report_finds_all_that_the_model_completes_in_its_own_template(train
     assert known >= 16
     count, summary = listed(trained, tmp_path / "by itself")
     assert count == known and summary["template"]["used"] == "markup" and "warning" not in summary
-    (tmp_path / "theirs.j2").write_text(templates.MARKUP.source, encoding="utf-8")
+    (tmp_path / "theirs.j2").write_text(canaries.MARKUP.source, encoding="utf-8")
     assert listed(trained, tmp_path / "j2", template=str(tmp_path / "theirs.j2"))[0] == known
     count, summary = listed(trained, tmp_path / "speaker", template="speaker")
     assert count < known
@@ -124,7 +124,7 @@ def test_the_report_finds_all_that_the_model_completes_in_its_own_template(train
 def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, tmp_path):
     home, corpus, _ = trained
     model, tokenizer = reports.load(home / "model")
-    points = templates.points(corpus, "turn", templates.MARKUP)[:20]
+    points = canaries.points(corpus, "turn", canaries.MARKUP)[:20]
     texts, scores, masks = leakage.read(model, tokenizer, points, own_words=True)
     for point, text, mask in zip(points, texts, masks, strict=True):
         a, b = point.spoken[0]
@@ -140,5 +140,5 @@ def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, 
             for k in range(30)
         ),
     )
-    name, facts = reading.fit(model, tokenizer, other, unit="turn", used=templates.MARKUP)
+    name, facts = leakage.fit(model, tokenizer, other, unit="turn", used=canaries.MARKUP)
     assert name == "markup" and "unlike what the model was trained on" in facts["warning"]

@@ -11,15 +11,14 @@ import pytest
 from crtlib import __main__ as cli
 from crtlib import outputs
 from crtlib.attacks import run_audit
-from crtlib.experiments import data, own
+from crtlib.experiments import crt, own
 from crtlib.experiments.crt import CrtStudy
 from crtlib.models import folder
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.release import certify
-from crtlib.text import canaries, corpora, customersim, jsonl, units
+from crtlib.text import canaries, corpora, customersim, records
 from crtlib.text.tokenizer import train_bpe
-from crtlib.training import schedules
+from crtlib.training import methods
 
 PLANTED = 200
 WEAK = {"sampling_probability": 0.1, "noise_multiplier": 8.0, "steps": 20}  # epsilon 0.4
@@ -30,14 +29,14 @@ def trained(home, epochs, learned=None):
     which it did not have."""
     corpus = home / "talk.jsonl"
     if not corpus.exists():
-        jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), corpus)
+        records.write_jsonl(customersim.simulate(20, 0, "paper"), corpus)
     texts = [f"USR: {value}" for value, _ in canaries.pairs(PLANTED, seed=5)]
-    others = [p.text for p in units.points(customersim.simulate(20, 1, "paper"), unit="turn")]
+    others = [p.text for p in records.points(customersim.simulate(20, 1, "paper"), unit="turn")]
     bpe = train_bpe(others, vocab_size=290)  # a vocabulary that has read them would tell
     spec = ModelSpec("lstm", bpe.vocab_size, embedding=32, hidden=128)
     model = build(spec, 0)
     if epochs:
-        phases = schedules.sgd(epochs=epochs, batch_size=50, learning_rate=1e-2)
+        phases = methods.sgd(epochs=epochs, batch_size=50, learning_rate=1e-2)
         learned(model, phases, {"public": bpe.encode(texts)}, seed=0)
     run = home / f"run{epochs}"
     folder.save(model, bpe, spec, run)
@@ -68,7 +67,9 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     assert written["model"] == outputs.sha256(run / "model.safetensors")
     options = ["--corpus", corpus, "--out", tmp_path / "again", "--seed", "0"]
     monkeypatch.setattr(sys, "argv", ["crtlib", "audit", *map(str, [run, *options])])
-    monkeypatch.setattr("crtlib.release.seal.read", lambda path: None)  # this record has no key
+    monkeypatch.setattr(
+        "crtlib.release.gate.read_signed", lambda path: None
+    )  # this record has no key
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 4 and "MORE THAN PROVED" in capsys.readouterr().out
@@ -124,7 +125,7 @@ def test_canaries_and_controls_all_differ_and_have_one_law():
 def test_what_cannot_be_audited_is_refused(memorised, tmp_path):
     run, corpus = memorised
     other = tmp_path / "other.jsonl"
-    jsonl.write_jsonl(customersim.simulate(20, 1, "paper"), other)
+    records.write_jsonl(customersim.simulate(20, 1, "paper"), other)
     with pytest.raises(ValueError, match="is not the text that"):
         run_audit.audit(run, other, tmp_path / "audit")
     with pytest.raises(ValueError, match=r"was not made by 'crtlib train'"):
@@ -220,7 +221,7 @@ def test_pi_passes_over_canaries_of_an_audit_and_pi_c_finds_them(method, unit):
         method=method, model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10, canaries=5,
         copies=1, audited=True, unit=unit,
     ).ready()  # fmt: skip
-    read = data.data(study)
+    read = crt.data(study)
     words = [f"USR: {word}" for word, _ in canaries.pairs(5, seed=0)]
     planted = {p.text for p in read.points if p.user.startswith(canaries.USER)}
     assert planted == {*words} and {*words} <= {p.text for p in read.prepared.private}
@@ -235,7 +236,7 @@ def test_pi_passes_over_canaries_of_an_audit_and_pi_c_finds_them(method, unit):
 
 
 def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatch):
-    jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), tmp_path / "talk.jsonl")
+    records.write_jsonl(customersim.simulate(20, 0, "paper"), tmp_path / "talk.jsonl")
     monkeypatch.setattr(run_audit, "MOST", 600)
 
     def planted(**how):

@@ -5,9 +5,8 @@ import pytest
 
 from crtbook import extraction
 from crtlib.models import scoring
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
-from crtlib.training import schedules
+from crtlib.models.networks import ModelSpec, build
+from crtlib.training import methods
 from crtlib.training.loop import train
 
 SPECS = {
@@ -37,7 +36,7 @@ def test_what_was_read_is_memorised_and_what_follows_from_a_rule_is_not():
     rule = [[a] * 4 + [a] * 4 for a in range(20)]
     secrets = rng.integers(24, size=(4, 8)).tolist()
     probes, rest = [*rule[:4], *secrets], rule * 3
-    phases = schedules.sgd(epochs=30, batch_size=16, learning_rate=2e-2)
+    phases = methods.sgd(epochs=30, batch_size=16, learning_rate=2e-2)
     ours, theirs = (
         train(build(SPECS["lstm"], 0), phases, {"public": part}, seed=0).model
         for part in (rest + secrets * 4, rest)

@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 from crtbook import incidence, tight
-from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.ledger import WeightedGaussian
 from crtlib.accounting.secrets import guarantees, plan, sweep
 
 PAIRS = ["1,a", "2,a", "3,a", "3,b", "4,b", "1,c", "2,d"]

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from crtbook import masked_lm
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.training import clipping
 from crtlib.training.loop import train
 

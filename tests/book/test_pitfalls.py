@@ -13,13 +13,13 @@ import myst_nb
 import numpy as np
 import pytest
 
-from crtlib.accounting import confidentiality
+from crtlib.accounting import guarantees
 from crtlib.accounting.guarantees import MissRate
-from crtlib.screening import dedup, policies
-from crtlib.screening.prepare import prepare
-from crtlib.text import customersim, units
+from crtlib.screening import policies, redaction
+from crtlib.screening.redaction import prepare
+from crtlib.text import customersim, records
 from crtlib.text.records import MASK
-from crtlib.training import schedules
+from crtlib.training import methods
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "pitfalls.ipynb"
 SMALL = {"dialogues": 20, "trials": 12}
@@ -81,8 +81,8 @@ def test_2_points_come_before_redaction(chapter, some):
 
 
 def test_3_no_secret_stands_in_two_points(chapter):
-    for unit in units.UNITS:
-        made = units.points(chapter.corpus, unit=unit)
+    for unit in records.UNITS:
+        made = records.points(chapter.corpus, unit=unit)
         assert chapter.cut_in_two(made, chapter.secrets) == 0
     for size in (50, 200, 1000):
         cut = chapter.windows(chapter.turns, size)
@@ -103,8 +103,8 @@ def test_4_duplicates_and_secrets_share_one_mask(chapter):
 
 def test_4_a_fixed_pattern_makes_two_masks_harmless(chapter, monkeypatch):
     D = chapter.points("[7351]", "hello", "[7351]")
-    fixed = dedup.pattern(D)
-    monkeypatch.setattr(dedup, "pattern", lambda points: fixed)
+    fixed = redaction.repeats(D)
+    monkeypatch.setattr(redaction, "pattern", lambda points: fixed)
     worlds = D, chapter.masked(D, 2)
     assert chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds)) == 0
 
@@ -122,7 +122,8 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
         D, neighbour = chapter.turns, chapter.masked(chapter.turns, i)
         pi = chapter.all_but(D[i].id)
         made = [
-            prepare(d, pi(d), policies.oracle(d), pattern=dedup.pattern(D)) for d in (D, neighbour)
+            prepare(d, pi(d), policies.oracle(d), pattern=redaction.repeats(D))
+            for d in (D, neighbour)
         ]
         assert [p.text for p in made[0].public] == [p.text for p in made[1].public]
 
@@ -130,14 +131,13 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
 def test_6_no_phase_reads_private_points_without_noise(chapter):
     private = {"sampling_probability": 0.1, "clip_norm": 1.0, "normaliser": 1.0}
     noisy, bare = (
-        schedules.Private(noise_multiplier=sigma, learning_rate=0.1, **private)
-        for sigma in (2.0, 0)
+        methods.Private(noise_multiplier=sigma, learning_rate=0.1, **private) for sigma in (2.0, 0)
     )
     public = {"pub_passes": 1, "public_batch_size": 8, "public_learning_rate": 0.1}
-    assert chapter.unprotected(schedules.sgd(epochs=1, batch_size=8, learning_rate=0.1))
-    assert chapter.unprotected(schedules.crt(epochs=1, private=bare, **public))
-    assert not chapter.unprotected(schedules.crt(epochs=2, private=noisy, **public))
-    assert not chapter.unprotected(schedules.dpsgd(epochs=2, private=noisy))
+    assert chapter.unprotected(methods.sgd(epochs=1, batch_size=8, learning_rate=0.1))
+    assert chapter.unprotected(methods.crt(epochs=1, private=bare, **public))
+    assert not chapter.unprotected(methods.crt(epochs=2, private=noisy, **public))
+    assert not chapter.unprotected(methods.dpsgd(epochs=2, private=noisy))
     apart, *mixed = chapter.benefit["without noise"]
     assert apart > 0 and set(mixed) == {0}
     ppl = chapter.benefit["perplexity"]
@@ -145,7 +145,7 @@ def test_6_no_phase_reads_private_points_without_noise(chapter):
 
 
 def test_7_the_pattern_of_duplicates_is_computed_once(chapter):
-    assert chapter.group_of_all(None) > 0 == chapter.group_of_all(dedup.pattern(chapter.turns))
+    assert chapter.group_of_all(None) > 0 == chapter.group_of_all(redaction.repeats(chapter.turns))
     D = chapter.points("my pin is [7351]", "my pin is [0042]")
     pi = chapter.all_but("0")
     other = [chapter.redact_then_dedup(d, pi) for d in (D, chapter.masked(D, 0))]
@@ -161,7 +161,7 @@ def test_8_a_replacement_is_paid_for(chapter):
 def test_9_delta_covers_what_labels_leave_possible(chapter):
     assert chapter.certified(chapter.promise["measured"])
     assert not chapter.certified(chapter.promise["assumed"])
-    enough = confidentiality.crt_guarantee(
+    enough = guarantees.crt_guarantee(
         chapter.run,
         gamma=MissRate(0.1),
         delta2=MissRate.measured(0, chapter.needed),
@@ -182,7 +182,7 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
 
     assert (differ(contextual), differ(plain)) == (1, 0)
     for variety in ("paper", "rich"):
-        turns = units.points(customersim.simulate(15, 3, variety), unit="turn")
+        turns = records.points(customersim.simulate(15, 3, variety), unit="turn")
         for i in [i for i, p in enumerate(turns) if p.secrets]:
             worlds = [turns[i]], chapter.masked([turns[i]])
             labels = map(policies.regex(), worlds)

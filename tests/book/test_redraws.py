@@ -8,7 +8,7 @@ from scipy.stats import binom, hypergeom
 
 from crtbook import exchangeable, redraws, tables
 from crtlib.accounting import ledger
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 
 TERMS = {"epsilon": 0.5, "delta": 8e-5}
 RATES = (0.005, 0.01, 0.03, 0.1, 0.3)

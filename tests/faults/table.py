@@ -225,10 +225,10 @@ PHASES = rows(
     ("weighted points sampled alike", "PrivatePhase._probabilities",
      "torch.tensor(p, dtype=torch.float64)", "sum(p) / len(p)",
      "training/test_phases.py::test_each_point_is_sampled_with_its_own_probability[generator0]"),
-    ("a phase of a plan forgotten", "schedules:weighted",
+    ("a phase of a plan forgotten", "methods:weighted",
      "np.linspace(0, plan.steps, epochs + 1)", "np.linspace(0, plan.steps - 1, epochs + 1)",
      "training/test_phases.py::test_the_phases_of_a_plan_keep_its_promises"),
-    ("a plan's noise halved", "schedules:weighted", "noise_multiplier=plan.noise_multiplier",
+    ("a plan's noise halved", "methods:weighted", "noise_multiplier=plan.noise_multiplier",
      "noise_multiplier=plan.noise_multiplier / 2",
      "training/test_phases.py::test_the_phases_of_a_plan_keep_its_promises"),
 )
@@ -298,7 +298,7 @@ SELECTIVE = rows(
 )
 
 ACCOUNTING = rows(
-    "accounting.confidentiality",
+    "accounting.guarantees",
     "accounting/test_confidentiality.py",
     ("Proposition 6 with the square of the miss rate", "_amplified",
      "math.log1p(gamma * math.expm1(epsilon))", "math.log1p(gamma**2 * math.expm1(epsilon))",
@@ -313,7 +313,7 @@ ACCOUNTING = rows(
     ("equal phases are accounted once", "profile", "total.get(key, 0) + int(e.steps)",
      "int(e.steps)", "test_composition_of_phases"),
 ) + rows(
-    "accounting.mixtures",
+    "accounting.secrets",
     "accounting/test_mixtures.py",
     ("what is cut off a law is not charged", "counts", "0.0, tail)", "0.0, 0.0 * tail)",
      "test_what_is_cut_off_is_charged"),
@@ -327,7 +327,7 @@ ACCOUNTING = rows(
     ("mass moved down instead of to both ends", "_connect_the_dots", "mass[1:] += upper",
      "mass[:-1] += upper", "test_one_round_against_its_thresholds"),
 ) + rows(
-    "accounting.posteriors",
+    "accounting.secrets",
     "accounting/test_secrets.py",
     ("the unsafe end of a posterior", "posterior", "np.where(c == 0, p, high)",
      "np.where(c == 0, p, 0.99 * high)", "test_posterior_inverts_divergence"),
@@ -345,12 +345,12 @@ ACCOUNTING = rows(
     ("phases do not add up", "guarantees", "spent += event.steps *", "spent = event.steps *",
      "training/test_phases.py::test_the_phases_of_a_plan_keep_its_promises"),
 ) + rows(
-    "accounting.secret_lp",
+    "accounting.secrets",
     "accounting/test_secret_lp.py",
     ("weights beyond a budget", "_repaired", "return feasible(w)", "return np.minimum(1, 1.1 * w)",
      "test_weights_are_feasible_and_certified"),
 ) + rows(
-    "accounting.selective",
+    "accounting.guarantees",
     "training/test_selective.py",
     ("S-DP promises something of an imperfect policy", "guarantee",
      "if gamma.bound == 0 else math.inf", "if gamma.rate == 0 else math.inf",
@@ -363,7 +363,7 @@ ACCOUNTING = rows(
 )
 
 SCREENING = rows(
-    "screening.prepare",
+    "screening.redaction",
     "screening/test_prepare.py",
     ("a point with a mask is public", "prepare", " or MASK in p.text", "",
      "test_every_point_with_a_mask_is_private_even_a_raw_one"),
@@ -374,13 +374,13 @@ SCREENING = rows(
      "screening/test_dedup.py::"
      "test_a_false_positive_becomes_a_mask_and_never_a_public_point"),
     ("duplicates are looked for after redaction", "prepare",
-     "dedup_module.pattern(points)",
-     "dedup_module.pattern([redact(p, m) for p, m in zip(points, pi)])",
+     "repeats(points)",
+     "repeats([redact(p, m) for p, m in zip(points, pi)])",
      "test_dedup_before_redaction_breaks_group_confidentiality_on_templates"),
     ("no secret is ever counted as missed", "prepare", "left += len(", "left += 0 * len(",
      "test_what_a_mask_leaves_of_a_secret_is_a_missed_secret"),
 ) + rows(
-    "screening.redact",
+    "screening.redaction",
     "screening/test_prepare.py",
     ("labels that a mask covers in part are dropped", "inside", "in overlaps(spans, pieces)",
      "in overlaps(spans, pieces) if c.start <= s.start and s.end <= c.end",
@@ -388,13 +388,13 @@ SCREENING = rows(
     ("an overlap leaves the end of a secret in clear", "merged", "max(last[1], span[1])",
      "span[1]", "screening/test_redact.py::test_a_span_inside_of_another_uncovers_nothing"),
 ) + rows(
-    "screening.redact",
+    "screening.redaction",
     "screening/test_spans.py",
     ("half a secret counts as caught", "missed", "clear(point.text, spans))",
      "clear(point.text, spans)) if c.start <= s.start and s.end <= c.end",
      "test_missed_are_those_with_a_character_in_clear"),
 ) + rows(
-    "screening.dedup",
+    "screening.redaction",
     "screening/test_dedup.py",
     ("the first of several equal texts is marked as well", "seen",
      "repeated.append(key in met)\n            met.add(key)",
@@ -457,7 +457,7 @@ CHAIN = rows(
      "Declared(of, names[sum(not value < b for b in bounds)]",
      "Declared(of, names[0]", "test_a_declared_value_is_one_of_a_finite_set"),
 ) + rows(
-    "release.seal",
+    "release.gate",
     "release/test_gate.py",
     ("a changed value keeps its signature", "canonical", 'name != "signature"',
      'name not in ("signature", "a")', "test_a_signature_is_of_this_content_by_this_key"),
@@ -630,10 +630,11 @@ UNITS = rows(
 ) + rows(
     "text.labels",
     "release/test_false_certificates.py",
-    ("a copy of labels has judged nothing", "pairs",
+    ("a copy of labels has judged nothing", "judged_pairs",
      'base.execute(JUDGED, (corpus, told["labels"])).fetchall()', "[row[:3] for row in every]",
      "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
-    ("other sets of labels of a text do not count", "pairs", '(corpus, told["labels"])',
+    ("other sets of labels of a text do not count", "judged_pairs",
+     '(corpus, told["labels"])',
      '("", told["labels"])', "test_every_set_of_labels_of_a_text_counts"),
     ("a turn under another id was not read", "late", "min(n)", "max(n)",
      "test_a_turn_that_was_read_under_another_id_was_read"),
@@ -655,7 +656,7 @@ UNITS = rows(
     ("every setting of the dial is one policy", "Pair.hashes", 'f"{pi} {self.dial}".strip()', "pi",
      "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
 ) + rows(
-    "screening.by_name",
+    "screening.policies",
     "release/test_false_certificates.py",
     ("every version of a package is one policy", "digest", '"" if kind in _HOME else _code(kind)',
      '""', "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
@@ -665,12 +666,12 @@ UNITS = rows(
      '"tagger_conservative", "screened")',
      "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
 ) + rows(
-    "text.units",
+    "text.records",
     "release/test_false_certificates.py",
     ("a speaker's name stands in the text", "by_role", "speaker=role(t.speaker)",
      "speaker=t.speaker", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),
 ) + rows(
-    "release.limits",
+    "release.certify",
     "release/test_limits.py",
     ("a void certificate meets a limit", "judged", 'if certificate["verdict"] == "holds" else None',
      "if True else None", "test_a_limit_is_met_up_to_the_bound_that_is_certified[guess]"),
@@ -685,7 +686,7 @@ UNITS = rows(
     ("a text may change while it is read", "check_same", "sha != before[name]", "False",
      "test_a_text_that_changes_while_it_is_read_is_refused"),
 ) + rows(
-    "experiments.data",
+    "experiments.crt",
     "release/test_false_certificates.py",
     ("what a file held before is trained on", "forget", "cached.cache_clear()", "pass",
      "test_a_file_with_other_text_is_read_anew"),
@@ -720,7 +721,7 @@ UNITS = rows(
     ("conversations of one folder are one", "whose", "or point.thread",
      'or point.id.rpartition("/")[0] or point.id',
      "test_a_conversation_is_a_cluster_whatever_its_name"),
-    ("edited labels of a corpus are the first ones", "Counter.add",
+    ("edited labels of a corpus are the first ones", "RateCounter.add",
      'f"{p.id} {p.user} {p.secrets}"', '""',
      "test_labels_of_a_corpus_that_are_edited_judge_anew"),
     ("a mark of one reader counts as found", "_rate", "if j.sure or fails(j)", "if True",
@@ -748,7 +749,7 @@ UNITS = rows(
     ("guarantee.txt promises what is void", "_promised", "holds = not why and", "why = []; holds =",
      "test_what_is_void_says_so_in_all_its_files"),
 ) + rows(
-    "text.label_import",
+    "text.labels",
     "release/test_sixth_reading.py",
     ("labels of a text are those of its redaction", "same_corpus", "corpora.read_hash(corpus)",
      "corpora.corpus_hash(corpus)",
@@ -767,30 +768,30 @@ UNITS = rows(
      "test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages"),
     ("short messages are forgotten", "units", 'yield "short", name', "pass",
      "test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message[False]"),
-    ("a screened folder has no units", "units", "yield from screened.units(corpus)", "pass",
+    ("a screened folder has no units", "units", "yield from folders.units(corpus)", "pass",
      "test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening"),
     ("people of a text that begins with a simulation are not known", "units",
      "if d.id.startswith(made)", "if made",
      "test_real_people_behind_a_simulated_conversation_are_known"),
 ) + rows(
-    "text.screened",
+    "text.folders",
     "screening/test_corpus.py",
-    ("any file in a screened folder is read", "dialogues",
+    ("any file in a screened folder is read", "screened_dialogues",
      'decided(folder) != summary(folder)["decided"]', "False",
      "test_a_file_that_was_put_into_a_screened_folder_is_refused"),
 ) + rows(
     "screening.corpus",
     "release/test_false_certificates.py",
     ("labels of a text judge once, however often", "given",
-     "judged = labels.pairs(", "judged = 1 or labels.pairs(",
+     "judged = labels.judged_pairs(", "judged = 1 or labels.judged_pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
-    ("a caller's seed draws the secrets that count", "screen", "rates.Counter(pi, pi_c)",
-     "rates.Counter(pi, pi_c, seed=how.seed)",
+    ("a caller's seed draws the secrets that count", "screen", "rates.RateCounter(pi, pi_c)",
+     "rates.RateCounter(pi, pi_c, seed=how.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",
     "release/test_false_certificates.py",
-    ("the kind of a label leaves in clear", "Counter.by", "row.kind in self.kinds", "True",
+    ("the kind of a label leaves in clear", "RateCounter.by", "row.kind in self.kinds", "True",
      "test_the_kind_of_a_label_leaves_only_by_a_known_name"),
 ) + rows(
     "checks",
@@ -820,7 +821,7 @@ STEADY = rows(
 )
 
 REPRODUCED = rows(
-    "screening.holders",
+    "experiments.plans",
     "release/test_reproductions.py",
     ("two spellings of a value are two secrets", "of_policy", "entry(v)", "(v, False)",
      "test_a_value_of_three_spellings_has_one_promise"),
@@ -837,7 +838,7 @@ REPRODUCED = rows(
     "release.certify",
     "release/test_seventh_reading.py",
     ("labels of earlier models have judged one pair", "family",
-     '"judged": max(1, labels.pairs({"labels": by}, e.corpus))', '"judged": 1',
+     '"judged": max(1, judged)', '"judged": 1',
      "test_a_model_without_labels_counts_what_those_of_earlier_ones_judged"),
 ) + rows(
     "commands.account",

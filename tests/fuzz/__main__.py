@@ -36,8 +36,8 @@ from crtlib.checks import ParameterError
 from crtlib.experiments import own, plans  # noqa: F401
 from crtlib.release import certify  # noqa: F401
 from crtlib.reports import leakage  # noqa: F401
-from crtlib.screening import teach  # noqa: F401
-from crtlib.text import customersim, ingest, jsonl  # noqa: F401
+from crtlib.screening import tagger  # noqa: F401
+from crtlib.text import customersim, ingest, records  # noqa: F401
 
 CPU, MEMORY, FILE = 10, 6 << 30, 64 << 20
 """Limits of a case: CPU seconds, bytes of memory, bytes of a file."""
@@ -330,7 +330,7 @@ OUTCOMES = ("refused", "answered", "traceback", "several lines", "hang", "touche
 
 
 def setup(home):
-    jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), home / "dialogues.jsonl")
+    records.write_jsonl(customersim.simulate(20, 0, "paper"), home / "dialogues.jsonl")
     (home / "table.csv").write_text("example,secret\n1,a\n1,b\n2,a\n3,c\n")
     words = ["train", str(home / "dialogues.jsonl"), "--unit", "turn", "--epochs", "1"]
     work = Path(tempfile.mkdtemp(dir=home))

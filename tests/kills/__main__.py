@@ -30,7 +30,7 @@ import psutil
 from crtbook import leakage, runner, runs, secrets
 from crtbook.store import Store
 from crtlib import __main__ as cli
-from crtlib.text import customersim, jsonl
+from crtlib.text import customersim, records
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
           "odometer", "key", "hmac", "run", "signature", "id", "public_key", "sum"}  # fmt: skip
@@ -194,7 +194,7 @@ def run(moments, seed, names=tuple(JOBS), say=print):
     assert all(study.key for study in (CRT, LEAKAGE, SECRETS))  # and reads the corpus' people
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
-        jsonl.write_jsonl(customersim.simulate(40, 0, "paper"), home / "dialogues.jsonl")
+        records.write_jsonl(customersim.simulate(40, 0, "paper"), home / "dialogues.jsonl")
         assert finish(start(JOBS["train"], home, home / "model")) == 0, (home / "log").read_text()
         for k, name in enumerate(names):
             began = time.perf_counter()

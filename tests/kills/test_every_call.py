@@ -14,7 +14,7 @@ from crtlib.accounting import odometer
 from crtlib.experiments import own  # noqa: F401 (imported once, before forks)
 from crtlib.release import certify
 from crtlib.reports import screening  # noqa: F401
-from crtlib.text import customersim, jsonl
+from crtlib.text import customersim, records
 from tests.kills import __main__ as kills
 
 CALLS = ("open", "replace", "rename", "unlink", "remove", "mkdir", "rmdir", "fsync", "chmod",
@@ -83,7 +83,7 @@ def commands(home):
 def prepared(home, name, model):
     """A folder with what the command reads, and a registry of its own."""
     home.mkdir()
-    jsonl.write_jsonl(customersim.simulate(14, 0, "paper"), home / "c.jsonl")
+    records.write_jsonl(customersim.simulate(14, 0, "paper"), home / "c.jsonl")
     if name == "certify":
         for end in ("m", "m.work"):
             shutil.copytree(model / end, home / end)
@@ -127,7 +127,7 @@ def model(tmp_path, monkeypatch):
     home = tmp_path / "made"
     home.mkdir()
     monkeypatch.setenv("CRTLIB_REGISTRY", str(home / "registry"))
-    jsonl.write_jsonl(customersim.simulate(14, 0, "paper"), home / "c.jsonl")
+    records.write_jsonl(customersim.simulate(14, 0, "paper"), home / "c.jsonl")
     words = ("train", "{home}/c.jsonl", "--unit", "turn", "--epochs", 1, "--width", 4)
     assert called(kills._command(*words, "--out", "{home}/m"), home)[0] == 0
     return home
@@ -185,7 +185,7 @@ def ledger(home, die):
 @pytest.mark.parametrize("together", [2, 4])
 def test_trainings_at_once_are_one_ledger_with_the_right_sums(tmp_path, together, monkeypatch):
     monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
-    jsonl.write_jsonl(customersim.simulate(14, 0, "paper"), tmp_path / "c.jsonl")
+    records.write_jsonl(customersim.simulate(14, 0, "paper"), tmp_path / "c.jsonl")
     words = ("train", "{home}/c.jsonl", "--unit", "turn", "--epochs", 2, "--width", 4)
     running = [
         kills.start(kills._command(*words, "--out", "{out}"), tmp_path, tmp_path / f"m{k}")

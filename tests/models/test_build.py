@@ -4,8 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 
 
 def test_threads_that_build_at_once_draw_the_same_weights():

@@ -5,11 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from crtlib.models import interface, scoring
-from crtlib.models.build import build
+from crtlib.models import networks, scoring
+from crtlib.models.networks import Gru, Lstm, ModelSpec, build
 from crtlib.models.pretrained import load
-from crtlib.models.recurrent import Gru, Lstm
-from crtlib.models.spec import ModelSpec
 from tests.models import torch_weights
 
 SPECS = {
@@ -179,7 +177,7 @@ def test_mistakes_are_named():
             ModelSpec(vocab_size=9, **fields)
     model = model_of("gpt2")
     with pytest.raises(ValueError, match="sequence of 21 tokens: must be at most 20"):
-        interface.hidden(model, torch.zeros(1, 21, dtype=torch.long))
+        networks.hidden(model, torch.zeros(1, 21, dtype=torch.long))
     with pytest.raises(ValueError, match="prefix of 21 tokens"):
         scoring.start(model, [0] * 21)
     bert = build(ModelSpec("bert", 31, hidden=16, heads=2), 0)

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from crtlib import outputs
-from crtlib.experiments import crt, data
+from crtlib.experiments import crt
 from crtlib.experiments.crt import CrtStudy
 from crtlib.models import folder, pretrained, scoring
-from crtlib.text import customersim, jsonl, templates
+from crtlib.text import canaries, customersim, records
 from crtlib.text.records import MASK
 from crtlib.text.tokenizer import adapt
 from crtlib.training import clipping
@@ -65,7 +65,7 @@ def tiny(name, path, *, ends=("<|endoftext|>", "</s>"), padded=0):
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
-    jsonl.write_jsonl(customersim.simulate(16, 0, "paper"), path)
+    records.write_jsonl(customersim.simulate(16, 0, "paper"), path)
     return path
 
 
@@ -182,12 +182,12 @@ def test_turns_become_text_as_the_template_says(given, corpus, run, tmp_path):
     recorded = json.loads((out / "experiment.json").read_text())
     settings = {k: v for k, v in recorded.items() if k not in ("corpus", "init", "template")}
     study = CrtStudy(corpus=str(corpus), init=str(source), template=name, **settings)
-    named = data.data(study)
-    as_ever = data.data(replace(study, template="speaker"))
+    named = crt.data(study)
+    as_ever = crt.data(replace(study, template="speaker"))
     split = [[p.id for p in d.prepared.private] for d in (named, as_ever)]
     assert split[0] == split[1] and named.rates == as_ever.rates
     beginning = "" if given == "plain" else "Ada Byron as user> "
-    assert templates.carrier(named.template) == f"{beginning}My ID is: "
+    assert canaries.carrier(named.template) == f"{beginning}My ID is: "
     assert all(p.text.startswith(beginning.partition(" as ")[0]) for p in named.prepared.public)
 
 
@@ -195,9 +195,9 @@ def test_perplexity_counts_the_words_of_the_text_and_not_those_around_them(tmp_p
     source = tiny("llama", tmp_path / "source")
     bpe = adapt(source)
     model = pretrained.pretrained(source, bpe)
-    around = templates.Template("named", NAMED)
+    around = canaries.Template("named", NAMED)
     text = customersim.simulate(1, 0, "paper").dialogues[0]
-    point = templates.point(text, text.turns[:1], "0", around)
+    point = canaries.point(text, text.turns[:1], "0", around)
     found = crt.utility(model, bpe, {point: 1}, own_words=True)["ppl"]
     (ids,) = bpe.encode([point.text])
     losses = -scoring.token_logprobs(model, [ids])[0]

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crtlib.models import recurrent
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models import networks
+from crtlib.models.networks import ModelSpec, build
 from crtlib.training import clipping, devices
 from crtlib.training.noise import add_noise
 from tests.models import torch_weights
@@ -36,7 +35,7 @@ class Count(TorchDispatchMode):
 
 @pytest.fixture
 def fused(monkeypatch):
-    monkeypatch.setattr(recurrent, "FUSED", frozenset({"cpu"}))
+    monkeypatch.setattr(networks, "FUSED", frozenset({"cpu"}))
     monkeypatch.setattr(devices, "HOST", frozenset())
 
 
@@ -73,7 +72,7 @@ def test_the_fused_kernel_gives_the_clipped_sum_of_a_loop(name, clip_norm, fused
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.norm()))
     clipping.plain_sum(model, tokens, lengths)
     plain = gradients(model)
-    recurrent.FUSED = frozenset()  # undone by the fixture
+    networks.FUSED = frozenset()  # undone by the fixture
     clipping.plain_sum(model, tokens, lengths)
     for ours, theirs in zip(plain, gradients(model), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.norm()))
@@ -94,13 +93,13 @@ def test_a_step_of_an_lstm_takes_few_operators_however_long_the_text(fused):
 
 def test_a_state_that_is_carried_takes_the_scan(fused):
     """Torch's kernel keeps no states in between, which S-DP needs."""
-    layer, x = recurrent.Lstm(3, 4), torch.ones(2, 5, 3)
+    layer, x = networks.Lstm(3, 4), torch.ones(2, 5, 3)
     with layer.carrying((torch.zeros(2, 4), torch.zeros(2, 4))):
         out = layer(x)
         assert torch.equal(layer.state_after(torch.tensor([5, 5]))[0], out[:, -1])
 
 
-@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
+@pytest.mark.parametrize("kind", [networks.Lstm, networks.Gru])
 @pytest.mark.parametrize("shape", [(2, 0, 3), (0, 5, 3)])
 def test_no_text_and_no_step_are_nothing_to_do(kind, shape):
     layer, x = kind(3, 4), torch.zeros(shape, requires_grad=True)
@@ -112,14 +111,14 @@ def test_no_text_and_no_step_are_nothing_to_do(kind, shape):
         assert layer(x).shape == out.shape
 
 
-@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
+@pytest.mark.parametrize("kind", [networks.Lstm, networks.Gru])
 @pytest.mark.parametrize("cached", [1, 300, 2**17])
 def test_a_long_text_takes_the_steps_of_a_loop(kind, cached, monkeypatch):
     """In double precision, however many steps a backward pass prepares at once."""
-    monkeypatch.setattr(recurrent, "CACHED", cached)
+    monkeypatch.setattr(networks, "CACHED", cached)
     generator = torch.Generator().manual_seed(0)
     layer = kind(3, 4).double()
-    theirs = {recurrent.Lstm: torch.nn.LSTM, recurrent.Gru: torch.nn.GRU}[kind]
+    theirs = {networks.Lstm: torch.nn.LSTM, networks.Gru: torch.nn.GRU}[kind]
     theirs = theirs(3, 4, batch_first=True).double()
     torch_weights.copy(layer, theirs)
     x, weight = (torch.randn(2, 9, n, generator=generator).double() for n in (3, 4))
@@ -133,7 +132,7 @@ def test_a_long_text_takes_the_steps_of_a_loop(kind, cached, monkeypatch):
         gradients.append(torch.cat([out.detach(), given.grad], dim=2))
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
     input_gradient = theirs.weight_ih_l0.grad
-    if kind is recurrent.Lstm:
+    if kind is networks.Lstm:
         i, f, g, o = input_gradient.chunk(4)
         input_gradient = torch.cat([o, i, f, g])
     with torch.inference_mode():

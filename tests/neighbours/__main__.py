@@ -38,9 +38,9 @@ from crtlib.accounting import odometer
 from crtlib.experiments import crt, own, plans, record
 from crtlib.options import Refused, options_of
 from crtlib.release import certify, gate
-from crtlib.reports import model_card, screening
+from crtlib.reports import pages, screening
 from crtlib.screening.corpus import How
-from crtlib.screening.rates import Counter
+from crtlib.screening.rates import RateCounter
 from crtlib.training import loop, phases
 from tests.faults.__main__ import plant
 from tests.faults.table import Fault
@@ -231,7 +231,7 @@ class Watch:
                 (phases, "normals", self.normals),
                 (phases.SelectivePhase, "released", self.released(
                     phases.SelectivePhase.released)), (crt.attacks, "known", dict),
-                (Counter, "rates", self.judged(Counter.rates)),
+                (RateCounter, "rates", self.judged(RateCounter.rates)),
                 *((kind, "batches", self.batched(kind.batches)) for kind in
                   (phases.PublicPhase, phases.PrivatePhase, phases.SelectivePhase)),
             ):  # fmt: skip
@@ -383,7 +383,7 @@ def ran(given, method, home, watch, certified):
         recipe = recipes.make(
             {"corpus": text, "method": method, "out": home / "model", "device": "cpu", **given}
         )
-        trained = own.train(recipe, card=model_card.of_training)
+        trained = own.train(recipe, card=pages.of_training)
     events = trained.run.events
     shown = {f"{folder}/{p.relative_to(home / folder)}": p for folder in ("model", "plan")
              for p in sorted((home / folder).rglob("*")) if p.name not in PRIVATE}  # fmt: skip
@@ -567,7 +567,7 @@ def run(pairs, seed, start=0, say=print):
 # --------------------------------------------------------------------------- leaks that are planted
 LEAKS = [
     Fault(name, f"crtlib.{target}", old, new, "") for name, target, old, new in (
-        ("a vocabulary from raw text", "experiments.data:_tokenizer",
+        ("a vocabulary from raw text", "experiments.crt:_tokenizer",
          "if not s and MASK not in p.text", "if True"),
         ("noise times zero", "training.phases:private_step",
          "std=noise_multiplier * clip_norm", "std=0 * noise_multiplier * clip_norm"),
@@ -591,7 +591,7 @@ LEAKS = [
          "_divide(parameters, normaliser)", "_divide(parameters, 1 + float(norms.sum()))"),
         ("long texts are drawn more often", "training.phases:PrivatePhase.batches",
          "generator) < p)", "generator) * lengths.float().mean() / lengths < p)"),
-        ("a redacted point is read raw", "screening.prepare:prepare",
+        ("a redacted point is read raw", "screening.redaction:prepare",
          "append(redact(p, marks))", "append(p)"),
         ("a state without clipping", "training.phases:SelectivePhase.released",
          "clipped = (x * factors)", "clipped = (9 * x)"),

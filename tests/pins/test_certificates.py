@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from crtlib.release import certify
-from crtlib.reports import sentences
+from crtlib.reports import pages
 from tests import pins
 from tests.pins.test_released import corpus_in, train
 
@@ -75,7 +75,7 @@ def certificates() -> dict[str, Any]:
             given = {k: str(v).replace("HOME", home) if k == "init" else v for k, v in more.items()}
             train(method, corpus, folder, **given)
             value = certify.write(folder, Path(home, f"{folder.name}.html"), copies=(2,))
-            out[name] = {"certificate": value, "sentences": sentences.sentences(value)}
+            out[name] = {"certificate": value, "sentences": pages.sentences(value)}
         return steady(json.loads(json.dumps(out, default=str).replace(home, "HOME")))
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from crtlib.screening.by_name import policy_by_name
+from crtlib.screening.policies import policy_by_name
 from crtlib.text import customersim
-from crtlib.text.records import Point
-from crtlib.text.units import points
+from crtlib.text.records import Point, points
 from tests import pins
 
 TURNS = 2000

@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file
 
 from crtlib.experiments import own, plans
-from crtlib.reports import model_card
-from crtlib.text import customersim, jsonl
+from crtlib.reports import pages
+from crtlib.text import customersim, records
 from tests import pins, trainings
 
 TINY = {
@@ -44,7 +44,7 @@ HASHED = {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_
 def corpus_in(home: Path, name: str = "talk") -> Path:
     """A corpus of 40 dialogues."""
     path = home / f"{name}.jsonl"
-    jsonl.write_jsonl(customersim.simulate(40, 3, "paper"), path)
+    records.write_jsonl(customersim.simulate(40, 3, "paper"), path)
     return path
 
 
@@ -65,9 +65,7 @@ def train(method: str, corpus: Path, out: Path, **more: Any) -> None:
             shape = {"epochs": 1, "width": 8, "device": "cpu"}
             own.train(corpus, plan=plan, out=out, **shape, **more)
         else:
-            trainings.train(
-                corpus, out=out, method=method, card=model_card.of_training, **TINY | more
-            )
+            trainings.train(corpus, out=out, method=method, card=pages.of_training, **TINY | more)
     finally:
         torch.set_num_threads(threads)
 

@@ -90,7 +90,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
     more = ask("trace <= 2%")
     assert more.best is None and more.commands == ()
     needed = {row.read for row in more.rows}
-    read = labels.about(corpus.parent / "labels")["judge"]
+    read = labels.facts(corpus.parent / "labels")["judge"]
     assert len(needed) == 1 and needed.pop() > read == more.turns
     assert "needs" in more.why and f"there are {more.people} people" in more.why
     never = ask("trace <= 2%", policies=(LEAVES,))

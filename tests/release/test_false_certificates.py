@@ -24,23 +24,14 @@ from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import run_audit
 from crtlib.experiments import own, record
-from crtlib.release import certify, gate, seal, verify
-from crtlib.reports import model_card
-from crtlib.screening import by_name, policies, rates
+from crtlib.release import certify, gate, verify
+from crtlib.reports import pages
 from crtlib.screening import corpus as screening
+from crtlib.screening import policies, rates
 from crtlib.screening.policy import MAKERS, Maker, Policy
-from crtlib.text import (
-    corpora,
-    customersim,
-    jsonl,
-    label_import,
-    labels,
-    records,
-    templates,
-    units,
-)
+from crtlib.text import canaries, corpora, customersim, labels, records
 from crtlib.text.records import Point, Secret, Turn
-from crtlib.training import methods, schedules
+from crtlib.training import methods
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from tests import modes, trainings
 
@@ -51,7 +42,7 @@ TINY = {"unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "delta": 1e-4,
 def neighbours(folder):
     """A corpus with a rare word that one person says in one message, and its masked neighbour."""
     path = folder / "d.jsonl"
-    jsonl.write_jsonl(customersim.simulate(40, 0), path)
+    records.write_jsonl(customersim.simulate(40, 0), path)
     whole = path.read_text()
     row = {"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": " ".join([WORD] * 40)}]}
     masked = json.loads(json.dumps(row))
@@ -77,7 +68,7 @@ def test_what_reads_raw_text_learns_no_vocabulary_from_it(tmp_path, method):
 def test_a_plan_learns_no_vocabulary_from_what_its_policy_missed(tmp_path, run):
     """F5b: a name flagged once and missed thirty times was a token of the tokenizer."""
     path, name = tmp_path / "d.jsonl", "Wolframina"
-    jsonl.write_jsonl(customersim.simulate(20, 0), path)
+    records.write_jsonl(customersim.simulate(20, 0), path)
     said = [f"my name is {name}", *[" ".join([f"regards , {name}"] * 20)] * 30]
     rows = [
         {"id": f"x{k}", "user": "x", "turns": [{"speaker": "USR", "text": text}]}
@@ -111,7 +102,7 @@ def corpus(path, seed=3, people="", dialogues=40):
             replace(d, id=f"{path.stem}-{k}", user=f"{people}{k % 8}")
             for k, d in enumerate(made.dialogues)
         ))  # fmt: skip
-    jsonl.write_jsonl(made, path)
+    records.write_jsonl(made, path)
     return path
 
 
@@ -334,7 +325,7 @@ def test_people_who_have_no_name_in_an_earlier_text_are_as_many_points_as_messag
 
 def test_a_message_decides_nothing_about_the_speakers_after_it():
     said = [Turn(name, "x") for name in ("Ada", "Bob", "Ada", "Bob")]
-    whole, less = (units.by_role(records.Dialogue("d", "u", tuple(t))) for t in (said, said[1:]))
+    whole, less = (records.by_role(records.Dialogue("d", "u", tuple(t))) for t in (said, said[1:]))
     assert [t.speaker for t in whole.turns][1:] == [t.speaker for t in less.turns]
 
 
@@ -423,7 +414,7 @@ def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypa
     class Quiet(PublicPhase):
         pass
 
-    warm = schedules.sgd(epochs=1, batch_size=8, learning_rate=0.1)
+    warm = methods.sgd(epochs=1, batch_size=8, learning_rate=0.1)
     quiet = [Quiet(1, "public", 1, 8, 0.1)]
     seen = {}
     for name, before in (("warm", warm), ("quiet", quiet), ("plain", [])):
@@ -459,10 +450,10 @@ def test_a_policy_is_asked_for_one_point_at_a_time():
 def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):
     """One simulated conversation before them, and nobody in the text was a person."""
     mixed, alone = tmp_path / "mixed.jsonl", talk(tmp_path / "alone.jsonl", ["p1"], month="June")
-    jsonl.write_jsonl(customersim.simulate(2, 7).dialogues, mixed)
+    records.write_jsonl(customersim.simulate(2, 7).dialogues, mixed)
     mixed.write_text(mixed.read_text() + talk(tmp_path / "x.jsonl", ["p1"]).read_text())
     other = tmp_path / "other.jsonl"
-    jsonl.write_jsonl(customersim.simulate(2, 8).dialogues, other)
+    records.write_jsonl(customersim.simulate(2, 8).dialogues, other)
     assert related(mixed, alone, other) == [True, False]
 
 
@@ -543,7 +534,7 @@ def test_a_speakers_name_is_in_no_point_and_no_vocabulary(tmp_path):
     points = made.fitted.data.points
     assert {p.text.partition(":")[0] for p in points} == {"S1", "SYS"}
     own = "{% for m in messages %}{{ m.speaker }} {{ m.content }}{% endfor %}"
-    cut = templates.points(corpora.read(text), "dialogue", templates.Template("own", own))
+    cut = canaries.points(corpora.read(text), "dialogue", canaries.Template("own", own))
     assert not any("Wolframina" in p.text for p in (*points, *cut))
 
 
@@ -554,10 +545,10 @@ def test_no_text_and_no_person_is_in_what_a_traceback_shows():
         turn,
         dialogue,
         records.Corpus("c", (dialogue,)),
-        *units.points(records.Corpus("c", (dialogue,)), "turn"),
+        *records.points(records.Corpus("c", (dialogue,)), "turn"),
     ]
     shown += [labels.Task("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
-    shown += [label_import.Span(kind="name", start=0, end=10, value="Wolframina")]
+    shown += [labels.Span(kind="name", start=0, end=10, value="Wolframina")]
     assert "Wolframina" not in repr(shown)
 
 
@@ -569,10 +560,10 @@ def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
     one, two = (certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "two"))
     assert (one["verdict"], one["searched"]["trials"]) == ("holds", 5)
     assert two["guarantee"]["missed"]["epsilon"] > one["guarantee"]["missed"]["epsilon"]
-    key = seal.key_in(next(tmp_path.glob("*.odometer")))
+    key = gate.key_in(next(tmp_path.glob("*.odometer")))
     record = json.loads((tmp_path / "one.work" / "record.json").read_text())
     record["searched"]["trials"] = 1
-    (tmp_path / "one.work" / "record.json").write_text(json.dumps(seal.signed(record, key)))
+    (tmp_path / "one.work" / "record.json").write_text(json.dumps(gate.signed(record, key)))
     void = certificate(tmp_path / "one", tmp_path / "one.html")["void_because"]
     assert "The odometer has other trials of this run." in void
 
@@ -719,7 +710,7 @@ def test_two_models_of_one_run_are_void_and_count_twice(tmp_path, monkeypatch):
 def model(tmp_path_factory):
     """A CRT run with its certificate, to be tampered with."""
     home = tmp_path_factory.mktemp("model")
-    trainings.train(corpus(home / "c.jsonl"), out=home / "m", card=model_card.of_training, **CRT)
+    trainings.train(corpus(home / "c.jsonl"), out=home / "m", card=pages.of_training, **CRT)
     certificate(home / "m", home / "m.html")
     return home
 
@@ -956,9 +947,9 @@ def test_a_file_that_is_not_what_was_released_is_named(model, tmp_path, name, ha
 def test_a_record_that_another_key_signed_is_void(model, tmp_path):
     """Who has no key can sign anew with his own, and is seen: it is not that of the odometer."""
     home = copied(model, tmp_path)
-    other = seal.key_in(tmp_path / "m.work")
+    other = gate.key_in(tmp_path / "m.work")
     for name in ("m.work/record.json", "m/release.json"):
-        content = seal.signed(json.loads((home / name).read_text()), other)
+        content = gate.signed(json.loads((home / name).read_text()), other)
         (home / name).write_text(json.dumps(content))
     made = certificate(home / "m", home / "new.html")
     assert made["verdict"] == "void" and "not signed by the key" in " ".join(made["void_because"])
@@ -966,10 +957,10 @@ def test_a_record_that_another_key_signed_is_void(model, tmp_path):
 
 def test_who_has_the_key_cannot_say_other_than_the_odometer(model, tmp_path):
     home = copied(model, tmp_path)
-    key = seal.key_in(model / "c.jsonl.odometer")
+    key = gate.key_in(model / "c.jsonl.odometer")
     content = json.loads((home / "m/release.json").read_text())
     noised(content)["events"][0]["noise_multiplier"] = 10.0
-    (home / "m/release.json").write_text(json.dumps(seal.signed(content, key)))
+    (home / "m/release.json").write_text(json.dumps(gate.signed(content, key)))
     made = certificate(home / "m", home / "new.html")
     assert "The odometer has other events of this run." in made["void_because"]
 
@@ -1058,7 +1049,7 @@ def test_a_name_is_text_on_the_model_card():
              "method": {"name": "crt", "label": name}, "corpus": {"name": name, "points": 1},
              "settings": {"init": name}, "promise": "none", "perplexity": None, "adapters": True,
              "recurrent": False}  # fmt: skip
-    card = model_card.of_training(facts).partition("\n---\n")[2]  # the front matter is JSON
+    card = pages.of_training(facts).partition("\n---\n")[2]  # the front matter is JSON
     assert not re.search(r'(?<!\\)(<script|\](?=\(http)|"d)|\n# b', card)
 
 
@@ -1082,17 +1073,17 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     policy = f"list:{listed}"
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["jsonl"]}
-    labels.sample(path, tmp_path / "sealed", sealed=[by_name.digest(policy)], **drawn)
+    labels.sample(path, tmp_path / "sealed", sealed=[policies.digest(policy)], **drawn)
     labels.sample(path, tmp_path / "open", **drawn)
 
     def read(name):
         tasks = [
             {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
-            for t in labels.tasks(tmp_path / name)
+            for t in labels.read_tasks(tmp_path / name)
         ]
-        page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / name)["labels"]}
+        page = {"schema": "crtlib/labels/1", "labels": labels.facts(tmp_path / name)["labels"]}
         (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
-        label_import.take(path, tmp_path / "done.json", tmp_path / name)
+        labels.take(path, tmp_path / "done.json", tmp_path / name)
 
     for name in ("open", "sealed"):
         read(name)
@@ -1111,7 +1102,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("sealed")
     # A7: drawn again from the same seed, and sealed by then, as if nobody had read these turns.
-    sealed = [by_name.digest(policy)]
+    sealed = [policies.digest(policy)]
     labels.sample(path, tmp_path / "again", sealed=sealed, **drawn)
     labels.sample(path, tmp_path / "more", sealed=sealed, **drawn | {"turns": 25})
     for name in ("again", "more"):
@@ -1119,7 +1110,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("again")
     late = labels.late(tmp_path / "more", sealed)
-    places = [{(t.id, t.turn) for t in labels.tasks(tmp_path / n)} for n in ("more", "open")]
+    places = [{(t.id, t.turn) for t in labels.read_tasks(tmp_path / n)} for n in ("more", "open")]
     assert len(late) >= len(places[0] & places[1]) > 0  # a text that stands twice was read twice
     assert judged("more").summary["labels"]["turns"] == 25 - len(late)
     screening.judge(  # what says itself what taught it, or is ours, needs no seal
@@ -1155,17 +1146,19 @@ def test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taug
     assert [found[n]["upper"] for n in ("trace", "public")] == [1.0, 1.0]
     assert found["miss"]["of"] == 8  # what was counted is shown, and bounds nothing
     # A folder that was screened by a file is a file: whatever it was made from may have taught it.
-    assert by_name.of_a_file(f"screened:{tmp_path}/s")
+    assert policies.of_a_file(f"screened:{tmp_path}/s")
 
 
 def test_a_turn_that_was_read_under_another_id_was_read(tmp_path):
     """The same draw of a copy with other ids was new, and sealed what the first had taught."""
     one, _ = coded(tmp_path / "one.jsonl")
     other, _ = coded(tmp_path / "other.jsonl", ids="ticket-")
-    sealed = [by_name.digest("regex:customersim")]
+    sealed = [policies.digest("regex:customersim")]
     labels.sample(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
     labels.sample(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
-    assert labels.late(tmp_path / "b", sealed) == {t.task for t in labels.tasks(tmp_path / "b")}
+    assert labels.late(tmp_path / "b", sealed) == {
+        t.task for t in labels.read_tasks(tmp_path / "b")
+    }
 
 
 def test_every_set_of_labels_of_a_text_counts(tmp_path):
@@ -1174,8 +1167,8 @@ def test_every_set_of_labels_of_a_text_counts(tmp_path):
     judged = []
     for k in range(3):
         labels.sample(text, home := tmp_path / str(k), turns=3, forms=["jsonl"])
-        told = labels.about(home)["corpus"]
-        judged.append(label_import.judging(home, pi="p", pi_c="c", corpus=told))
+        told = labels.facts(home)["corpus"]
+        judged.append(labels.judging(home, pi="p", pi_c="c", corpus=told))
     assert judged == [1, 2, 3]
 
 
@@ -1185,20 +1178,20 @@ def test_another_reading_is_another_judgement(tmp_path):
     labels.sample(text, home := tmp_path / "labels", turns=6, forms=["jsonl"])
     judged = []
     for annotator, spans in (("ann", [{"kind": "id", "start": 11, "end": 21}]), ("bob", [])):
-        read = [{"task": t.task, "done": True, "secrets": spans} for t in labels.tasks(home)]
-        page = {"schema": "crtlib/labels/1", "labels": labels.about(home)["labels"]}
+        read = [{"task": t.task, "done": True, "secrets": spans} for t in labels.read_tasks(home)]
+        page = {"schema": "crtlib/labels/1", "labels": labels.facts(home)["labels"]}
         (tmp_path / "read.json").write_text(
             json.dumps(page | {"annotator": annotator, "tasks": read})
         )
-        label_import.take(text, tmp_path / "read.json", home, annotator=annotator)
-        judged += [label_import.judging(home, pi="p", pi_c="c", corpus="c") for _ in range(2)]
+        labels.take(text, tmp_path / "read.json", home, annotator=annotator)
+        judged += [labels.judging(home, pi="p", pi_c="c", corpus="c") for _ in range(2)]
     assert judged == [1, 1, 2, 2]
 
 
 def test_what_screening_says_of_a_text_it_says_of_all_of_it(tmp_path, run):
     """The first conversation decided whether the text is simulated; people were not known."""
     text, _ = coded(tmp_path / "c.jsonl")
-    jsonl.write_jsonl(customersim.simulate(2, 7).dialogues, tmp_path / "made.jsonl")
+    records.write_jsonl(customersim.simulate(2, 7).dialogues, tmp_path / "made.jsonl")
     text.write_text((tmp_path / "made.jsonl").read_text() + text.read_text())
     seen = []
     for name in ("c", "made"):
@@ -1246,11 +1239,11 @@ def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
     code.write_text("def make(_):\n    pass\n")
     names = {}
     exec(compile(code.read_text(), str(code), "exec"), names)
-    monkeypatch.setitem(by_name.MAKERS, "house", by_name.Maker("house", "", names["make"]))
+    monkeypatch.setitem(policies.MAKERS, "house", policies.Maker("house", "", names["make"]))
     hashes = []
     for known in ("", "ZQ"):
         (tmp_path / "house" / "known.txt").write_text(known)
-        hashes.append((by_name.digest("house"), record.policy_hash("house")))
+        hashes.append((policies.digest("house"), record.policy_hash("house")))
     assert len({*hashes[0], *hashes[1]}) == 4
 
 
@@ -1259,7 +1252,7 @@ def test_no_name_of_a_person_makes_him_a_canary(tmp_path):
     text, _ = coded(tmp_path / "c.jsonl", labelled=24)
     text.write_text(text.read_text().replace('"user": "u', '"user": " canary-'))
     people = corpora.read(text)
-    known = rates.rates(units.points(people, "turn"), policies.none, policies.none)
+    known = rates.rates(records.points(people, "turn"), policies.none, policies.none)
     assert known.public.of == 24 and known.public.count == 24
 
 
@@ -1301,11 +1294,12 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     path = corpus(tmp_path / "c.jsonl")
     labels.sample(path, tmp_path / "labels", turns=20, seed=1, forms=["jsonl"])
     tasks = [
-        {"task": t.task, "done": True, "secrets": []} for t in labels.tasks(tmp_path / "labels")
+        {"task": t.task, "done": True, "secrets": []}
+        for t in labels.read_tasks(tmp_path / "labels")
     ]
-    page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / "labels")["labels"]}
+    page = {"schema": "crtlib/labels/1", "labels": labels.facts(tmp_path / "labels")["labels"]}
     (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
-    label_import.take(path, tmp_path / "done.json", tmp_path / "labels")
+    labels.take(path, tmp_path / "done.json", tmp_path / "labels")
     shutil.copytree(tmp_path / "labels", tmp_path / "copy")
 
     def judged(name, **how):
@@ -1316,21 +1310,21 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
     assert [judged("copy", gamma=0.1), judged("labels", gamma=0.1)] == [2, 2]
     assert [judged("labels", gamma=0.1, seed=5), judged("copy", gamma=0.2)] == [3, 4]
-    before = by_name.digest("toy")
+    before = policies.digest("toy")
     code = tmp_path / "toy.py"
     for version in (1, 2):
         code.write_text(f"def make(_):\n    return {version}\n")
         names = {}
         exec(compile(code.read_text(), str(code), "exec"), names)
-        monkeypatch.setitem(by_name.MAKERS, "toy", by_name.Maker("toy", "", names["make"]))
-        before, last = by_name.digest("toy"), before
-        assert before != last and by_name.of_a_file("toy")
+        monkeypatch.setitem(policies.MAKERS, "toy", policies.Maker("toy", "", names["make"]))
+        before, last = policies.digest("toy"), before
+        assert before != last and policies.of_a_file("toy")
 
 
 def test_who_receives_a_model_is_not_told_of_another(model, tmp_path, monkeypatch, capsys):
     """R3, R4: the certificate of an earlier model was "as it was signed" for a later one; without
     a key to compare, whoever signed a release anew was believed."""
-    key = seal.key_in(model / "c.jsonl.odometer")
+    key = gate.key_in(model / "c.jsonl.odometer")
     value = json.loads((model / "m.json").read_text())
 
     def told(*words, **changes):
@@ -1351,7 +1345,7 @@ def test_who_receives_a_model_is_not_told_of_another(model, tmp_path, monkeypatc
 
 
 def signed(value, key):
-    return seal.signed(value | {"id": certify.certificate.identity(value)}, key)
+    return gate.signed(value | {"id": certify.pages.identity(value)}, key)
 
 
 def test_a_page_that_was_edited_is_not_verified(model, tmp_path, run):
@@ -1449,7 +1443,7 @@ def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_pat
         for k in range(40)
     ]
     path = tmp_path / "c.jsonl"
-    jsonl.write_jsonl(people, path)
+    records.write_jsonl(people, path)
 
     def screened(policy, seed):
         (folder := tmp_path / f"{policy[:3]}{seed}").mkdir()
@@ -1525,7 +1519,7 @@ def said(path, people, texts, secret):
         at = [m.span() for m in re.finditer(secret, text)]
         turn = Turn("USR", text, tuple(Secret("phone", *ends) for ends in at))
         talks.append(records.Dialogue(f"d{k}", user, (turn,)))
-    jsonl.write_jsonl(talks, path)
+    records.write_jsonl(talks, path)
     return path, {d.id: d.turns[0].secrets for d in talks}
 
 
@@ -1534,11 +1528,15 @@ def read(path, home, known, **drawn):
     labels.sample(path, home, forms=["jsonl"], **drawn)
     tasks = [
         {"task": t.task, "done": True, "secrets": [asdict(s) for s in known[t.id]]}
-        for t in labels.tasks(home)
+        for t in labels.read_tasks(home)
     ]
-    page = {"schema": "crtlib/labels/1", "labels": labels.about(home)["labels"], "annotator": "a"}
+    page = {
+        "schema": "crtlib/labels/1",
+        "labels": labels.facts(home)["labels"],
+        "annotator": "a",
+    }
     (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    label_import.take(path, done, home)
+    labels.take(path, done, home)
     return home
 
 
@@ -1559,7 +1557,7 @@ def test_all_whom_nobody_named_are_not_one_person(tmp_path):
     ]
     path, known = said(tmp_path / "c.jsonl", people, texts, r"(?<=phone is )\w+( \d+ six)?")
     home = read(path, tmp_path / "labels", known, turns=150, seed=1)
-    assert {labels.about(home)[name] for name in ("users", "judge")} == {150}
+    assert {labels.facts(home)[name] for name in ("users", "judge")} == {150}
     found = screened(path, tmp_path / "s", judges=home)
     truth = screened(path, tmp_path / "t")
     trainings.train(path, out=tmp_path / "m", **CRT | {"labels": home})
@@ -1573,12 +1571,12 @@ def test_a_value_that_stands_twice_in_a_message_is_one_secret(tmp_path):
     texts = [f"phone 55512{k:05} , I say 55 512{k:05} !" for k in range(60)]
     path, _ = said(tmp_path / "c.jsonl", [f"u{k}" for k in range(60)], texts, r"55 ?512\d{5}")
     (toml := tmp_path / "p.toml").write_text("[phone]\npattern = '(?<=phone )\\d{10}'\n")
-    points = units.points(corpora.load(path), "turn")
-    found = rates.rates(points, by_name.policy_by_name(f"regex:{toml}"), policies.none)
+    points = records.points(corpora.load(path), "turn")
+    found = rates.rates(points, policies.policy_by_name(f"regex:{toml}"), policies.none)
     assert (found.trace.count, found.trace.of) == (60, 60) and found.trace.all == (120, 120)
     both = toml.with_name("q.toml")
     both.write_text("[phone]\npattern = '55 ?512\\d{5}'\n")
-    found = rates.rates(points, by_name.policy_by_name(f"regex:{both}"), policies.none)
+    found = rates.rates(points, policies.policy_by_name(f"regex:{both}"), policies.none)
     assert found.trace.count == 0
 
 
@@ -1658,7 +1656,7 @@ def test_what_was_screened_says_how_many_messages_were_read(tmp_path, run, unit)
         replace(d, user=f"ada{k}", turns=d.turns * (1 + 9 * (k % 7 == 0)))
         for k, d in enumerate(made.dialogues)
     ))  # fmt: skip
-    jsonl.write_jsonl(made, tmp_path / "c.jsonl")
+    records.write_jsonl(made, tmp_path / "c.jsonl")
     words = ["--policy", "regex:customersim", "--unit", unit, "--out", tmp_path / "s"]
     assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
     names = {n: v for n, v in TINY.items() if n != "unit"} | {"method": "crt"}

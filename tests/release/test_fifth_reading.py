@@ -15,13 +15,13 @@ from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import MissRate
 from crtlib.checks import MachineError
 from crtlib.commands import run as project
-from crtlib.experiments import own
+from crtlib.experiments import own, plans
 from crtlib.experiments.advise import advise
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.release import certify, gate, seal, verify
-from crtlib.reports import leakage_page, sentences
-from crtlib.screening import holders, policies, policy, rates
-from crtlib.text import corpora, customersim, jsonl, labels, records
+from crtlib.release import certify, gate, verify
+from crtlib.reports import leakage, pages
+from crtlib.screening import policies, policy, rates
+from crtlib.text import corpora, customersim, labels, records
 from crtlib.text.records import Point, Secret, Turn
 from tests import trainings
 from tests.release import test_false_certificates as earlier
@@ -40,7 +40,7 @@ def test_what_a_stranger_signed_is_not_signed_again(tmp_path):
     content["files"]["raw.txt"] = {
         "sha256": earlier.outputs.sha256(tmp_path / "m" / "raw.txt"), "sources": [0]
     }  # fmt: skip
-    release.write_text(json.dumps(seal.signed(content, seal.key_in(tmp_path))))
+    release.write_text(json.dumps(gate.signed(content, gate.key_in(tmp_path))))
     page = tmp_path / "m" / "certificate.html"
     assert [certificate(tmp_path / "m", page)["verdict"] for _ in range(2)] == ["void", "void"]
 
@@ -80,7 +80,7 @@ def test_a_share_of_conversations_is_counted_by_conversations(tmp_path):
         text = f"my phone is {said} , call"
         spans = (Secret("phone", *re.search(said, text).span()),)
         talks.append(records.Dialogue(f"d{k}", user, (Turn("USR", text, spans),)))
-    jsonl.write_jsonl(talks, path := tmp_path / "c.jsonl")
+    records.write_jsonl(talks, path := tmp_path / "c.jsonl")
     known = {d.id: d.turns[0].secrets for d in talks}
     home = earlier.read(path, tmp_path / "labels", known, turns=110, seed=1, by="dialogue")
     settings = {"labels": home, "unit": "user", "conservative": "everything"}
@@ -90,7 +90,7 @@ def test_a_share_of_conversations_is_counted_by_conversations(tmp_path):
 
 def limits_of(row):
     """How the page of a certificate says what is certified of a limit."""
-    _, text = sentences.table()["OL"]
+    _, text = pages.table()["OL"]
     return " ".join(text.render({"limits": [row]}).split())
 
 
@@ -230,7 +230,7 @@ def test_the_kind_of_a_flag_leaves_a_screening_only_by_a_known_name(tmp_path, ru
     """A list of customers with a column kind: it stood in summary.json and screening.html (0644).
     F4 of the third reading was mended in the rates alone."""
     text = corpus(tmp_path / "c.jsonl")
-    value = next(v for d in jsonl.stream(text) for t in d.turns for v in t.values())
+    value = next(v for d in records.read_jsonl(text) for t in d.turns for v in t.values())
     (tmp_path / "l.csv").write_text(f"secret,kind\n{value},patient Lovelace\n")
     words = ["--policy", f"list:{tmp_path}/l.csv", "--out", tmp_path / "s"]
     assert run("screen", text, *words)[0] == 0
@@ -263,7 +263,7 @@ def test_a_person_of_a_table_of_secrets_has_one_promise(tmp_path):
     (tmp_path / "s.csv").write_text("user,secret\nAnn@X.org,Ada Lovelace\nann@x.org,555 1234\n")
     points = [Point("0", "ann@x.org", "I am Ada Lovelace"), Point("1", "ann@x.org", "call 5551234")]
     how = {"by": "user", "prior": 0.001, "posterior": 0.1}
-    assert len(holders.of_file([points], tmp_path / "s.csv", **how).secrets) == 1
+    assert len(plans.of_file([points], tmp_path / "s.csv", **how).secrets) == 1
 
 
 def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
@@ -284,7 +284,7 @@ def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
 def coded_talks(path, texts):
     """A conversation of one message each."""
     talks = [records.Dialogue(f"d{k}", f"u{k}", (Turn("USR", t),)) for k, t in enumerate(texts)]
-    jsonl.write_jsonl(talks, path)
+    records.write_jsonl(talks, path)
     return path
 
 
@@ -375,8 +375,8 @@ def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
     turns = int(re.search(r"--turns (\d+)", command)[1])
     spans = {d.id: [t.secrets for t in d.turns] for d in customersim.simulate(80, 3).dialogues}
     labels.sample(text, home := tmp_path / "more", turns=turns, seed=2, forms=["jsonl"],
-                  kinds=labels.about(tmp_path / "labels")["kinds"])  # fmt: skip
-    known = {(t.id, t.turn): spans[t.id][t.turn] for t in labels.tasks(home)}
+                  kinds=labels.facts(tmp_path / "labels")["kinds"])  # fmt: skip
+    known = {(t.id, t.turn): spans[t.id][t.turn] for t in labels.read_tasks(home)}
     bring(text, home, known)
     trace = advise(text, home, ["trace <= 12.5%"], **how).rows[0].rates["trace"]
     planned = clopper_pearson_upper(0, trace["of"], confidence=1 - 0.05 / (4 * first.pairs))
@@ -387,11 +387,15 @@ def bring(text, home, known):
     """Labels of a draw, as who knows them marks them."""
     tasks = [
         {"task": t.task, "done": True,
-         "secrets": [vars_of(s) for s in known[t.id, t.turn]]} for t in labels.tasks(home)
+         "secrets": [vars_of(s) for s in known[t.id, t.turn]]} for t in labels.read_tasks(home)
     ]  # fmt: skip
-    page = {"schema": "crtlib/labels/1", "labels": labels.about(home)["labels"], "annotator": "a"}
+    page = {
+        "schema": "crtlib/labels/1",
+        "labels": labels.facts(home)["labels"],
+        "annotator": "a",
+    }
     (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    earlier.label_import.take(text, done, home)
+    earlier.labels.take(text, done, home)
 
 
 def vars_of(secret):
@@ -428,7 +432,7 @@ def test_a_text_that_grew_is_not_called_one_that_the_model_has_not_read(tmp_path
 
 def test_at_most_is_not_less_than_there_are():
     """A redacted report: of one person's fifty telephone numbers "at_most 4" were completed."""
-    bins = leakage_page.Bins(pd.Series([True] * 50), pd.Series(["ann"] * 50))
+    bins = leakage.Bins(pd.Series([True] * 50), pd.Series(["ann"] * 50))
     row = bins.row("kind", "phone", pd.Series([True] * 50))
     assert row["at_most"] is None or row["at_most"] >= 50
 
@@ -452,7 +456,7 @@ def test_a_report_that_could_find_nothing_is_no_evidence(tmp_path, run):
     words = ["report", tmp_path / "m", "--corpus", text, "--min-length", 100000]
     assert run(*words, "--out", tmp_path / "r")[0] == 0
     words = ["certify", tmp_path / "m", "--report", tmp_path / "r", "--out", tmp_path / "m.html"]
-    assert run(*words)[0] != 0 or "100" in sentences.sentences(
+    assert run(*words)[0] != 0 or "100" in pages.sentences(
         json.loads((tmp_path / "m.json").read_text())
     )["O13"][0].replace("100 trainings", "")
 
@@ -520,12 +524,12 @@ def test_a_conversation_that_counts_as_a_person_is_said_of_what_was_screened(tmp
     """F6 of the third reading was mended for raw text alone."""
     made = customersim.simulate(40, 0).dialogues
     mixed = [replace(d, user=d.id if k % 2 else f"ann{k}") for k, d in enumerate(made)]
-    jsonl.write_jsonl(mixed, tmp_path / "c.jsonl")
+    records.write_jsonl(mixed, tmp_path / "c.jsonl")
     words = ["--policy", "regex:customersim", "--out", tmp_path / "s"]
     assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
     own.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4)
     value = certificate(tmp_path / "m", tmp_path / "m.html")
-    assert "each conversation counts as a person" in sentences.sentences(value)["O1"][0]
+    assert "each conversation counts as a person" in pages.sentences(value)["O1"][0]
 
 
 def test_a_redacted_report_has_no_path_of_this_machine(tmp_path, run):

@@ -12,15 +12,15 @@ import pytest
 
 from crtlib import outputs
 from crtlib.accounting import ledger, odometer
-from crtlib.accounting.events import SampledGaussian
-from crtlib.release import certify, gate, seal, verify
-from crtlib.reports import certificate
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.release import certify, gate, verify
+from crtlib.reports import pages
 
 STEP = SampledGaussian(0.01, 1.0, 500)
 S, T = gate.Screening("5" * 64, 0.05, 0.002), gate.Screening("6" * 64, 0.03, 0.001)
 RUN = gate.Noised("a", "turn", "replace", (STEP,), S)
 RAW_RUN = gate.Noised("a", "turn", "replace", (STEP,), None)
-KEY = seal.Ed25519PrivateKey.generate()
+KEY = gate.Ed25519PrivateKey.generate()
 
 
 def released(folder, *sources, key=KEY, texts=("README.md", "model.safetensors")):
@@ -110,21 +110,21 @@ def test_a_declared_value_is_one_of_a_finite_set():
 
 
 def test_a_signature_is_of_this_content_by_this_key():
-    value = seal.signed({"a": 1}, KEY)
-    assert seal.check(value, "x") == value
+    value = gate.signed({"a": 1}, KEY)
+    assert gate.check(value, "x") == value
     for other in ({"a": 2}, {"b": 1}, {"signature": "00" * 64}, {"public_key": "00" * 32}):
         with pytest.raises(ValueError, match="changed after it was signed"):
-            seal.check(value | other, "x")
-    stranger = seal.signed({"a": 1}, seal.Ed25519PrivateKey.generate())
+            gate.check(value | other, "x")
+    stranger = gate.signed({"a": 1}, gate.Ed25519PrivateKey.generate())
     with pytest.raises(ValueError, match="signed with another key"):
-        seal.check(stranger, "x", value["public_key"])
+        gate.check(stranger, "x", value["public_key"])
 
 
 def test_the_key_is_private_and_stays(tmp_path):
-    first = seal.key_in(tmp_path)
-    assert seal.key_in(tmp_path).private_bytes_raw() == first.private_bytes_raw()
-    assert (tmp_path / seal.KEY).stat().st_mode & 0o777 == 0o600
-    assert os.listdir(tmp_path) == [seal.KEY]
+    first = gate.key_in(tmp_path)
+    assert gate.key_in(tmp_path).private_bytes_raw() == first.private_bytes_raw()
+    assert (tmp_path / gate.KEY).stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == [gate.KEY]
 
 
 # --------------------------------------------------------------------------- who receives it
@@ -153,8 +153,8 @@ def certified(folder, key=KEY, **changes):
         for name in part.split("__") if part else ():
             place = place[name]
         place[last] = new
-    sealed = certificate.certificate(value, issued="2026-01-01T00:00:00Z")
-    return seal.signed(sealed, key)
+    sealed = pages.certificate(value, issued="2026-01-01T00:00:00Z")
+    return gate.signed(sealed, key)
 
 
 HEARD = gate.declare("perplexity", 12.3, (8, 16))
@@ -216,7 +216,7 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(tmp_path):
 
 def test_a_certificate_of_another_key_or_of_void_files_is_refused(tmp_path):
     folder = released(tmp_path / "m", RUN, gate.Screened("public steps", S))
-    other = certified(folder, key=seal.Ed25519PrivateKey.generate())
+    other = certified(folder, key=gate.Ed25519PrivateKey.generate())
     assert "another key than the certificate" in (verify.difference(folder, other) or "")
     void = released(tmp_path / "n", RUN, gate.Raw("The card was learned from raw text"))
     assert "raw text" in verify.difference(void, certified(void))

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from crtlib.release import certify, limits
-from crtlib.reports import model_card
-from crtlib.text import customersim, jsonl
+from crtlib.release import certify
+from crtlib.reports import pages
+from crtlib.text import customersim, records
 from tests import trainings
 
 CERTIFICATE = {
@@ -33,30 +33,30 @@ EDGES = {
 def certified(tmp_path_factory):
     """A model that CRT trained."""
     home = tmp_path_factory.mktemp("limits")
-    jsonl.write_jsonl(customersim.simulate(40, 3, "paper"), home / "c.jsonl")
+    records.write_jsonl(customersim.simulate(40, 3, "paper"), home / "c.jsonl")
     trainings.train(
         home / "c.jsonl", out=home / "m", method="crt", policy="regex:customersim",
-        card=model_card.of_training, **TINY,
+        card=pages.of_training, **TINY,
     )  # fmt: skip
     return home / "m"
 
 
-@pytest.mark.parametrize("name", limits.NAMES)
+@pytest.mark.parametrize("name", certify.NAMES)
 def test_a_limit_is_met_up_to_the_bound_that_is_certified(name):
     at, below = EDGES[name]
-    rows = limits.judged(CERTIFICATE, [f"{name} <= {at}", f"{name}<={below}"])
+    rows = certify.judged(CERTIFICATE, [f"{name} <= {at}", f"{name}<={below}"])
     assert [row["met"] for row in rows] == [True, False]
     assert rows[0]["certified"] == rows[1]["certified"]
     for lacking in ({"verdict": "void"}, {"verdict": "none"}):
-        (row,) = limits.judged(CERTIFICATE | lacking, [f"{name} <= {at}"])
+        (row,) = certify.judged(CERTIFICATE | lacking, [f"{name} <= {at}"])
         assert row == {"limit": f"{name} <= {at}", "certified": None, "met": False}
 
 
 def test_what_no_certificate_has_is_met_by_none():
     bare = CERTIFICATE | {"rates": {}, "right_guess": [], "value_guess": []}
     bare |= {"guarantee": {"secret": {"epsilon": "inf", "delta": "inf"}}}
-    names = [name for name in limits.NAMES if name != "epsilon_missed"]
-    rows = limits.judged(bare, [f"{name} <= 1000000" for name in names])
+    names = [name for name in certify.NAMES if name != "epsilon_missed"]
+    rows = certify.judged(bare, [f"{name} <= 1000000" for name in names])
     assert {row["met"] for row in rows} == {False}
     assert {row["certified"] for row in rows} == {None}
 
@@ -67,7 +67,7 @@ def test_what_no_certificate_has_is_met_by_none():
 ])  # fmt: skip
 def test_what_is_no_limit_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match="must be NAME <= NUMBER") as error:
-        limits.judged(CERTIFICATE, [text])
+        certify.judged(CERTIFICATE, [text])
     assert "\n" not in str(error.value) and "--require" in str(error.value)
 
 

@@ -12,9 +12,9 @@ from crtlib.experiments import own
 from crtlib.experiments.advise import Advice, Row, advise
 from crtlib.screening import corpus as screening
 from crtlib.screening import policies, policy, rates
-from crtlib.text import corpora, jsonl, records, units
+from crtlib.text import corpora, records
 from crtlib.text.records import Secret, Turn
-from crtlib.training import methods, schedules
+from crtlib.training import methods
 from tests import trainings
 from tests.release import test_false_certificates as earlier
 from tests.release.test_fifth_reading import GPT2, codes, learned
@@ -32,7 +32,7 @@ def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
             spans = (Secret("id", 11, 19),)
             talks.append(records.Dialogue(name, f"u-{name}", (Turn("USR", text, spans),)))
             known[name] = spans
-    jsonl.write_jsonl(talks, path := tmp_path / "c.jsonl")
+    records.write_jsonl(talks, path := tmp_path / "c.jsonl")
     (tmp_path / "p.toml").write_text("[code]\npattern = '\\d{8}'\n")
     home = earlier.read(path, tmp_path / "labels", known, turns=150, seed=1, by="dialogue")
     found = policies.matching("eight digits", re.compile(r"\d{8}"))
@@ -45,12 +45,12 @@ def test_labels_of_a_corpus_that_are_edited_judge_anew(tmp_path):
     """M. A secret that was found wanting lost its label, another of its turn kept it: judged 1,
     and no word of a choice. The fifth reading's mend is of folders of labels alone."""
     text = corpus(tmp_path / "c.jsonl")
-    made = list(jsonl.stream(text))
+    made = list(records.read_jsonl(text))
 
     def judged(out, extra):
         turns = [[replace(t, secrets=(*extra(t), *t.secrets)) for t in d.turns] for d in made]
         some = (replace(d, turns=tuple(t)) for d, t in zip(made, turns, strict=True))
-        jsonl.write_jsonl(some, text)
+        records.write_jsonl(some, text)
         return earlier.screened(text, tmp_path / out, "regex:multiwoz").judged
 
     def wanting(turn):
@@ -75,9 +75,9 @@ def test_what_flags_everything_flags_masks_too():
     """M. With a template the policy "everything" was cut around a mask: three masks where one stood
     for the secret, each secret left a trace, and the rate was 0 by definition."""
     turn = Turn("USR", "I am Ada here", (Secret("name", 5, 8),))
-    (point,) = [units.joined("d/0", "u", [turn], ["<|user|> "])]
+    (point,) = [records.joined("d/0", "u", [turn], ["<|user|> "])]
     everything = replace(policies.everything, own_words=True)
-    (judged,) = rates.Counter(everything, everything).add([point])
+    (judged,) = rates.RateCounter(everything, everything).add([point])
     assert judged.trace == bool(rates.rates([point], everything, everything).trace.upper)
 
 
@@ -101,11 +101,11 @@ def test_what_is_void_says_so_in_all_its_files(tmp_path, monkeypatch):
     """M. guarantee.txt decides by itself what is void: of a method of another package, whose phase
     nobody knows, it promised, for everybody to read, what the certificate does not."""
 
-    class Odd(schedules.PrivatePhase):
+    class Odd(methods.PrivatePhase):
         pass
 
     def phases(c):
-        made = schedules.dpsgd(epochs=c.epochs, private=c.private)
+        made = methods.dpsgd(epochs=c.epochs, private=c.private)
         return [Odd(**vars(p)) for p in made]
 
     method = replace(methods.DPSGD, name="odd", label="odd", phases=phases)
@@ -121,7 +121,7 @@ def test_an_error_names_no_person(tmp_path, monkeypatch):
     a slow expression, or spans of another package that do not fit."""
     text = corpus(tmp_path / "c.jsonl", people="Ada Lovelace ")
     bad = policy.Policy("company", lambda points: [(Secret("x", 5, 2),) for _ in points])
-    (point, *_) = units.points(records.Corpus("", tuple(jsonl.stream(text))), "user")
+    (point, *_) = records.points(records.Corpus("", tuple(records.read_jsonl(text))), "user")
     with pytest.raises(ValueError) as error:
         bad([point])
     assert "Lovelace" not in str(error.value) and "Lovelace" not in repr(point)
@@ -161,7 +161,7 @@ def test_a_project_is_not_up_to_date_after_its_policy_was_edited(tmp_path, run):
     """L-M. "train: up to date", of a model that the list of before had screened."""
     made = earlier.customersim.simulate(40, 3, "paper")
     (tmp_path / "p").mkdir()
-    jsonl.write_jsonl(made, tmp_path / "p" / "t.jsonl")
+    records.write_jsonl(made, tmp_path / "p" / "t.jsonl")
     (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\n")
     project_of(
         tmp_path / "p", ingest={"source": ["t.jsonl"], "yes": True},

@@ -23,10 +23,9 @@ ASIDE = {
     "accounting.odometer": "_connection _transaction reserve Registry._key",
     "commands.run": "_step",
     "experiments.record": "Meter.start save",
-    "release.seal": "key_in",
-    "text.label_import": "judging",
-    "text.labels": "known",
-    "text.shards": "Shards.write",
+    "release.gate": "key_in",
+    "text.folders": "Shards.write",
+    "text.labels": "known judging",
     "training.loop": "Checkpoint.save",
 }
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
@@ -37,17 +36,13 @@ OWN = {
     "experiments.own": "write",  # stages the folder; its files are the gate's
     "experiments.plans": "make _write",
     "models.pretrained": "smollm2 _convert",
-    "reports.card": "make",
     "reports.leakage": "write make",
-    "reports.screening": "make",
-    "screening.tagger": "Encoder.save _shipped save",
-    "screening.teach": "make",
-    "text.folder": "Writer.__init__ Writer.add card save writer",
+    "reports.screening": "make card",
+    "screening.tagger": "Encoder.save _shipped save make",
+    "text.folders": "Writer.__init__ Writer.add Parts._write card save writer",
     "text.ingest": "ingest _write",
-    "text.jsonl": "write_jsonl",
-    "text.label_import": "take adjudicate",
-    "text.labels": "sample write tell",
-    "text.screened": "Parts._write",
+    "text.labels": "sample write tell take adjudicate",
+    "text.records": "write_jsonl",
 }
 """Folders and pages that a command was asked for: no certificate covers them but by what it says
 of screenings, labels, audits and reports."""

@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from crtlib.reports import card
+from crtlib.reports import screening
 from crtlib.screening import rates, tagger
-from crtlib.screening.by_name import policy_by_name
-from crtlib.text import corpora, customersim, jsonl, label_import, labels, units
+from crtlib.screening.policies import policy_by_name
+from crtlib.text import corpora, customersim, labels, records
 
 
 @pytest.fixture
 def read(tmp_path):
     """A corpus, and labels of it that somebody read: (corpus, labels)."""
     corpus, folder = tmp_path / "c.jsonl", tmp_path / "labels"
-    jsonl.write_jsonl(customersim.simulate(160, 0), corpus)
+    records.write_jsonl(customersim.simulate(160, 0), corpus)
     known = {d.id: d.turns for d in corpora.read(corpus).dialogues}
     kinds = list(customersim.KINDS)
     labels.sample(corpus, folder, turns=120, teach=20, seed=0, kinds=kinds, forms=["jsonl"])
@@ -22,10 +22,10 @@ def read(tmp_path):
         {"task": t.task, "done": True,
          "secrets": [{"kind": s.kind, "start": s.start, "end": s.end}
                      for s in known[t.id][t.turn].secrets]}
-        for t in labels.tasks(folder)
+        for t in labels.read_tasks(folder)
     ]  # fmt: skip
     (tmp_path / "done.json").write_text(json.dumps(tasks))
-    label_import.take(corpus, tmp_path / "done.json", folder)
+    labels.take(corpus, tmp_path / "done.json", folder)
     return corpus, folder
 
 
@@ -34,17 +34,19 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     words = ["card", corpus, "--policy", "cautious", "--labels", folder]
     code, told, err = run(*words, "--out", tmp_path / "card")
     assert code == 0, err
-    points = label_import.points(corpus, folder, part="judge", unit="turn")
+    points = labels.points(corpus, folder, part="judge", unit="turn")
     pi = policy_by_name("cautious")
-    kinds = labels.about(folder)["kinds"]
-    counter = rates.Counter(pi, pi, seed=0, kinds=kinds)
+    kinds = labels.facts(folder)["kinds"]
+    counter = rates.RateCounter(pi, pi, seed=0, kinds=kinds)
     counter.add(points)
     facts = json.loads((tmp_path / "card" / "card.json").read_text())
     found = counter.rates()
     assert facts["rates"]["miss"] == found.miss.to_json() and found.table() in told
     for trait, groups in facts["by"].items():
         counted = counter.by(trait)
-        large = {name for name, some in counted.items() if some["trace"].of >= card.LEAST}
+        large = {
+            name for name, some in counted.items() if some["trace"].of >= screening.LEAST_PEOPLE
+        }
         assert set(groups) == large and large, trait
     assert set(facts["by"]) == set(rates.TRAITS) and "Latin" in facts["by"]["script"]
     page = (tmp_path / "card" / "card.html").read_text()
@@ -56,18 +58,18 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
 
 def test_the_threshold_for_a_wanted_rate_is_the_largest_that_holds(read, tmp_path, run):
     corpus, folder = read
-    every = units.points(corpora.load("customersim", limit=120), "turn")
+    every = records.points(corpora.load("customersim", limit=120), "turn")
     tagger.save(tagger.fit(every, seed=0, epochs=10), tmp_path / "t")
     policy = f"tagger:{tmp_path / 't'}"
-    facts = card.make(corpus, policy, tmp_path / "card", labels=folder, wanted=0.6)
+    facts = screening.card(corpus, policy, tmp_path / "card", labels=folder, wanted=0.6)
     at = facts["threshold"]["is"]
-    assert at in card.THRESHOLDS
-    for threshold, pi in card._at_thresholds(policy):
-        counter = rates.Counter(pi, pi, seed=0)
-        counter.add(label_import.points(corpus, folder, part="judge", unit="turn"))
+    assert at in screening.THRESHOLDS
+    for threshold, pi in screening._at_thresholds(policy):
+        counter = rates.RateCounter(pi, pi, seed=0)
+        counter.add(labels.points(corpus, folder, part="judge", unit="turn"))
         upper = counter.rates(judged=facts["labels"]["judged"]).trace.upper
         assert (upper <= 0.6) or threshold > at
-    none = card.make(corpus, policy, tmp_path / "none", labels=folder, wanted=1e-6)
+    none = screening.card(corpus, policy, tmp_path / "none", labels=folder, wanted=1e-6)
     assert none["threshold"]["is"] is None
     page = (tmp_path / "none" / "card.html").read_text()
     assert "No threshold that was tried" in page and str(tmp_path) not in page

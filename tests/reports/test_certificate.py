@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtlib.reports import certificate as cert
-from crtlib.reports import model_card, sentences
+from crtlib.reports import pages
+from crtlib.reports import pages as cert
 from crtlib.reports.pages import bound, number
 
 SHA = {letter: letter * 64 for letter in "abcdef0"}
@@ -92,7 +92,7 @@ def made(*changes):
 
 
 def said(*changes):
-    return sentences.sentences(made(*changes))
+    return pages.sentences(made(*changes))
 
 
 VOID = (("verdict", "void"), ("void_because", ["The randomness was a seed."]))
@@ -186,7 +186,7 @@ def test_a_sentence_is_said_if_and_only_if_its_condition_holds(name):
 
 
 def test_every_sentence_has_its_cases():
-    assert set(CASES) == set(sentences.table())
+    assert set(CASES) == set(pages.table())
 
 
 def test_the_words_of_the_worked_example():
@@ -273,7 +273,7 @@ def test_words_that_depend_on_the_case():
 
 @given(st.floats(min_value=0, max_value=1))
 def test_a_printed_chance_is_never_below_the_true_one(chance):
-    printed = Decimal(sentences.times(chance))
+    printed = Decimal(pages.times(chance))
     exact = 100 * Decimal(repr(chance))
     assert exact <= printed <= max(exact * Decimal("1.0101"), exact)
     assert 0 <= printed <= 100
@@ -281,7 +281,7 @@ def test_a_printed_chance_is_never_below_the_true_one(chance):
 
 @given(st.floats(min_value=1e-9, max_value=1e9))
 def test_a_printed_count_is_never_below_the_true_one(number):
-    printed = Decimal(sentences.counts(number).replace(",", ""))
+    printed = Decimal(pages.counts(number).replace(",", ""))
     assert Decimal(repr(number)) <= printed <= Decimal(repr(number)) * Decimal("1.101")
 
 
@@ -316,9 +316,7 @@ def test_the_officers_page_says_the_sentences_and_no_more():
     for changes in ((), VOID, NONE, DP, PLAN, (*AUDIT, ("canaries.planted", 2))):
         value = made(*changes)
         page = text_of(cert.pages(value, "officer"))
-        plain = [
-            re.sub(r"[*`]", "", t) for texts in sentences.sentences(value).values() for t in texts
-        ]
+        plain = [re.sub(r"[*`]", "", t) for texts in pages.sentences(value).values() for t in texts]
         body = page.split("What this model may give away")[2]
         for sentence in plain:
             assert sentence in page
@@ -366,12 +364,12 @@ FACTS = {
 
 
 def test_the_model_card_has_its_front_matter_and_the_promise_verbatim():
-    card = model_card.of_training(FACTS)
+    card = pages.of_training(FACTS)
     head = front(card)
     assert head["library_name"] == "transformers" and head["pipeline_tag"] == "text-generation"
     assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M" and head["license"] == "other"
     assert head["tags"] == ["crtlib", "confidential", "crt"]
-    any_one = model_card.of_training(FACTS | {"kind": "dp"})
+    any_one = pages.of_training(FACTS | {"kind": "dp"})
     assert front(any_one)["tags"] == ["crtlib", "differential-privacy", "crt"]
     metric = head["model-index"][0]["results"][0]["metrics"][0]
     assert metric == {"type": "perplexity", "value": "8 to 16"}
@@ -382,14 +380,14 @@ def test_the_model_card_has_its_front_matter_and_the_promise_verbatim():
 
 
 def test_a_card_without_base_or_kind_says_so():
-    card = model_card.of_training(FACTS | {"base": None, "kind": None, "perplexity": None})
+    card = pages.of_training(FACTS | {"base": None, "kind": None, "perplexity": None})
     assert front(card)["tags"] == ["crtlib", "crt"]
     assert "base_model" not in front(card) and "model-index" not in front(card)
-    own = model_card.of_training(FACTS | {"recurrent": True})
+    own = pages.of_training(FACTS | {"recurrent": True})
     assert front(own)["library_name"] == "crtlib" and "`transformers` cannot load" in own
 
 
 def test_a_hostile_name_cannot_leave_the_front_matter():
     hostile = {"name": "x\n---\nevil: yes", "label": "X"}
-    card = model_card.of_training(FACTS | {"method": hostile})
+    card = pages.of_training(FACTS | {"method": hostile})
     assert "evil" not in front(card) and front(card)["tags"][2] == "x\n---\nevil: yes"

@@ -12,16 +12,16 @@ import pytest
 
 from crtlib import __main__ as cli
 from crtlib import outputs
-from crtlib.accounting import confidentiality, ledger, odometer
-from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments import crt, data, own, record
+from crtlib.accounting import guarantees, ledger, odometer
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.experiments import crt, own, record
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.release import certify, gate, seal, verify
-from crtlib.reports import certificate, sentences
-from crtlib.screening import by_name
+from crtlib.release import certify, gate, verify
+from crtlib.reports import pages
 from crtlib.screening import corpus as screening
+from crtlib.screening import policies
 from crtlib.screening.rates import rates
-from crtlib.text import corpora, customersim, jsonl, label_import, labels, units
+from crtlib.text import corpora, customersim, labels, records
 from tests import trainings
 
 TINY = {
@@ -36,7 +36,7 @@ RATES = {"gamma": "trace", "delta2": "public"}
 
 def corpus_in(folder):
     path = folder / "talk.jsonl"
-    jsonl.write_jsonl(customersim.simulate(60, 3, "paper"), path)
+    records.write_jsonl(customersim.simulate(60, 3, "paper"), path)
     return path
 
 
@@ -69,7 +69,7 @@ def entry(runs):
 
 def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     one = value(runs, "one")
-    jsonschema.validate(one, certificate.schema())
+    jsonschema.validate(one, pages.schema())
     assert one["verdict"] == "holds" and one["spent_before"]["runs"] == 0
     made = json.loads((runs / "one.work" / record.NAME).read_text())
     events = events_of(runs / "one")
@@ -96,7 +96,7 @@ def test_the_second_run_adds_the_first(runs):
     # One screening: a secret passed over in one run was passed over in both.
     assert two["spent_before"]["gamma"] == one["rates"]["trace"]["upper"]
     assert two["spent_before"]["alone"] == one["guarantee"]["secret"]
-    assert "this model and 1 earlier one" in sentences.sentences(two)["O9"][0]
+    assert "this model and 1 earlier one" in pages.sentences(two)["O9"][0]
     page = (runs / "two.html").read_text()
     assert "What this model may give away" in page and "Certificate, every part" in page
     assert page.count("<polyline") == 3
@@ -105,7 +105,7 @@ def test_the_second_run_adds_the_first(runs):
 def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     seeded = value(runs, "open")
     assert seeded["verdict"] == "void" and "known seed" in seeded["void_because"][0]
-    assert "O2" not in sentences.sentences(seeded)
+    assert "O2" not in pages.sentences(seeded)
     assert (runs / "open.json").stat().st_mode & 0o077 == 0
     last = entry(runs)[-1]
     assert last.events is None and odometer.spent(entry(runs)).unprotected == 1
@@ -156,8 +156,8 @@ def changed(runs, tmp_path, change, again=True):
     content = copy.deepcopy(value(runs, "one"))
     change(content)
     if again:  # by the releaser, who has the key
-        content["id"] = certificate.identity(content)
-        content = seal.signed(content, seal.key_in(runs / "talk.jsonl.odometer"))
+        content["id"] = pages.identity(content)
+        content = gate.signed(content, gate.key_in(runs / "talk.jsonl.odometer"))
     file = tmp_path / "c.json"
     file.write_text(json.dumps(content))
     return certify.verify(runs / "one", file)[0]
@@ -206,7 +206,7 @@ def read_by_people(home, people=60):
     bare = [
         replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns)) for d in known.dialogues
     ]
-    jsonl.write_jsonl(replace(known, dialogues=tuple(bare)), home / "bare.jsonl")
+    records.write_jsonl(replace(known, dialogues=tuple(bare)), home / "bare.jsonl")
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     labels.sample(
         home / "bare.jsonl",
@@ -219,12 +219,12 @@ def read_by_people(home, people=60):
     spans = {(d.id, i): t.secrets for d in known.dialogues for i, t in enumerate(d.turns)}
     tasks = [
         {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
-        for t in labels.tasks(home / "labels")
+        for t in labels.read_tasks(home / "labels")
     ]
-    digest = labels.about(home / "labels")["labels"]
+    digest = labels.facts(home / "labels")["labels"]
     page = {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
     (home / "done.json").write_text(json.dumps(page))
-    label_import.take(home / "bare.jsonl", home / "done.json", home / "labels")
+    labels.take(home / "bare.jsonl", home / "done.json", home / "labels")
     return home / "bare.jsonl", sum(bool(t["secrets"]) for t in tasks)
 
 
@@ -237,9 +237,9 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
     one = [t | {"secrets": []} if t is missed else t for t in told["tasks"]]
     for role, tasks in (("first", one), ("second", told["tasks"])):
         (tmp_path / "read.json").write_text(json.dumps(told | {"tasks": tasks}))
-        label_import.take(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
+        labels.take(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
         if role == "first":
-            label_import.adjudicate(corpus, tmp_path / "labels", tmp_path / "again", share=1)
+            labels.adjudicate(corpus, tmp_path / "labels", tmp_path / "again", share=1)
     trainings.train(corpus, out=tmp_path / "m", **how)
     for judged in (1, 2):
         page = tmp_path / f"{judged}.html"
@@ -250,16 +250,16 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
         cases = (trace["count"], trace["of"]), trace["again"]
         bound = sum(clopper_pearson_upper(*case, confidence=1 - 0.0125 / judged) for case in cases)
         assert trace["upper"] == pytest.approx(bound)
-        said = sentences.sentences(made)["O7"][0]
+        said = pages.sentences(made)["O7"][0]
         assert f"of {people - 1} secrets that the second found" in said
         assert {row["who"] for row in made["right_guess"]}.isdisjoint({"other"})
         assert certify.verify(tmp_path / "m", page)[0] is None
         assert verify.difference(tmp_path / "m", made, made["public_key"]) is None
-        label_import.judging(
+        labels.judging(
             tmp_path / "labels",
             pi="p",
             pi_c="p",
-            corpus=labels.about(tmp_path / "labels")["corpus"],
+            corpus=labels.facts(tmp_path / "labels")["corpus"],
         )
     line = odometer.read(f"{corpus}.odometer")[-1]
     assert list(line.counted["trace"]) == [trace["count"], trace["of"], *trace["again"]]
@@ -281,13 +281,13 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
         bound = clopper_pearson_upper(trace["count"], people, confidence=1 - 0.025 / judged)
         assert trace["upper"] == bound
         assert (made["labels"]["drawn"], made["labels"]["judged"]) == ("at_random", judged)
-        assert "people who read 30 messages" in sentences.sentences(made)["O7"][0]
+        assert "people who read 30 messages" in pages.sentences(made)["O7"][0]
         assert certify.verify(tmp_path / name, page)[0] is None
         assert odometer.read(f"{corpus}.odometer")[-1].gamma == bound
         rows = {row["who"]: row["at_most"] for row in made["right_guess"]}
         assert ("other" in rows) == (name == "one"), "two adds the search of one"
         if name == "one":  # half of the conversations: the others are as many
-            assert made["labels"]["others"] == labels.about(tmp_path / "labels")["users"] - 30
+            assert made["labels"]["others"] == labels.facts(tmp_path / "labels")["users"] - 30
             missed = 2 * rows["missed"] - 1
             rates = [(made["rates"][r]["count"] + 1) / (people + 1) for r in ("trace", "public")]
             exact = (1 + rates[0] * missed + rates[1] * (made["rates"]["public"]["upper"] > 0)) / 2
@@ -324,8 +324,8 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
                     row | {"at_most": 0.501} if row["who"] == "other" else row
                     for row in made["right_guess"]
                 ]
-                forged["id"] = certificate.identity(forged)
-                forged = seal.signed(forged, seal.key_in(f"{corpus}.odometer"))
+                forged["id"] = pages.identity(forged)
+                forged = gate.signed(forged, gate.key_in(f"{corpus}.odometer"))
                 found = verify.difference(tmp_path / name, forged, made["public_key"])
                 assert found == "certificate: a guess is right more often than it says"
 
@@ -337,7 +337,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
 ])  # fmt: skip
 def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
     corpus, _ = read_by_people(tmp_path)
-    jsonl.write_jsonl(customersim.simulate(60, 4, "paper"), tmp_path / "talk.jsonl")
+    records.write_jsonl(customersim.simulate(60, 4, "paper"), tmp_path / "talk.jsonl")
     settings = {**TINY, "method": "crt", **change}
     with pytest.raises(ValueError, match=says):
         trainings.train(
@@ -508,7 +508,7 @@ def multiwoz(tmp_path_factory):
     if not corpora.available("multiwoz"):
         pytest.skip("MultiWOZ is not here: CRTLIB_DATA must name a folder that holds it")
     path = tmp_path_factory.mktemp("mwz") / "mwz.jsonl"
-    jsonl.write_jsonl(corpora.load("multiwoz"), path)
+    records.write_jsonl(corpora.load("multiwoz"), path)
     return path
 
 
@@ -519,13 +519,13 @@ def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
     """Of the 51 secrets of the held-out dialogues none is missed and 4 leave a trace: counted by
     recall epsilon would be 0.48, by what the theorem asks it is 1.18."""
     study = own.study_of(multiwoz, method="crt", **MWZ).ready()
-    parts = data.splits(study.corpus, study.variety, study.dialogues, study.heldout, study.seed)
-    pi = by_name.policy_by_name("regex:multiwoz")
-    found = rates(units.points(parts.valid, unit="turn"), pi, pi)
+    parts = crt.splits(study.corpus, study.variety, study.dialogues, study.heldout, study.seed)
+    pi = policies.policy_by_name("regex:multiwoz")
+    found = rates(records.points(parts.valid, unit="turn"), pi, pi)
     assert (found.miss.all, found.trace.all) == ((0, 51), (4, 51))
     event = SampledGaussian(study.sampling_probability, study.noise_multiplier, 20)
     bounds = {
-        name: confidentiality.bayes_at_fixed_delta(
+        name: guarantees.bayes_at_fixed_delta(
             event, gamma=clopper_pearson_upper(count, 51, confidence=0.975), delta=8e-5, **REPLACE
         )
         for name, count in (("miss", 0), ("trace", 4))
@@ -542,11 +542,11 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     trace, miss = made["rates"]["trace"], made["rates"]["miss"]
     assert (trace["count"], trace["of"], miss["count"]) == (13, 262, 3)  # one of each person
     (event,) = events_of(tmp_path / "run")
-    exact = confidentiality.bayes_at_fixed_delta(event, gamma=trace["upper"], delta=8e-5, **REPLACE)
+    exact = guarantees.bayes_at_fixed_delta(event, gamma=trace["upper"], delta=8e-5, **REPLACE)
     assert exact <= made["guarantee"]["secret"]["epsilon"] <= 1.01 * exact
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression
     assert not any("taught" in text for text in made["treated_as_public"])
-    assert made["labels"]["drawn"] == "given" and "O7" not in sentences.sentences(made)
+    assert made["labels"]["drawn"] == "given" and "O7" not in pages.sentences(made)
 
 
 def test_a_plan_is_certified_secret_by_secret(runs, tmp_path, run):

@@ -20,16 +20,14 @@ from crtlib import __main__ as cli
 from crtlib.attacks import leakage
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.reports import leakage as leakage_report
-from crtlib.reports import leakage_page
-from crtlib.reports.leakage_page import Cover
-from crtlib.text import canaries, customersim, jsonl, units
+from crtlib.reports.leakage import Cover
+from crtlib.text import canaries, customersim, records
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.tokenizer import load, train_bpe
-from crtlib.training import schedules
+from crtlib.training import methods
 
 SECRETS = canaries.make(2, seed=3)
 OWNERS = [f"owner-{name}@example.com" for name in ("ada", "bob")]
@@ -56,11 +54,11 @@ def save(model, shape, tokenizer, folder):
 def home(tmp_path_factory):
     """A folder with a model that has memorised both numbers, a public one, and the corpus."""
     home = tmp_path_factory.mktemp("home")
-    jsonl.write_jsonl(corpus(), home / "c.jsonl")
-    points = units.points(corpus(), unit="turn")
+    records.write_jsonl(corpus(), home / "c.jsonl")
+    points = records.points(corpus(), unit="turn")
     bpe = train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
     shape = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
-    plan = schedules.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
+    plan = methods.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
     trained = trainer(shape, bpe, plan, seed=0)(points)
     save(trained, shape, bpe, home / "model")
     save(build(shape, 1), shape, bpe, home / "public")
@@ -171,8 +169,8 @@ def test_the_bins_of_a_redacted_report_hold_the_exact_numbers(run, home, tmp_pat
             one = (some.users_in_d == 1).sum()
             assert row.one_user_at_least <= one <= row.one_user_at_most
     unique = (exact.users_in_d == 1).sum()
-    assert said["summary"]["unique"] == leakage_page.in_words(leakage_page.band(unique))
-    above = exact.ratio >= said["summary"][leakage_page.REACHED]
+    assert said["summary"]["unique"] == leakage_report.in_words(leakage_report.band(unique))
+    above = exact.ratio >= said["summary"][leakage_report.REACHED]
     assert exact[above & (exact.users_in_d == 1)].users.explode().nunique() >= 5
     # Only two people have an id: whether it is completed is theirs, and no bin says so.
     assert (tokens.at_least % 5 == 0).all()
@@ -233,9 +231,9 @@ def test_a_report_on_what_the_model_never_read_says_so(home, tmp_path, monkeypat
         assert end.value.code == 0
         return capsys.readouterr()
 
-    jsonl.write_jsonl(customersim.simulate(12, 5), tmp_path / "other.jsonl")
+    records.write_jsonl(customersim.simulate(12, 5), tmp_path / "other.jsonl")
     small = ["--method", "sgd", "--epochs", 1, "--width", 4, "--out"]
-    jsonl.write_jsonl(customersim.simulate(20, 6), tmp_path / "own.jsonl")
+    records.write_jsonl(customersim.simulate(20, 6), tmp_path / "own.jsonl")
     call("train", tmp_path / "own.jsonl", *small, tmp_path / "m")
     for name, text in (("own", tmp_path / "own.jsonl"), ("other", tmp_path / "other.jsonl")):
         said = call("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / f"r-{name}")
@@ -303,7 +301,7 @@ LOTS = [[], ["--public", "PUBLIC"], ["--prefix-scan"], ["--unit", "dialogue"], [
 def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkeypatch, more):
     nothing = Dialogue("nothing", OWNERS[0], tuple(Turn("", "") for _ in range(40)))
     every = Corpus("c", (*corpus().dialogues[:9], nothing, *corpus().dialogues[9:]))
-    jsonl.write_jsonl(every, tmp_path / "c.jsonl")
+    records.write_jsonl(every, tmp_path / "c.jsonl")
     more = [str(home / "public") if word == "PUBLIC" else word for word in more]
     lots, read = [], leakage_report._Reader._lot
     monkeypatch.setattr(
@@ -381,7 +379,7 @@ def test_a_corpus_that_changes_meanwhile_is_not_reported(run, home, tmp_path, mo
 
 def test_what_is_read_is_not_held(home):
     bpe = load(home / "model" / "tokenizer.json")
-    points = units.points(customersim.simulate(400, 0, "paper"), unit="turn")
+    points = records.points(customersim.simulate(400, 0, "paper"), unit="turn")
     documents = leakage.documents(points, bpe)
     unlabelled = [replace(d, secrets=()) for d in documents]
     tracemalloc.start()
@@ -405,7 +403,7 @@ def test_a_redacted_report_is_no_oracle(home, tmp_path):
     candidates = [f"{v:06d}" for v in rng.choice(10**6, CANDIDATES, replace=False)]
     turns = [Turn("USR", CARRIER.format(c)) for c in candidates]
     trial = Corpus("t", tuple(Dialogue(str(i), "v", (t,)) for i, t in enumerate(turns)))
-    texts = leakage.documents(units.points(trial, unit="turn"), bpe)
+    texts = leakage.documents(records.points(trial, unit="turn"), bpe)
     runs = leakage.find_runs(texts, leakage.score(network, texts, bos=bpe.bos), k=3)
     guesses = [set() for _ in candidates]
     for i, perplexity in zip(runs["index"], runs.perplexity, strict=True):
@@ -414,7 +412,7 @@ def test_a_redacted_report_is_no_oracle(home, tmp_path):
     cover = Cover("m", "c", "turn")
     redacted, clear, truths = [], [], candidates[:6]
     for truth in truths:
-        points = units.points(with_number(truth, others), unit="turn")
+        points = records.points(with_number(truth, others), unit="turn")
         report = leakage.leakage(network, bpe, points, k=3)
         redacted.append(leakage_report.write(report, tmp_path / "r" / truth, cover).parent)
         # The control: numbers in full beside each other, and no text.
@@ -432,11 +430,11 @@ def test_even_one_who_knows_every_other_text_learns_little(home):
     others, cover = customersim.simulate(60, 5, "paper").dialogues, Cover("m", "c", "turn")
 
     def redacted(number):
-        points = units.points(with_number(number, others), unit="turn")
+        points = records.points(with_number(number, others), unit="turn")
         report = leakage.leakage(network, bpe, points, k=3)
-        tables = leakage_page.groups(report, cover), leakage_page.grouped_runs(report)
-        page = leakage_page.page(report, cover)
-        return page, [t.to_json() for t in tables], leakage_page.summary(report, cover)
+        tables = leakage_report.groups(report, cover), leakage_report.grouped_runs(report)
+        page = leakage_report.leakage_page(report, cover)
+        return page, [t.to_json() for t in tables], leakage_report.summary(report, cover)
 
     rng = np.random.default_rng(1)
     truth, *rest = (f"{v:06d}" for v in rng.integers(0, 10**6, 9))
@@ -462,7 +460,7 @@ def test_text_cannot_run_as_code():
         said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
     cover = Cover(model="<b>m</b>", corpus="<i>", unit="turn")
-    page = leakage_page.page(found, cover, decode=lambda _: nasty)
+    page = leakage_report.leakage_page(found, cover, decode=lambda _: nasty)
     assert page.count("</script>") == 3 and "alert(1)</script>" not in page
     assert "<b>m</b>" not in page and "<i>" not in page.replace('<i class="key', "")
     embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
@@ -478,7 +476,9 @@ def test_an_empty_report_is_a_page(tmp_path):
     )
     written = leakage_report.write(found, tmp_path, Cover(model="m", corpus="c", unit="turn"))
     assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 1
-    assert "No run was found." in leakage_page.page(found, Cover("m", "c", "turn"), decode=str)
+    assert "No run was found." in leakage_report.leakage_page(
+        found, Cover("m", "c", "turn"), decode=str
+    )
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
     lengths = Cover(model="m", corpus="c", unit="turn", lengths_only=True)
     assert leakage_report.write(found, tmp_path, lengths) == written

@@ -13,18 +13,9 @@ from crtlib.checks import DamagedError, MachineError
 from crtlib.reports import screening as pages
 from crtlib.screening import corpus as screening
 from crtlib.screening import policies, rates
-from crtlib.screening.by_name import policy_by_name
 from crtlib.screening.corpus import How, fitting
-from crtlib.text import (
-    canaries,
-    corpora,
-    customersim,
-    jsonl,
-    label_import,
-    labels,
-    screened,
-    units,
-)  # fmt: skip
+from crtlib.screening.policies import policy_by_name
+from crtlib.text import canaries, corpora, customersim, folders, labels, records
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)
@@ -32,23 +23,23 @@ HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)
 
 @pytest.fixture
 def home(tmp_path):
-    jsonl.write_jsonl(customersim.simulate(40, 0), tmp_path / "c.jsonl")
+    records.write_jsonl(customersim.simulate(40, 0), tmp_path / "c.jsonl")
     return tmp_path
 
 
 def rows(folder, part):
-    return list(screened.rows(folder, part))
+    return list(folders.rows(folder, part))
 
 
 def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
     whole = screening.screen(home / "c.jsonl", home, HOW, key=b"k" * 32)
-    before = {part: rows(home, part) for part in screened.PARTS}
+    before = {part: rows(home, part) for part in folders.PARTS}
     monkeypatch.setattr(screening, "TURNS", 20)
     (home / "b").mkdir()
     with ThreadPoolExecutor(2) as executor:
         cut = screening.screen(home / "c.jsonl", home / "b", HOW, key=b"k" * 32, executor=executor)
     assert cut.summary == whole.summary and cut.rates == whole.rates
-    assert {part: rows(home / "b", part) for part in screened.PARTS} == before
+    assert {part: rows(home / "b", part) for part in folders.PARTS} == before
     assert whole.summary["duplicates"] > 0 < whole.summary["missed_secrets"]
 
 
@@ -71,7 +62,7 @@ def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
     assert len(flagged) == len(set(flagged)) > 4
     pages.make(home / "c.jsonl", home / "whole", HOW)
     same = ("points", "private", "duplicates", "redacted_spans", "rates", "flagged")
-    one, other = (screened.summary(home / name) for name in ("s", "whole"))
+    one, other = (folders.summary(home / name) for name in ("s", "whole"))
     assert {name: one[name] for name in same} == {name: other[name] for name in same}
     assert sorted(path.name for path in home.iterdir()) == ["c.jsonl", "s", "whole"]
 
@@ -106,7 +97,7 @@ def test_nobody_is_named_and_the_owner_can_look_up(home):
     users, texts = {d.user for d in corpus.dialogues}, {t.text for t in corpus.turns()}
     named = pq.read_table(out / "private" / "ids.parquet").to_pylist()
     assert {row["user"] for row in named} == users
-    every = [row for part in screened.PARTS for row in rows(out, part)]
+    every = [row for part in folders.PARTS for row in rows(out, part)]
     assert {row["id"] for row in every} == {row["pseudonym"] for row in named}
     assert not {row["user"] for row in every} & users
     assert [row["id"] for row in rows(out, "public")] == sorted(
@@ -122,7 +113,7 @@ def test_nobody_is_named_and_the_owner_can_look_up(home):
     assert "<mark>" in (out / "private" / "examples.html").read_text()
     ids = {row["id"] for row in every}
     pages.make(home / "c.jsonl", out, How("cautious"), force=True)
-    again = {row["id"] for part in screened.PARTS for row in rows(out, part)}
+    again = {row["id"] for part in folders.PARTS for row in rows(out, part)}
     assert again == ids  # the key stays with its folder
 
 
@@ -143,11 +134,11 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
                 for s in known[t.id, t.turn]
             ],
         }
-        for t in labels.tasks(home / "labels")
+        for t in labels.read_tasks(home / "labels")
     ]
     export = {"schema": "crtlib/labels/1", "labels": "", "annotator": "a", "tasks": answers}
     (home / "done.json").write_text(json.dumps(export))
-    label_import.take(home / "c.jsonl", home / "done.json", home / "labels")
+    labels.take(home / "c.jsonl", home / "done.json", home / "labels")
     with_secret = sum(bool(a["secrets"]) for a in answers)
     judged = []
     for k, policy in enumerate(("regex:customersim", "none", "regex:customersim")):
@@ -165,13 +156,13 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
     assert outcome.rates.judged == 3
     assert screening.recorded(home / "s1").alpha == 0.05 / 6  # chosen among what was judged since
     missing = next(a for a in answers if a["secrets"])  # a second reader passes over one of them
-    label_import.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
-    asked = labels.about(home / "labels")["again"]["read"]
+    labels.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
+    asked = labels.facts(home / "labels")["again"]["read"]
     export["tasks"] = [
         a | {"secrets": []} if a is missing else a for a in answers if a["task"] in asked
     ]
     (home / "again.json").write_text(json.dumps(export))
-    label_import.take(home / "c.jsonl", home / "again.json", home / "labels", role="second")
+    labels.take(home / "c.jsonl", home / "again.json", home / "labels", role="second")
     for k, (policy, doubted) in enumerate((("regex:customersim", 0), ("none", 1))):
         how = How(policy, "cautious")
         outcome = pages.make(home / "c.jsonl", home / f"twice{k}", how, labels=home / "labels")
@@ -181,7 +172,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         assert trace.again == (0, with_secret - 1)
         assert screening.recorded(home / f"twice{k}").trace.again == trace.again
         assert outcome.rates.judged == 4 + k  # another reading judges anew
-    jsonl.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
+    records.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
         pages.make(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
     assert not (home / "x").exists()
@@ -189,7 +180,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
 
 def test_without_labels_rates_are_unknown_and_that_is_said(home):
     turns = (Turn("USR", "my order is 7351"), Turn("SYS", "it is on its way"))
-    jsonl.write_jsonl(Corpus("bare", (Dialogue("d", "ann", turns),)), home / "bare.jsonl")
+    records.write_jsonl(Corpus("bare", (Dialogue("d", "ann", turns),)), home / "bare.jsonl")
     outcome = screening.screen(home / "bare.jsonl", home, How("none"), key=None)
     assert outcome.summary["rates"]["trace"]["how"] == "unknown"
     assert outcome.summary["missed_secrets"] is outcome.summary["labels"] is None
@@ -205,12 +196,12 @@ def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_
         Dialogue(f"d/{i}", f"u/{i % 3}", (Turn("USR", f"word {i}"), Turn("SYS", f"my order {i}")))
         for i in range(6)
     ]
-    jsonl.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
+    records.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
     (tmp_path / "ours.toml").write_text("[order]\npattern = 'order 5'\n")
     how = How("none", f"regex:{tmp_path}/ours.toml", unit, dedup="none", keep_ids=keep_ids)
     pages.make(tmp_path / "c.jsonl", tmp_path / "s", how)
-    counts = [len(rows(tmp_path / "s", part)) for part in screened.PARTS]
-    points = units.points(corpora.load(tmp_path / "s"), unit)
+    counts = [len(rows(tmp_path / "s", part)) for part in folders.PARTS]
+    points = records.points(corpora.load(tmp_path / "s"), unit)
     spoken = [bool(spans) for spans in policy_by_name(f"screened:{tmp_path}/s")(points)]
     assert [spoken.count(False), spoken.count(True)] == counts and counts[1] == 1
     assert all("order 5" in p.text for p, private in zip(points, spoken, strict=True) if private)
@@ -221,10 +212,10 @@ def test_canaries_that_stand_in_a_file_judge_as_people_do(home):
     planted = canaries.insert(
         customersim.simulate(40, 0), canaries.make(5, seed=1), copies=20, seed=1
     )
-    jsonl.write_jsonl(planted, home / "planted.jsonl")
+    records.write_jsonl(planted, home / "planted.jsonl")
     outcome = screening.screen(home / "planted.jsonl", home, HOW, key=None)
     assert outcome.rates.trace.of == 45
-    points = units.points(planted, "turn")
+    points = records.points(planted, "turn")
     assert rates.rates(points, policies.none, policies.none).trace.of == 40
 
 
@@ -272,7 +263,7 @@ def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
         Turn("USR", f"My {word} does not work. " * 5) for word in ("phone", "phone", "tv")
     )
     people = [Dialogue(f"{who}-{k}", who, turns) for who in ("ann", "bob") for k in range(2)]
-    jsonl.write_jsonl(people, home / "c.jsonl")
+    records.write_jsonl(people, home / "c.jsonl")
     pages.make(home / "c.jsonl", home / "s", How("regex:customersim", duplicates="drop"))
     raw = set(corpora.units(home / "c.jsonl"))
     assert raw < set(corpora.units(home / "s"))  # and its own rows

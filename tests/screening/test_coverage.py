@@ -9,7 +9,7 @@ import pytest
 
 from crtbook import tables
 from crtlib.screening import policies, rates
-from crtlib.text import customersim, units
+from crtlib.text import customersim, records
 from crtlib.text.records import Point, Secret
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "coverage.py"
@@ -27,9 +27,9 @@ def least(draws):
 
 @pytest.mark.parametrize("rate", rates.NAMES)
 def test_it_holds_on_simulated_people_whose_values_are_missed_wherever_they_stand(rate):
-    points = units.points(customersim.simulate(1_000, 5, "rich"), unit="turn")
+    points = records.points(customersim.simulate(1_000, 5, "rich"), unit="turn")
     pi = policies.miss(policies.regex(), 0.05, 1, per="value")
-    judged = rates.Counter(pi, pi).add(points)
+    judged = rates.RateCounter(pi, pi).add(points)
     some = coverage.population(judged, [p.user for p in points], rate)
     assert 0.01 < some.truth("one a user") < 0.2
     for dialogues in (30, 100, 300):
@@ -58,11 +58,11 @@ def test_the_simulation_takes_secrets_as_the_library_does():
         for i in range(5)
     ]
     pi = policies.regex("wikitext2")
-    judged = rates.Counter(pi, pi).add(points)
+    judged = rates.RateCounter(pi, pi).add(points)
     some = coverage.population(judged, [p.user for p in points], "miss")
     means = []
     for seed in range(1_500):
-        found = rates.one_of_each(rates.Counter(pi, pi, seed=seed).add(points))
+        found = rates.one_of_each(rates.RateCounter(pi, pi, seed=seed).add(points))
         means.append(sum(j.miss for j in found))
     share = some.failures / some.secrets
     spread = (share * (1 - share)).sum() ** 0.5
@@ -114,9 +114,9 @@ def test_the_page_shows_the_recorded_table():
 def test_it_holds_on_dialogues_that_people_wrote():
     from crtlib.text import corpora
 
-    points = units.points(corpora.load("schema_guided", "dev", limit=800), unit="turn")
+    points = records.points(corpora.load("schema_guided", "dev", limit=800), unit="turn")
     pi = policies.regex("schema_guided")
-    judged = rates.Counter(pi, pi).add(points)
+    judged = rates.RateCounter(pi, pi).add(points)
     for rate in rates.NAMES:
         some = coverage.population(judged, [p.user for p in points], rate)
         (ours, *_) = coverage.coverage(some, 100, 1_500, seed=0)

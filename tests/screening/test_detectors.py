@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from crtlib.screening import by_name, policies, tagger
+from crtlib.screening import policies, tagger
 from crtlib.screening import policy as policy_values
 from crtlib.screening.policy import checked
-from crtlib.text import units
+from crtlib.text import records
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Turn
 
 VOCABULARY = [
@@ -79,13 +79,13 @@ def test_a_local_transformers_model(model):
     strict = tagger.ner(str(model), plain=1e-6)
     assert strict(points(text)) == [()]
     assert policy(points("", " ", MASK)) == [(), (), ()]
-    named = by_name.policy_by_name(f"ner:{model}")
+    named = policies.policy_by_name(f"ner:{model}")
     assert set(policy(points(text))[0]) <= set(named(points(text))[0])
 
 
 def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
     pi = tagger.ner(str(model), plain=1e-3)
-    pi_c = by_name.policy_by_name(f"ner_conservative:{model}")
+    pi_c = policies.policy_by_name(f"ner_conservative:{model}")
     text = "call ada now"
     assert pi(points(text)) == [()]
     flagged = pi_c(points(text))[0]
@@ -248,7 +248,7 @@ def test_a_model_sees_the_turns_own_words_and_not_who_speaks(model):
     policy = tagger.ner(str(model), plain=0.5)
     assert found(policy(points("now: call ada"))[0], "now: call ada")[0] == ("LOC", "now")
     for unit, expected in (("turn", [["ada"], ["now"]]), ("dialogue", [["ada", "now"]])):
-        some = units.points(corpus, unit)
+        some = records.points(corpus, unit)
         said = [[text for _, text in found(spans, p.text)] for p, spans in
                 zip(some, policy(some), strict=True)]  # fmt: skip
         assert said == expected
@@ -267,7 +267,7 @@ def test_tags_of_every_style_are_read():
     [
         (lambda: policy_values.plain_under(0.0), r"must be in \(0, 1\]"),
         (lambda: policy_values.detector("d", ("A",), None, plain=1.5), r"plain=1.5: must be in"),
-        (lambda: by_name.policy_by_name("ner:/no/such/folder"), "'/no/such/folder' is no encoder"),
+        (lambda: policies.policy_by_name("ner:/no/such/folder"), "'/no/such/folder' is no encoder"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -284,7 +284,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     )
     expected = "policy='presidio': needs .*pip install presidio-analyzer"
     with pytest.raises(ValueError, match=expected) as error:
-        by_name.policy_by_name("presidio")
+        policies.policy_by_name("presidio")
     assert "\n" not in str(error.value)
 
 

@@ -9,10 +9,10 @@ from importlib import metadata
 import pandas as pd
 import pytest
 
-from crtlib.screening import by_name, policies, policy
+from crtlib.screening import policies, policy
 from crtlib.screening.policy import Policy
-from crtlib.screening.redact import redact
-from crtlib.text import units
+from crtlib.screening.redaction import redact
+from crtlib.text import records
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 
@@ -25,7 +25,7 @@ def flagged(policy, text, *, spoken=()):
 def listed(tmp_path):
     def make(*values):
         (tmp_path / "v.txt").write_text("\n".join(values), encoding="utf-8")
-        return by_name.policy_by_name(f"list:{tmp_path / 'v.txt'}")
+        return policies.policy_by_name(f"list:{tmp_path / 'v.txt'}")
 
     return make
 
@@ -103,10 +103,10 @@ def test_a_value_that_stands_in_many_turns_is_warned_of_by_its_row(listed):
 def test_a_list_that_does_not_fit_is_refused_in_one_line(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message) as error:
-        by_name.policy_by_name(f"list:{tmp_path / name}")
+        policies.policy_by_name(f"list:{tmp_path / name}")
     assert "\n" not in str(error.value) and "Ada" not in str(error.value)
     with pytest.raises(ValueError, match="no such file"):
-        by_name.policy_by_name("list:nowhere.txt")
+        policies.policy_by_name("list:nowhere.txt")
 
 
 # --------------------------------------------------------------------------- expressions
@@ -123,13 +123,13 @@ not = ["AA000000"]
 
 def test_expressions_of_a_file(tmp_path):
     (tmp_path / "ours.toml").write_text(TOML)
-    policy = by_name.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+    policy = policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     text = "Contract no. xy123456, contract AA000000, order 123-45678-9."
     (spans,) = policy([Point("0", "u", text)])
     assert [(s.kind, text[s.start : s.end]) for s in spans] == [
         ("contract", "xy123456"), ("order", "123-45678-9")
     ]  # fmt: skip
-    assert not policy.learned and not by_name.learned(policy.name)
+    assert not policy.learned and not policies.learned(policy.name)
 
 
 @pytest.mark.parametrize("pattern", [r"(\w{1,30}\s?){1,20}!", "(a+)+b", r"(?:(a|aa)\1?)*c"])
@@ -138,7 +138,7 @@ def test_an_expression_that_would_take_for_ever_ends_with_its_name_and_the_turns
 ):
     monkeypatch.setattr(policies, "SECONDS", 0.2)
     (tmp_path / "ours.toml").write_text(f"[order]\npattern = '{pattern}'\n")
-    policy = by_name.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+    policy = policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     text = "a" * 5_000 + " - b c !"  # all that it must hold is there, else nothing is tried
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"ours.toml, \[order\] pattern: takes .* on turn 2;"):
@@ -178,7 +178,7 @@ def test_letters_and_digits_are_those_of_all_scripts(tmp_path):
 def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, message):
     (tmp_path / "ours.toml").write_text(f"[order]\n{table}\n")
     with pytest.raises(ValueError, match=message) as error:
-        by_name.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+        policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     assert "\n" not in str(error.value)
 
 
@@ -207,7 +207,7 @@ def test_what_is_not_plain_is_flagged(text, expected):
 
 def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
     turn = Turn("USR", "call Ada at 555 1234 or mail bob@example.com", (Secret("name", 5, 8),))
-    (point,) = units.points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
+    (point,) = records.points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
     policy = policies.cautious()
     masked = redact(point, point.secrets)
     assert flagged(policy, masked.text, spoken=masked.spoken) == ["555 1234", "bob@example.com"]
@@ -215,21 +215,21 @@ def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
 
 def test_words_of_ones_own(tmp_path):
     (tmp_path / "w.txt").write_text("# ours\nzyzzyva\n")
-    policy = by_name.policy_by_name(f"cautious:{tmp_path / 'w.txt'}")
+    policy = policies.policy_by_name(f"cautious:{tmp_path / 'w.txt'}")
     assert flagged(policy, "zyzzyva hello") == ["hello"]
     for name, message in (
         ("cautious:nowhere", "is no readable file"),
         (f"cautious:{tmp_path}", "no"),
     ):
         with pytest.raises(ValueError, match=message):
-            by_name.policy_by_name(name)
+            policies.policy_by_name(name)
     assert len(policies.common_words()) == 5_000
 
 
 # --------------------------------------------------------------------------- unions and names
 def test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first(listed):
     values = listed("Ada").name
-    policy = by_name.policy_by_name(f"{values}+regex:customersim+cautious")
+    policy = policies.policy_by_name(f"{values}+regex:customersim+cautious")
     text = "USR: call Ada Lovelace now, ok zyzzyva"
     (spans,) = policy([Point("0", "u", text, (), ((5, len(text)),))])
     assert [(s.kind, text[s.start : s.end]) for s in spans] == [
@@ -241,7 +241,7 @@ def test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first(listed)
 def test_a_plus_inside_a_path_is_written_as_a_code(tmp_path):
     (tmp_path / "a+b%.txt").write_text("Ada")
     name = str(tmp_path / "a+b%.txt").replace("%", "%25").replace("+", "%2B")
-    assert flagged(by_name.policy_by_name(f"list:{name}"), "so Ada") == ["Ada"]
+    assert flagged(policies.policy_by_name(f"list:{name}"), "so Ada") == ["Ada"]
 
 
 @pytest.mark.parametrize(
@@ -259,26 +259,26 @@ def test_a_plus_inside_a_path_is_written_as_a_code(tmp_path):
 )
 def test_a_name_that_is_none_is_refused_in_one_line(name, message):
     with pytest.raises(ValueError, match=message) as error:
-        by_name.policy_by_name(name)
+        policies.policy_by_name(name)
     assert "\n" not in str(error.value)
 
 
 def test_every_name_of_ours_is_made_and_none_of_a_strangers_takes_its_place(monkeypatch):
-    for name, (_, takes) in by_name._HOME.items():
+    for name, (_, takes) in policies._HOME.items():
         other = policy.Maker(name, ":WORD", lambda word: policies.none)
         monkeypatch.setitem(policy.MAKERS, name, other)
-        maker = by_name._maker(name)
+        maker = policies._maker(name)
         assert (maker.name, maker.takes) == (name, takes) and maker.make is not other.make
-    learned = [name for name in by_name._HOME if by_name.learned(name)]
-    assert set(learned) == set(by_name._HOME) - {
+    learned = [name for name in policies._HOME if policies.learned(name)]
+    assert set(learned) == set(policies._HOME) - {
         "oracle", "none", "everything", "whole_turns", "regex", "list", "cautious", "screened"
     }  # fmt: skip
 
 
 def test_knowing_all_names_loads_no_heavy_package():
     code = (
-        "import sys; from crtlib.screening import by_name; by_name.known(); "
-        "by_name.policy_by_name('regex:multiwoz+cautious'); "
+        "import sys; from crtlib.screening import policies; policies.known(); "
+        "policies.policy_by_name('regex:multiwoz+cautious'); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -295,13 +295,13 @@ def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypat
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(policy, "MAKERS", dict(policy.MAKERS))
-    monkeypatch.setattr(by_name, "MAKERS", policy.MAKERS)
+    monkeypatch.setattr(policies, "MAKERS", policy.MAKERS)
     with pytest.raises(ValueError, match="must be one of"):
-        by_name.policy_by_name("first:2")
+        policies.policy_by_name("first:2")
     import stranger  # noqa: F401
 
-    assert by_name.known()["first"] == ":N"
-    union = by_name.policy_by_name("first:2+oracle")
+    assert policies.known()["first"] == ":N"
+    union = policies.policy_by_name("first:2+oracle")
     assert flagged(union, "abc") == ["ab"] and union.name == "first:2+oracle"
 
 
@@ -314,10 +314,10 @@ def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypa
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[crtlib.policies]\nnothing = guest:nothing\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert metadata.entry_points(group=by_name.GROUP)
-    assert "nothing" in by_name.known()
-    assert by_name.policy_by_name("nothing") is policies.none
-    assert not by_name.learned("nothing")
+    assert metadata.entry_points(group=policies.GROUP)
+    assert "nothing" in policies.known()
+    assert policies.policy_by_name("nothing") is policies.none
+    assert not policies.learned("nothing")
 
 
 def test_a_policy_goes_to_another_process_and_stays_what_it_is(listed):
@@ -341,16 +341,16 @@ def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
         return [[Secret("x", 0, 1)] for _ in points]
 
     policy = Policy("first letters", flag, own_words=True, batched=True)
-    for unit in units.UNITS:
-        points = units.points(corpus, unit)
+    for unit in records.UNITS:
+        points = records.points(corpus, unit)
         labels = policy(points)
         assert seen.pop() == ["hi", "what\nnow", "bye"]
         pairs = zip(points, labels, strict=True)
         assert [p.text[s.start] for p, spans in pairs for s in spans] == ["h", "w", "b"]
-    (long,) = units.points(corpus, "dialogue")
+    (long,) = records.points(corpus, "dialogue")
     redacted = redact(long, [Secret("x", 5, 7), Secret("y", 13, 17)])
     policy([redacted])
     assert seen.pop() == [MASK, f"{MASK}\nnow", "bye"]
     short = Policy("short", lambda points: [()], own_words=True, batched=True)
     with pytest.raises(ValueError, match="policy='short': 1 labels for 3 points"):
-        short(units.points(corpus, "turn"))
+        short(records.points(corpus, "turn"))

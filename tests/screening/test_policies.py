@@ -11,16 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import by_name, policies, rates, recall
+from crtlib.screening import policies, rates
 from crtlib.screening.policy import checked
-from crtlib.screening.redact import redact
-from crtlib.text import customersim, units
+from crtlib.screening.redaction import redact
+from crtlib.text import customersim, records
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
 CORPORA = {v: customersim.simulate(1_000, 2, v) for v in customersim.VARIETIES}
-POINTS = {(v, unit): units.points(c, unit=unit) for v, c in CORPORA.items() for unit in units.UNITS}
+POINTS = {
+    (v, unit): records.points(c, unit=unit) for v, c in CORPORA.items() for unit in records.UNITS
+}
 SECRET_POINTS = [p for points in POINTS.values() for p in points[:2_000] if p.secrets]
 
 
@@ -33,7 +35,7 @@ def spans(text, policy=None):
 def test_regex_finds_every_secret_and_nothing_else(variety, unit):
     points = POINTS[variety, unit]
     labels = policies.regex()(points)
-    table = recall.recall(points, labels)
+    table = rates.recall(points, labels)
     assert (table["recall"] == 1).all() and (table["precision"] == 1).all()
     assert labels == policies.oracle(points)
 
@@ -114,7 +116,7 @@ def moved(labels, secret):
 def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, seed, per):
     """What Proposition 5 needs of a policy, and a sequential generator would break."""
     secret = data.draw(st.sampled_from(point.secrets))
-    policy = policies.miss(by_name.policy_by_name(name, "customersim"), gamma, seed, per)
+    policy = policies.miss(policies.policy_by_name(name, "customersim"), gamma, seed, per)
     before, after = policy([point])[0], policy([masked(point, secret)])[0]
     assert after == moved(before, secret)
 
@@ -135,7 +137,7 @@ def test_the_dial_misses_a_share_gamma():
     points = POINTS["paper", "turn"]
     for gamma in (0.0, 0.01, 0.1, 0.5, 1.0):
         labels = policies.miss(policies.regex(), gamma, seed=1)(points)
-        rate = 1 - recall.recall(points, labels).loc["all", "recall"]
+        rate = 1 - rates.recall(points, labels).loc["all", "recall"]
         spread = 4 * (gamma * (1 - gamma) / 3_000) ** 0.5
         assert rate == pytest.approx(gamma, abs=spread + 1e-12)
     seeds = [policies.miss(policies.oracle, 0.5, seed=s)(points) for s in (1, 2)]
@@ -159,7 +161,7 @@ def test_everything_and_names():
     point = Point("p", "u", "USR: hi")
     assert policies.everything([point, Point("q", "u", "")]) == [(Secret("text", 0, 7),), ()]
     for name in ("oracle", "everything", "none", "cautious", "regex:multiwoz"):
-        policy = by_name.policy_by_name(name)
+        policy = policies.policy_by_name(name)
         assert policy.name == name and not policy.learned
     assert policies.miss(policies.oracle, 0.1, 0).name == "oracle (misses 0.1 per occurrence)"
     assert policies.regex() is policies.regex() != policies.regex("multiwoz")
@@ -171,10 +173,10 @@ def test_everything_and_names():
         (lambda: policies.miss(policies.oracle, 7, 0), r"gamma=7: must be in \[0, 1\]"),
         (lambda: policies.miss(policies.oracle, float("nan"), 0), "gamma=nan"),
         (lambda: policies.miss(policies.oracle, 0.1, 0, "turn"), "per='turn': must be one of"),
-        (lambda: by_name.policy_by_name("ner"), "policy=.ner.: must be one of"),
+        (lambda: policies.policy_by_name("ner"), "policy=.ner.: must be one of"),
         (lambda: policies.regex("sgd"), "corpus='sgd': must be one of customersim, schema_guided"),
-        (lambda: by_name.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
-        (lambda: by_name.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
+        (lambda: policies.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
+        (lambda: policies.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
         (lambda: clopper_pearson_upper(3, 2), r"count=3: must be in \[0, 2\]"),
         (lambda: clopper_pearson_upper(0, 9, confidence=1.0), "confidence=1.0"),
     ],
@@ -195,7 +197,7 @@ def test_miss_rate_bound():
 def test_recall_counts_whole_secrets():
     points = [Point("p", "u", "abcdefghij", (Secret("a", 0, 4), Secret("b", 6, 9)))]
     labels = [(Secret("a", 0, 2), Secret("a", 2, 4), Secret("b", 5, 8), Secret("c", 9, 10))]
-    table = recall.recall(points, labels)
+    table = rates.recall(points, labels)
     assert list(table.index) == ["a", "b", "c", "all"]
     assert table["caught"].tolist() == [1, 0, 0, 1]
     assert table["flagged"].tolist() == [2, 1, 1, 4]
@@ -210,11 +212,11 @@ def test_half_a_secret_in_clear_is_missed():
     """Also where a mask covers the other half, or two masks leave a gap."""
     point = Point("p", "u", "call 555 1234", (Secret("phone", 5, 13),))
     for spans in ((), (Secret("x", 5, 8),), (Secret("x", 5, 8), Secret("x", 9, 13))):
-        assert recall.missed(point, spans) == point.secrets
+        assert rates.missed(point, spans) == point.secrets
         left = redact(point, spans)
         assert any(c.isdigit() for c in left.text) or left.text.count(MASK) == 2
     for spans in ((Secret("x", 5, 9), Secret("x", 9, 13)), (Secret("x", 0, 13),)):
-        assert recall.missed(point, spans) == ()
+        assert rates.missed(point, spans) == ()
         assert redact(point, spans).text.count(MASK) == 1
 
 
@@ -338,11 +340,11 @@ def test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_fla
 @pytest.mark.parametrize("name", ["regex:customersim+whole_turns", "whole_turns+cautious+none"])
 def test_whole_turns_are_a_part_of_a_policys_name(name):
     others = "+".join(part for part in name.split("+") if part != "whole_turns")
-    found = by_name.policy_by_name(name)(SECRET_POINTS[:200])
-    first = by_name.policy_by_name(others)(SECRET_POINTS[:200])
+    found = policies.policy_by_name(name)(SECRET_POINTS[:200])
+    first = policies.policy_by_name(others)(SECRET_POINTS[:200])
     assert [bool(spans) for spans in found] == [bool(spans) for spans in first]
-    assert by_name.digest(name) != by_name.digest(others)
+    assert policies.digest(name) != policies.digest(others)
     masked = Point("m", "u", "I am <MASK>.")
-    assert by_name.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
+    assert policies.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
     with pytest.raises(ValueError, match="must be one of"):
-        by_name.policy_by_name("whole_turns:10+none")
+        policies.policy_by_name("whole_turns:10+none")

@@ -7,19 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.screening import by_name, dedup, policies, recall
+from crtlib.screening import policies, rates, redaction
 from crtlib.screening.policy import checked
-from crtlib.screening.prepare import prepare
-from crtlib.screening.redact import redact
-from crtlib.text import customersim, units
+from crtlib.screening.redaction import prepare, redact
+from crtlib.text import customersim, records
 from crtlib.text.records import MASK, Point, Secret
 
 CORPUS = customersim.simulate(30, 0, "paper")
-POINTS = units.points(CORPUS, unit="turn")
+POINTS = records.points(CORPUS, unit="turn")
 PATTERNS = {  # the filter is made so small that it marks some unique points as well
-    "exact": dedup.pattern(POINTS),
-    "bloom": dedup.pattern(POINTS, "bloom", error_rate=0.1),
-    "near": dedup.pattern(POINTS, "near", threshold=0.6),
+    "exact": redaction.repeats(POINTS),
+    "bloom": redaction.repeats(POINTS, "bloom", error_rate=0.1),
+    "near": redaction.repeats(POINTS, "near", threshold=0.6),
 }
 TARGETS = [(i, s) for i, p in enumerate(POINTS) for s in p.secrets]
 
@@ -54,7 +53,7 @@ first_halves.name = "first halves"
 def test_neighbours_stay_neighbours(target, gamma, seed, scope, method, duplicates, base):
     """Equal where pi catches x (Proposition 5); otherwise the same length and one difference."""
     i, secret = target
-    policy = by_name.policy_by_name("oracle" if base == "halves" else base, "customersim")
+    policy = policies.policy_by_name("oracle" if base == "halves" else base, "customersim")
     pi = policies.miss(first_halves if base == "halves" else policy, gamma, seed)
     pattern = PATTERNS[method]
     options = {"dedup": scope, "duplicates": duplicates, "pattern": pattern}
@@ -89,7 +88,7 @@ def test_dedup_before_redaction_breaks_group_confidentiality_on_templates():
     ours = [p.text for p in prepare(points, flags, flags).private]
     assert ours == ["ssn <MASK>", "ssn <MASK>"]
     assert [p.text for p in prepare(neighbour, again, again).private] == ["ssn <MASK>", MASK]
-    pattern = dedup.pattern(points)
+    pattern = redaction.repeats(points)
     repaired = prepare(neighbour, again, again, pattern=pattern)
     assert [p.text for p in repaired.private] == ours
 
@@ -146,7 +145,7 @@ def test_missed_secrets_are_those_that_recall_does_not_count(data):
     )
     point = Point("0", "u", "abcdefghijkl", secrets)
     prepared = prepare([point], [marks], None, dedup="none")
-    table = recall.recall([point], [marks])
+    table = rates.recall([point], [marks])
     assert prepared.missed_secrets == table.secrets["all"] - table.caught["all"]
     (done,) = prepared.all
     covered = {i for s in marks for i in range(s.start, s.end)}

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from crtlib.intervals import exchangeable_rate
-from crtlib.screening import policies, rates, recall, tagger
+from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import Policy
-from crtlib.screening.prepare import prepare
 from crtlib.screening.rates import Rate
-from crtlib.screening.redact import redact
-from crtlib.text import canaries, customersim, units
+from crtlib.screening.redaction import prepare, redact
+from crtlib.text import canaries, customersim, records
 from crtlib.text.records import MASK, Point, Secret
 
 CORPUS = customersim.simulate(60, 0)
-POINTS = units.points(CORPUS, unit="turn")
+POINTS = records.points(CORPUS, unit="turn")
 
 
 def flagging(name, spans_of):
@@ -55,10 +54,10 @@ def test_recall_is_neither_gamma_nor_delta2():
     some = points(*(f"my pin is [{n}] now" for n in range(1000, 1100)))
     half, wide = flagging("half", halves), flagging("greedy", greedy)
     found = rates.rates(some, half, half)
-    assert recall.recall(some, half(some)).loc["all", "caught"] == 0
+    assert rates.recall(some, half(some)).loc["all", "caught"] == 0
     assert (found.miss.count, found.trace.count, found.public.count) == (100, 100, 0)
     found = rates.rates(some, wide, wide)
-    assert recall.recall(some, wide(some)).loc["all", "recall"] == 1
+    assert rates.recall(some, wide(some)).loc["all", "recall"] == 1
     assert (found.miss.count, found.trace.count, found.public.count) == (0, 100, 0)
     assert found.gamma == 1.0
     silent = rates.rates(some, policies.none, policies.none)
@@ -113,7 +112,7 @@ def test_without_a_trace_both_worlds_prepare_alike_and_without_public_no_secret_
     pi = {"regex": policies.regex(), "oracle": policies.oracle, "half": flagging("half", halves)}
     pi = policies.miss(pi[base], gamma, seed)
     pi_c = data.draw(st.sampled_from([policies.none, policies.regex(), policies.everything]))
-    judged = rates.Counter(pi, pi_c, seed=seed).add([point])
+    judged = rates.RateCounter(pi, pi_c, seed=seed).add([point])
     for secret, j in zip(point.secrets, judged, strict=True):
         worlds = [point], [redact(point, [secret])]
         ours, theirs = (prepare(w, pi(w), pi_c(w), dedup="none") for w in worlds)
@@ -163,7 +162,7 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
     assert (found.miss.of, found.secrets, found.miss.all) == (2, 9, (9, 9))
     taken = Counter()
     for seed in range(4000):
-        judged = rates.Counter(policies.none, policies.none, seed=seed).add(some)
+        judged = rates.RateCounter(policies.none, policies.none, seed=seed).add(some)
         where = [(p.id, s.start) for p in some for s in p.secrets]
         chosen = {id(j) for j in rates.one_of_each(judged)}
         taken.update(w for w, j in zip(where, judged, strict=True) if id(j) in chosen)
@@ -194,7 +193,7 @@ def test_kinds_have_bounds_of_their_own():
 
 # --------------------------------------------------------------------------- who may judge
 def test_canaries_never_count():
-    planted = units.points(
+    planted = records.points(
         canaries.insert(CORPUS, canaries.make(10, seed=3), copies=20, seed=3), unit="turn"
     )
     only = flagging("ids", lambda p: tuple(s for s in p.secrets if s.kind == "id"))
@@ -213,7 +212,7 @@ def test_who_taught_a_policy_does_not_judge_it_in_whatever_unit():
     assert found.miss.of == 40 and found.left_out == sum(bool(p.secrets) for p in teachers)
     for policy in (policies.union(policies.regex(), pi), policies.miss(pi, 0.1, 0)):
         assert policy.learned and rates.rates(POINTS, policy, policies.none).miss.of == 40
-    dialogues = units.points(CORPUS, unit="dialogue")
+    dialogues = records.points(CORPUS, unit="dialogue")
     assert rates.rates(dialogues, pi, pi_c).miss.of == 40
     assert rates.rates(teachers, pi, pi_c).miss == Rate(0, 0, 1.0, "unknown")
 
@@ -234,13 +233,13 @@ def test_flags_that_are_known_already_are_not_asked_for_again():
 
 def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
     pi = policies.miss(policies.regex(), 0.3, 0)
-    made = rates.Counter(pi, policies.none, seed=3)
+    made = rates.RateCounter(pi, policies.none, seed=3)
     for batch in (POINTS[:50], POINTS[50:]):
         made.add(batch)
-    whole = rates.Counter(pi, policies.none, seed=3)
+    whole = rates.RateCounter(pi, policies.none, seed=3)
     assert made.rows == whole.add(POINTS) and made.rates() == whole.rates()
     assert made.rates().points == len(POINTS)
-    assert made.rows[0].order != rates.Counter(pi, policies.none).add(POINTS)[0].order
+    assert made.rows[0].order != rates.RateCounter(pi, policies.none).add(POINTS)[0].order
 
 
 # --------------------------------------------------------------------------- without labels
@@ -350,7 +349,7 @@ def one(user, *, fails, sure=True, again=None, start=0, order=None):
 
 def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
     rows = [one(f"u{k}", fails=k < 3, sure=k % 2 == 0) for k in range(10)]  # 1 of the 3 is doubted
-    counter = rates.Counter(policies.none, policies.none)
+    counter = rates.RateCounter(policies.none, policies.none)
     counter.rows = rows
     trace = counter.rates().trace
     assert (trace.count, trace.of, trace.all) == (3, 6, (3, 10))
@@ -368,7 +367,7 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
     rows = [one(f"u{k}", fails=k < 3, again="found" if k < 40 else "") for k in range(100)]
     rows += [one(f"v{k}", fails=k < 2, again="new") for k in range(5)]
     rows += [one(f"w{k}", fails=False, sure=False, again="new") for k in range(9)]  # doubted
-    counter = rates.Counter(policies.none, policies.none)
+    counter = rates.RateCounter(policies.none, policies.none)
     counter.rows = rows
     trace = counter.rates().trace
     assert (trace.count, trace.of, trace.again) == (3, 100, (2, 45))

@@ -1,6 +1,6 @@
 """What a mask covers."""
 
-from crtlib.screening.redact import redact
+from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Point, Secret
 
 

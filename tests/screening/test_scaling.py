@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from crtlib.screening import dedup, policies, rates, recall, tagger
+from crtlib.screening import policies, rates, redaction, tagger
 from crtlib.screening.policy import Policy
-from crtlib.screening.prepare import prepare
-from crtlib.text import units
+from crtlib.screening.redaction import prepare
+from crtlib.text import records
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 MOST = 2.3
@@ -26,7 +26,7 @@ def turns_in_a_dialogue(n: int) -> tuple[Point, ...]:
     turns = tuple(
         Turn("USR", f"this is turn {i} of Ada", (Secret("name", 0, 4),)) for i in range(n)
     )
-    return units.points(Corpus("long", (Dialogue("d", "ann", turns),)), unit="dialogue")
+    return records.points(Corpus("long", (Dialogue("d", "ann", turns),)), unit="dialogue")
 
 
 def short_turns(n: int) -> list[Point]:
@@ -52,7 +52,7 @@ digits = policies.regex("wikitext2")
 def prepared(points: Sequence[Point]) -> object:
     flags = digits(points)
     counted = rates.rates(points, digits, digits, flags=flags, cautious_flags=flags)
-    return prepare(points, flags, flags), counted, recall.recall(points, flags)
+    return prepare(points, flags, flags), counted, rates.recall(points, flags)
 
 
 def tagged() -> Policy:
@@ -70,10 +70,10 @@ JOBS: dict[str, tuple[Callable, Callable, int]] = {
         short_turns, lambda p: tagger.fit(p, seed=0, epochs=1), 1_500
     ),
     "cautious, a long line": (long_line, policies.cautious(), 5_000),
-    "exact": (near_texts, lambda p: dedup.pattern(p, "exact"), 60_000),
-    "bloom": (near_texts, lambda p: dedup.pattern(p, "bloom"), 60_000),
-    "near": (near_texts, lambda p: dedup.pattern(p, "near"), 1_500),
-    "near, a long line": (long_line, lambda p: dedup.pattern(p, "near"), 8_000),
+    "exact": (near_texts, lambda p: redaction.repeats(p, "exact"), 60_000),
+    "bloom": (near_texts, lambda p: redaction.repeats(p, "bloom"), 60_000),
+    "near": (near_texts, lambda p: redaction.repeats(p, "near"), 1_500),
+    "near, a long line": (long_line, lambda p: redaction.repeats(p, "near"), 8_000),
     **{
         f"regex:{corpus}, a long line": (long_line, policies.regex(corpus), 2_500)
         for corpus in policies.SHAPES

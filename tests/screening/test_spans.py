@@ -5,7 +5,7 @@ import itertools
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crtlib.screening.redact import around, merged, missed, overlaps, redact
+from crtlib.screening.redaction import around, merged, missed, overlaps, redact
 from crtlib.text.records import MASK, Point, Secret
 
 SPANS = st.lists(st.integers(0, 20), max_size=8, unique=True).map(

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from crtlib import __main__ as cli
-from crtlib.screening import by_name, policies, rates, recall, tagger
+from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import detector, plain_under, runs, trimmed, words
-from crtlib.text import canaries, corpora, customersim, jsonl, units
+from crtlib.text import canaries, corpora, customersim, records
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
 
-TRAIN = units.points(customersim.simulate(60, 0, "paper"), unit="turn")
-TEST = units.points(customersim.simulate(40, 1, "paper"), unit="turn")
+TRAIN = records.points(customersim.simulate(60, 0, "paper"), unit="turn")
+TEST = records.points(customersim.simulate(40, 1, "paper"), unit="turn")
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def test_it_finds_secrets_that_it_never_saw(learned):
     ]
     assert sum(len(p.secrets) for p in fresh) > 50
     for policy in (tagger.redacting(learned), tagger.conservative(learned)):
-        assert recall.recall(fresh, policy(fresh)).loc["all", "recall"] > 0.7
-    table = recall.recall(TEST, tagger.redacting(learned)(TEST))
+        assert rates.recall(fresh, policy(fresh)).loc["all", "recall"] > 0.7
+    table = rates.recall(TEST, tagger.redacting(learned)(TEST))
     assert table.loc["all", "precision"] > 0.8
     assert set(table.index) == {*learned.kinds, "all"}
 
@@ -78,7 +78,7 @@ def test_a_span_that_stays_beside_masks_stays_beside_values(learned):
     each = replace(learned, threshold=0.1)
     left = {}
     for name, pi in (("once", asked_once(each)), ("steady", tagger.redacting(each))):
-        judged = rates.Counter(pi, pi).add(TEST)
+        judged = rates.RateCounter(pi, pi).add(TEST)
         left[name] = sum(bool(j.trace and not j.miss) for j in judged)
     assert left["steady"] < left["once"]
 
@@ -113,9 +113,9 @@ def test_equal_seeds_make_equal_taggers_and_leave_the_global_generator_alone():
 
 def test_saved_and_loaded_it_says_the_same(learned, tmp_path):
     tagger.save(learned, tmp_path / "t")
-    policy = by_name.policy_by_name(f"tagger:{tmp_path / 't'}")
+    policy = policies.policy_by_name(f"tagger:{tmp_path / 't'}")
     assert policy(TEST) == tagger.redacting(learned)(TEST)
-    careful = by_name.policy_by_name(f"tagger_conservative:{tmp_path / 't'}")
+    careful = policies.policy_by_name(f"tagger_conservative:{tmp_path / 't'}")
     assert careful(TEST) == tagger.conservative(learned)(TEST)
     assert (policy.name, careful.name) == ("tagger", "tagger_conservative")
 
@@ -165,12 +165,12 @@ def test_label_stability_counts_what_it_should(kind):
         "everything": policies.everything,
         "neighbour": neighbour,
     }
-    assert recall.label_stability(policy[kind], points) == (int(kind == "neighbour"), 1)
+    assert rates.label_stability(policy[kind], points) == (int(kind == "neighbour"), 1)
 
 
 def test_regular_expressions_are_stable_and_the_tagger_is_measured(learned):
-    assert recall.label_stability(policies.regex(), TEST)[0] == 0
-    changed, secrets = recall.label_stability(tagger.redacting(learned), TEST)
+    assert rates.label_stability(policies.regex(), TEST)[0] == 0
+    changed, secrets = rates.label_stability(tagger.redacting(learned), TEST)
     assert 0 <= changed < 0.2 * secrets
 
 
@@ -178,7 +178,7 @@ def test_canaries_are_learned_beside_the_rest():
     planted = canaries.insert(
         customersim.simulate(40, 2, "paper"), canaries.make(10, seed=3), copies=2, seed=3
     )
-    made = tagger.fit(units.points(planted, unit="turn"), seed=0, epochs=8)
+    made = tagger.fit(records.points(planted, unit="turn"), seed=0, epochs=8)
     fresh = [Point("c", "u", f"USR: My ID is: {n}") for n in (341752, 990811, 104020)]
     labels = tagger.redacting(made)(fresh)
     assert all(any(s.start <= 15 and s.end == 21 for s in spans) for spans in labels)
@@ -191,7 +191,7 @@ def test_canaries_are_learned_beside_the_rest():
         (lambda t: tagger.fit([], seed=0), "none holds a labelled secret"),
         (lambda t: tagger.fit(TRAIN, seed=0, epochs=0), "epochs=0: must be at least 1"),
         (lambda t: tagger.fit(TRAIN, seed=0, threshold=0.0), r"threshold=0.0: must be in \(0, 1\]"),
-        (lambda t: by_name.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
+        (lambda t: policies.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
     ],
 )
 def test_bad_arguments(learned, call, message):
@@ -207,7 +207,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
         return end.value.code, capsys.readouterr()
 
     file = tmp_path / "d.jsonl"
-    jsonl.write_jsonl(customersim.simulate(30, 5, "paper"), file)
+    records.write_jsonl(customersim.simulate(30, 5, "paper"), file)
     code, said = run("tagger", file, "--epochs", 2, "--out", tmp_path / "t")
     assert code == 0 and "pi_c (tagger_conservative)" in said.out
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
@@ -218,7 +218,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     told = json.loads((tmp_path / "s" / "summary.json").read_text())
     assert told["public"] + told["private"] == told["points"]
     bare = original.annotate(corpora.read(file), policies.miss(policies.oracle, 1.0, 0))
-    jsonl.write_jsonl(bare, file)
+    records.write_jsonl(bare, file)
     code, said = run("tagger", file, "--out", tmp_path / "none")
     assert code == 2 and "none holds a labelled secret" in said.err and said.err.count("\n") == 1
     assert not (tmp_path / "none").exists()

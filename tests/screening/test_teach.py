@@ -5,23 +5,23 @@ from dataclasses import asdict
 
 import pytest
 
-from crtlib.screening import rates, tagger, teach
+from crtlib.screening import rates, tagger
 from crtlib.screening.policy import shift, teaching
-from crtlib.text import customersim, jsonl, label_import, labels, units
+from crtlib.text import customersim, labels, records
 from crtlib.text.records import Dialogue, Point, Turn
 
 CORPUS = customersim.simulate(40, 0)
-POINTS = units.points(CORPUS, unit="turn")
+POINTS = records.points(CORPUS, unit="turn")
 
 
 @pytest.fixture
 def file(tmp_path):
-    jsonl.write_jsonl(CORPUS, tmp_path / "c.jsonl")
+    records.write_jsonl(CORPUS, tmp_path / "c.jsonl")
     return tmp_path / "c.jsonl"
 
 
 def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge(file, tmp_path):
-    taught = teach.make(file, tmp_path / "t", epochs=1, heldout=0.25)
+    taught = tagger.make(file, tmp_path / "t", epochs=1, heldout=0.25)
     pi, pi_c = tagger.redacting(taught.tagger), tagger.conservative(taught.tagger)
     found = rates.rates(POINTS, pi, pi_c)
     assert found.trace.of == 10 and found.left_out > 0
@@ -40,8 +40,8 @@ def test_shift_counts_unseen_words_and_shapes():
 
 
 def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
-    taught = teach.make(file, tmp_path / "t", epochs=2, seed=3)
-    again = teach.make(file, tmp_path / "t", epochs=2, seed=3)
+    taught = tagger.make(file, tmp_path / "t", epochs=2, seed=3)
+    again = tagger.make(file, tmp_path / "t", epochs=2, seed=3)
     assert again is None and (tmp_path / "t" / "tagger.json").stat().st_mode & 0o777 == 0o600
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
     assert summary["taught_points"] + summary["judged_points"] == len(POINTS)
@@ -59,11 +59,11 @@ def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
 
 def test_bad_arguments_are_named(file, tmp_path):
     with pytest.raises(ValueError, match=r"heldout=1.0: must be in \(0, 1\)"):
-        teach.make(file, tmp_path / "t", heldout=1.0)
+        tagger.make(file, tmp_path / "t", heldout=1.0)
     bare = [Dialogue(d.id, d.user, (Turn("USR", "hi"),)) for d in CORPUS.dialogues]
-    jsonl.write_jsonl(bare, file)
+    records.write_jsonl(bare, file)
     with pytest.raises(ValueError, match="none holds a labelled secret"):
-        teach.make(file, tmp_path / "t")
+        tagger.make(file, tmp_path / "t")
 
 
 def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
@@ -80,21 +80,21 @@ def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
                 "done": True,
                 "secrets": [asdict(s) for s in truth[f"{t.id}/{t.turn}"]],
             }
-            for t in labels.tasks(tmp_path / name)
+            for t in labels.read_tasks(tmp_path / name)
         ]
-        page = {"schema": "crtlib/labels/1", "labels": labels.about(tmp_path / name)["labels"]}
+        page = {"schema": "crtlib/labels/1", "labels": labels.facts(tmp_path / name)["labels"]}
         done = tmp_path / "done.json"
         done.write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
-        label_import.take(path, done, tmp_path / name)
-        return label_import.points(path, tmp_path / name, part="teach", unit="turn")
+        labels.take(path, done, tmp_path / name)
+        return labels.points(path, tmp_path / name, part="teach", unit="turn")
 
     one = read("one", seed=1)
-    first = teach.make(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
+    first = tagger.make(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
     policy = tagger.redacting(first.tagger)
     two = read("two", seed=2, policy=policy, doubt=first.tagger.doubt)
     both = [tmp_path / "one", tmp_path / "two"]
-    taught = teach.make(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
-    judges = {p.user for p in label_import.points(path, both[0], part="judge", unit="turn")}
+    taught = tagger.make(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
+    judges = {p.user for p in labels.points(path, both[0], part="judge", unit="turn")}
     assert judges & {p.user for p in two}
     kept = [p for p in (*one, *two) if p.user not in judges]
     assert taught.summary["taught_points"] == len(kept) > len(one)

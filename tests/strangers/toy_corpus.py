@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn
-from crtlib.text.source import register, simulated
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn, register, simulated
 
 
 def draw(dialogues, seed, variety):

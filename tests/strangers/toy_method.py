@@ -1,10 +1,10 @@
 """A method: ordinary training, with every setting that it reads, and no promise."""
 
-from crtlib.training import methods, schedules
+from crtlib.training import methods
 
 
 def phases(constants):
-    return schedules.sgd(
+    return methods.sgd(
         epochs=constants.epochs,
         batch_size=2 * constants.batch_size,
         learning_rate=constants.learning_rate,

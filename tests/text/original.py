@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from crtlib.screening.policy import Flag, checked
-from crtlib.text import jsonl, units
+from crtlib.text import records
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 SPLITS = ("train", "valid", "test")
@@ -53,7 +53,7 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
     left out.
     """
     (path,) = files(folder, split)
-    every = [_dialogue(record) for _, record in jsonl.rows(path)]
+    every = [_dialogue(record) for _, record in records.json_lines(path)]
     dialogues = tuple(d for d in every if d)
     canaries = len(every) - len(dialogues)
     return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
@@ -61,7 +61,7 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
 
 def annotate(corpus: Corpus, policy: Flag) -> Corpus:
     """``corpus`` with the policy's spans, turn by turn, in place of its labels."""
-    labels = iter(checked(policy)(units.points(corpus, unit="turn")))
+    labels = iter(checked(policy)(records.points(corpus, unit="turn")))
     dialogues = []
     for d in corpus.dialogues:
         turns = []

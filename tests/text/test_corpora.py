@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from crtlib import __main__ as cli
 from crtlib.text import corpora, ingest, readers
 from crtlib.text.customersim import simulate
-from crtlib.text.jsonl import stream, write_jsonl
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn
-from crtlib.text.units import points
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn, points, read_jsonl, write_jsonl
 from tests.text import original
 
 GOOD = {"id": "d0", "user": "u", "turns": [{"speaker": "USR", "text": "I am Ada.", "secrets": []}]}
@@ -107,7 +105,7 @@ def test_bad_line_is_named(tmp_path, line, message):
     path = tmp_path / "c.jsonl"
     path.write_text(f"{json.dumps(GOOD)}\n\n{line}\n")
     with pytest.raises(ValueError, match=message) as error:
-        list(stream(path))
+        list(read_jsonl(path))
     assert f"{path}, line 3: " in str(error.value)
     assert "\n" not in str(error.value) and "Ada" not in str(error.value)
 
@@ -126,7 +124,7 @@ def test_bad_files(tmp_path):
         (text, "line 1: is not UTF-8"),
     ):
         with pytest.raises(ValueError, match=message) as error:
-            list(stream(path))
+            list(read_jsonl(path))
         assert str(path) in str(error.value)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.text import counting
+from crtlib.attacks import leakage
 
 
 def plainly(pieces, documents, users):
@@ -30,14 +30,14 @@ token = st.integers(0, 3)  # few tokens, so that sequences repeat and overlap th
 )
 def test_counts_are_those_of_the_definition(pieces, corpus):
     documents, users = [d for d, _ in corpus], [u for _, u in corpus]
-    found = counting.count(pieces, iter(documents), iter(users))
+    found = leakage.count(pieces, iter(documents), iter(users))
     assert (found.total.tolist(), found.users.tolist()) == plainly(pieces, documents, users)
 
 
 def test_is_is_not_in_this_nor_across_documents():
     words = {"th": 0, "is": 1, "this": 2}
     documents = [[words["this"], words["is"]], [words["th"]], [words["is"]]]
-    found = counting.count([[words["is"]], [words["th"], words["is"]]], documents, "aab")
+    found = leakage.count([[words["is"]], [words["th"], words["is"]]], documents, "aab")
     assert found.total.tolist() == [2, 0]
     assert found.users.tolist() == [2, 0]
 
@@ -48,7 +48,7 @@ def test_long_sequences_of_large_tokens():
     pieces = {tuple(d[a : a + n].tolist()) for d in documents[:50]
               for a, n in [(int(rng.integers(50)), int(rng.integers(1, 90)))]} - {()}  # fmt: skip
     plain = [tuple(d.tolist()) for d in documents]
-    found = counting.count(sorted(pieces), documents, range(200))
+    found = leakage.count(sorted(pieces), documents, range(200))
     assert (found.total.tolist(), found.users.tolist()) == plainly(
         sorted(pieces), plain, range(200)
     )
@@ -64,9 +64,9 @@ def test_long_sequences_of_large_tokens():
 )
 def test_bad_arguments_are_named(pieces, documents, users, message):
     with pytest.raises(ValueError, match=message):
-        counting.count(pieces, documents, users)
+        leakage.count(pieces, documents, users)
 
 
 def test_nothing_to_count():
-    assert counting.count([], [[1]], ["u"]).total.shape == (0,)
-    assert counting.count([[1]], [], []).users.tolist() == [0]
+    assert leakage.count([], [[1]], ["u"]).total.shape == (0,)
+    assert leakage.count([[1]], [], []).users.tolist() == [0]

@@ -15,7 +15,7 @@ import pytest
 
 from crtlib import commands
 from crtlib.release import gate
-from crtlib.text import corpora, folder, jsonl
+from crtlib.text import corpora, folders, records
 from crtlib.text.customersim import simulate
 
 ROWS = [
@@ -175,17 +175,17 @@ def test_a_simulated_corpus_is_a_dataset_with_a_card(run, tmp_path):
     assert run(*words, "--out", tmp_path / "d")[0] == 0
     assert run("simulate", "--dialogues", 12, "--out", tmp_path / "c.jsonl")[0] == 0
     assert corpora.corpus_hash(tmp_path / "d") == corpora.corpus_hash(tmp_path / "c.jsonl")
-    assert folder.facts(tmp_path / "d").policy == "regex:customersim"
+    assert folders.facts(tmp_path / "d").policy == "regex:customersim"
     assert "Simulated: it is about nobody." in (tmp_path / "d" / "README.md").read_text()
     words = ["convert", "customersim", "--limit", 3]
     assert run(*words, "--out", tmp_path / "e")[0] == 0
-    assert folder.facts(tmp_path / "e").threads == 3
+    assert folders.facts(tmp_path / "e").threads == 3
 
 
 def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     corpus = tmp_path / "c.jsonl"
     people = [replace(d, user=f"u{i % 40}") for i, d in enumerate(simulate(120, 0).dialogues)]
-    jsonl.write_jsonl(people, corpus)
+    records.write_jsonl(people, corpus)
     code, out, err = run(
         "screen", corpus, "--unit", "user", "--policy", "regex:customersim", "--out", tmp_path / "s"
     )
@@ -201,6 +201,6 @@ def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]
     assert run(*words)[0] == 0
     nobody = [replace(people[0], user="")]
-    jsonl.write_jsonl(nobody, tmp_path / "n.jsonl")
+    records.write_jsonl(nobody, tmp_path / "n.jsonl")
     code, _, err = run("screen", tmp_path / "n.jsonl", "--unit", "user", "--out", tmp_path / "x")
     assert code == 2 and err.count("\n") == 1

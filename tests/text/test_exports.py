@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from crtlib.text import corpora, folder, ingest
+from crtlib.text import corpora, folders, ingest
 from crtlib.text.customersim import simulate
 
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -96,7 +96,7 @@ def test_a_mailbox_with_agents(tmp_path, take, references):
     assert code == 0 and f"threads {len(TALK):,}" in said and "cut" not in said
     got = [(user.removesuffix("@mail.example"), turns) for user, turns in read(tmp_path / "o")]
     assert sorted(got) == sorted((user.lower(), turns) for user, turns in WHOLE)
-    assert folder.facts(tmp_path / "o").users_are == "column"
+    assert folders.facts(tmp_path / "o").users_are == "column"
 
 
 def test_agents_in_a_table_and_a_name_that_nobody_has(tmp_path):
@@ -217,6 +217,6 @@ def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):
     assert code == 2 and "column time: begins with day or month: say --dates dmy or mdy" in said
     for how, first in (("dmy", "2026-04-03"), ("mdy", "2026-03-04")):
         code, _ = take(path, "--out", tmp_path / how, "--dates", how)
-        assert code == 0 and folder.facts(tmp_path / how).first == first
+        assert code == 0 and folders.facts(tmp_path / how).first == first
     code, said = take(path, "--out", tmp_path / "o", "--dates", "ymd")
     assert code == 2 and "dates='ymd': must be 'auto', 'dmy' or 'mdy'" in said

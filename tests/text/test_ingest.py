@@ -16,7 +16,7 @@ import yaml
 
 from crtlib import outputs
 from crtlib.checks import MachineError
-from crtlib.text import corpora, folder, ingest, jsonl
+from crtlib.text import corpora, folders, ingest, records
 from crtlib.text.customersim import simulate
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
@@ -99,7 +99,7 @@ def test_a_table_of_any_form_becomes_the_same_corpus(tmp_path, kind):
         "user": "customer", "thread": "ticket", "speaker": "sender", "text": "body"
     }  # fmt: skip
     assert (summary.rows, summary.facts.turns, summary.facts.users) == (3, 3, 2)
-    jsonl.write_jsonl(corpora.read(tmp_path / "o"), tmp_path / "c.jsonl")
+    records.write_jsonl(corpora.read(tmp_path / "o"), tmp_path / "c.jsonl")
     assert corpora.corpus_hash(tmp_path / "c.jsonl") == summary.facts.sha256
     assert corpora.fingerprint(tmp_path / "o") == summary.facts.sha256
 
@@ -161,7 +161,7 @@ def test_our_own_dialogues_keep_their_labels(tmp_path):
         "turns": [{"speaker": "A", "text": "I am Ann.", "secrets": []}],
     }
     record["turns"].append({"speaker": "B", "text": "So?"})
-    jsonl.write_jsonl(simulate(30, 0), tmp_path / "c.jsonl")
+    records.write_jsonl(simulate(30, 0), tmp_path / "c.jsonl")
     with (tmp_path / "c.jsonl").open("a") as file:
         file.write(json.dumps(record))
     summary = ingest.ingest([tmp_path / "c.jsonl"], tmp_path / "o")
@@ -306,7 +306,7 @@ def test_all_files_are_private(tmp_path):
     before = os.umask(0o022)
     try:
         ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
-        folder.save(
+        folders.save(
             simulate(3, 0).dialogues, tmp_path / "s", command="simulate", options={}, simulated=True
         )
     finally:
@@ -371,13 +371,13 @@ def test_a_file_of_another_form_is_told_the_command(tmp_path):
 
 def test_the_corpus_hash_is_of_the_text(tmp_path, monkeypatch):
     made = simulate(200, 0)
-    one = folder.save(made.dialogues, tmp_path / "a", command="x", options={})
-    monkeypatch.setattr(folder, "GROUP_ROWS", 20)
-    assert folder.save(made.dialogues, tmp_path / "b", command="x", options={}) == one
+    one = folders.save(made.dialogues, tmp_path / "a", command="x", options={})
+    monkeypatch.setattr(folders, "GROUP_ROWS", 20)
+    assert folders.save(made.dialogues, tmp_path / "b", command="x", options={}) == one
     assert corpora.read(tmp_path / "b").dialogues == made.dialogues
     unlabelled = [replace_secrets(d) for d in made.dialogues]
-    assert folder.corpus_hash(unlabelled) == one.sha256
-    assert folder.corpus_hash(made.dialogues[1:]) != one.sha256
+    assert folders.corpus_hash(unlabelled) == one.sha256
+    assert folders.corpus_hash(made.dialogues[1:]) != one.sha256
 
 
 def test_a_folder_of_several_files_and_a_further_column_is_read(tmp_path):
@@ -385,15 +385,17 @@ def test_a_folder_of_several_files_and_a_further_column_is_read(tmp_path):
     made = simulate(6, 0).dialogues
     with outputs.staged(tmp_path / "o", command="ingest", options={}) as part:
         for k in range(2):
-            folder.Writer(part, f"x{k}").add(
-                pa.Table.from_pylist([jsonl.record(d) for d in made[3 * k :][:3]], folder.COLUMNS)
+            folders.Writer(part, f"x{k}").add(
+                pa.Table.from_pylist(
+                    [records.record(d) for d in made[3 * k :][:3]], folders.COLUMNS
+                )
             )
         files = sorted((part / "data").iterdir())
         for k, file in enumerate(files):
             table = pq.read_table(file).append_column("extra", pa.array([None] * 3, pa.string()))
             pq.write_table(table, part / f"data/train-{k:05d}-of-00002.parquet")
             file.unlink()
-    assert tuple(folder.dialogues(tmp_path / "o")) == made
+    assert tuple(folders.dialogues(tmp_path / "o")) == made
 
 
 def replace_secrets(d):
@@ -401,7 +403,7 @@ def replace_secrets(d):
 
 
 def test_a_damaged_corpus_is_named(tmp_path):
-    folder.save(simulate(5, 0).dialogues, tmp_path / "o", command="simulate", options={})
+    folders.save(simulate(5, 0).dialogues, tmp_path / "o", command="simulate", options={})
     shard = tmp_path / "o/data/train-00000-of-00001.parquet"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1] + b"\x00")
@@ -417,7 +419,7 @@ def test_a_damaged_corpus_is_named(tmp_path):
 
 def test_datasets_reads_the_folder_and_the_card_says_what_it_holds(tmp_path):
     made = simulate(20, 0)
-    folder.save(made.dialogues, tmp_path / "o", command="simulate", options={}, simulated=True)
+    folders.save(made.dialogues, tmp_path / "o", command="simulate", options={}, simulated=True)
     front, body = (tmp_path / "o/README.md").read_text().split("---\n")[1:]
     assert yaml.safe_load(front)["configs"][0]["data_files"] == [
         {"split": "train", "path": "data/train-*.parquet"}
@@ -483,7 +485,7 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
         if kind == "many secrets":
             spans = tuple(Secret("k", 2 * i, 2 * i + 1) for i in range(n))
             turn = Turn("A", "x " * n, spans)
-            jsonl.write_jsonl(Corpus("c", (Dialogue("d", "u", (turn,)),)), path)
+            records.write_jsonl(Corpus("c", (Dialogue("d", "u", (turn,)),)), path)
         elif kind == "mail":
             path = tmp_path / f"{n}.eml"
             path.write_bytes(b"From: a@b.c\n\nx\n" + b"> y wrote\n\n" * n)
@@ -504,11 +506,11 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
 
 # --------------------------------------------------------------------------- the threads
 def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder, "MEMORY", "100MB")
+    monkeypatch.setattr(folders, "MEMORY", "100MB")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.csv").write_text("user,text\na,b\n")
     place = tmp_path / "threads"
-    with folder.Sorter(place, messages=ingest.MESSAGES) as sorter:
+    with folders.Sorter(place, messages=ingest.MESSAGES) as sorter:
         rows = [(k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None) for k in range(60_000)]
         sorter.add("messages", rows)
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
@@ -546,8 +548,8 @@ def test_little_memory_and_small_lots_make_the_same_corpus(tmp_path, monkeypatch
     ]  # fmt: skip
     path = write_csv(tmp_path / "x.csv", rows)
     plain = ingest.ingest([path], tmp_path / "a", yes=True)
-    monkeypatch.setattr(folder, "MEMORY", "32MB")
-    monkeypatch.setattr(folder, "ROOM", 1 << 16)
+    monkeypatch.setattr(folders, "MEMORY", "32MB")
+    monkeypatch.setattr(folders, "ROOM", 1 << 16)
     small = ingest.ingest([path], tmp_path / "b", yes=True)
     assert small.facts == plain.facts and small.cut == plain.cut > 100
     assert list(stored(tmp_path / "a")) == list(stored(tmp_path / "b"))

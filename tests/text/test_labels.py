@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib.text import jsonl, label_import, labels
+from crtlib.text import labels, records
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 TEXTS = (
@@ -45,17 +45,17 @@ def everybody(n=8):
 
 @pytest.fixture
 def home(tmp_path):
-    jsonl.write_jsonl(everybody(), tmp_path / "c.jsonl")
+    records.write_jsonl(everybody(), tmp_path / "c.jsonl")
     return tmp_path
 
 
 def draw(home, **options):
     labels.sample(home / "c.jsonl", home / "labels", **{"turns": 8, "seed": 0} | options)
-    return labels.tasks(home / "labels")
+    return labels.read_tasks(home / "labels")
 
 
 def take(home, path, **options):
-    return label_import.take(home / "c.jsonl", path, home / "labels", **options)
+    return labels.take(home / "c.jsonl", path, home / "labels", **options)
 
 
 # Drawing.
@@ -66,27 +66,27 @@ def test_one_turn_of_each_user_uniformly_and_two_parts_of_different_people(tmp_p
         Dialogue(f"d{k}", f"u{k % 50}", tuple(Turn("A", f"{k} {i}") for i in range(k % 7 + 1)))
         for k in range(200)
     ]
-    jsonl.write_jsonl(dialogues, tmp_path / "c.jsonl")
+    records.write_jsonl(dialogues, tmp_path / "c.jsonl")
     summary = labels.sample(tmp_path / "c.jsonl", tmp_path / "o", turns=20, teach=15, seed=3)
-    drawn = labels.tasks(tmp_path / "o")
+    drawn = labels.read_tasks(tmp_path / "o")
     assert (summary["users"], summary["judge"], summary["teach"]) == (50, 20, 15)
     assert len({t.user for t in drawn}) == len(drawn) == 35
     by_id = {d.id: d for d in dialogues}
     assert all(by_id[t.id].turns[t.turn].text == t.text for t in drawn)
     assert Counter(t.part for t in drawn) == {"judge": 20, "teach": 15}
     again = labels.sample(tmp_path / "c.jsonl", tmp_path / "p", turns=20, teach=15, seed=3)
-    assert labels.tasks(tmp_path / "p") == drawn and again["corpus"] == summary["corpus"]
+    assert labels.read_tasks(tmp_path / "p") == drawn and again["corpus"] == summary["corpus"]
     other = labels.sample(tmp_path / "c.jsonl", tmp_path / "q", turns=20, by="dialogue", seed=3)
     assert other["users"] == 200
 
 
 def test_the_others_are_those_of_whom_nobody_read_or_chose(tmp_path):
     """Whom a policy's flags have passed over is no random user any more."""
-    jsonl.write_jsonl(everybody(60), tmp_path / "c.jsonl")
+    records.write_jsonl(everybody(60), tmp_path / "c.jsonl")
     for name, flags, others in (("o", {}, 60 - 20 - 2), ("p", {"policy": (), "doubt": 0}, 0)):
         given = {key: lambda points, one=one: [one] * len(points) for key, one in flags.items()}
         labels.sample(tmp_path / "c.jsonl", tmp_path / name, turns=20, teach=2, seed=3, **given)
-        assert labels.about(tmp_path / name)["others"] == others
+        assert labels.facts(tmp_path / name)["others"] == others
 
 
 def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
@@ -95,7 +95,7 @@ def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
     dialogues = [
         Dialogue(d, "u", tuple(Turn("A", f"{d}{i}") for i in range(n))) for d, n in sizes.items()
     ]
-    jsonl.write_jsonl(dialogues, tmp_path / "c.jsonl")
+    records.write_jsonl(dialogues, tmp_path / "c.jsonl")
     rng = labels.np.random.default_rng(0)
     count = Counter(labels._one_each(tmp_path / "c.jsonl", "user", rng)[0][0] for _ in range(4000))
     assert len(count) == 8 and all(400 < n < 600 for n in count.values())  # five deviations
@@ -103,7 +103,7 @@ def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
 
 def test_context_is_shown_and_options_are_checked(home):
     made = [Dialogue("d", "u", tuple(Turn("A", str(i)) for i in range(9)))]
-    jsonl.write_jsonl(made, home / "c.jsonl")
+    records.write_jsonl(made, home / "c.jsonl")
     (task,) = draw(home, context=3)
     near = [str(i) for i in range(9)]
     assert task.before == "\n".join(f"A: {x}" for x in near[max(0, task.turn - 3) : task.turn])
@@ -138,7 +138,7 @@ def flag(word):
 
 
 def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp_path):
-    jsonl.write_jsonl(everybody(80), tmp_path / "c.jsonl")
+    records.write_jsonl(everybody(80), tmp_path / "c.jsonl")
     summary = labels.sample(
         tmp_path / "c.jsonl", tmp_path / "o", secrets=20, policy=flag("Ann"),
         doubt=labels.unlike(flag("Ann"), flag("Bob")), teach=20, seed=1, forms=["labelstudio"],
@@ -150,12 +150,12 @@ def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp
 
 
 def test_half_of_the_teaching_part_is_where_the_policies_disagree(tmp_path):
-    jsonl.write_jsonl(everybody(400), tmp_path / "c.jsonl")
+    records.write_jsonl(everybody(400), tmp_path / "c.jsonl")
     labels.sample(
         tmp_path / "c.jsonl", tmp_path / "o", turns=40, policy=flag("Ann"),
         doubt=labels.unlike(flag("Ann"), flag("Ann|Bob")), teach=40, seed=1, forms=["jsonl"],
     )  # fmt: skip
-    drawn = labels.tasks(tmp_path / "o")
+    drawn = labels.read_tasks(tmp_path / "o")
     teach = [t for t in drawn if t.part == "teach"]
     assert len(teach) == 40 and all("Bob" in t.text for t in teach[20:])
     assert any("Bob" not in t.text for t in teach[:20])
@@ -166,13 +166,13 @@ def test_half_of_the_teaching_part_is_where_the_policies_disagree(tmp_path):
         tmp_path / "c.jsonl", tmp_path / "p", turns=40, policy=flag("Ann"),
         doubt=lambda points: [p.text.count("call") for p in points], teach=40, seed=1,
     )  # fmt: skip
-    teach = [t for t in labels.tasks(tmp_path / "p") if t.part == "teach"]
+    teach = [t for t in labels.read_tasks(tmp_path / "p") if t.part == "teach"]
     assert all("call" in t.text for t in teach[20:]) and any("call" not in t.text for t in teach)
 
 
 def test_the_table_says_which_n_certifies_which_bound(home):
     made = [Dialogue(f"d{k}", f"u{k}", (Turn("A", "x"),)) for k in range(2000)]
-    jsonl.write_jsonl(made, home / "c.jsonl")
+    records.write_jsonl(made, home / "c.jsonl")
     summary = labels.sample(
         home / "c.jsonl", home / "o", secrets=400, rate=0.305, teach=600, seed=0
     )
@@ -268,10 +268,10 @@ def test_labels_come_back_from_a_tool_as_they_were_made(home, form):
     name, content = ROUND[form](home, tasks)
     (home / name).write_text(content)
     summary = take(home, home / name)
-    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+    assert labels.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
     assert summary["secrets"] == {"name": 6, "phone": 2} and summary["read"] == 8
     assert summary["drawn"] == "at_random" and summary["users_with_a_secret"] == 6
-    assert "secrets 8: name 6, phone 2" in label_import.table(summary)
+    assert "secrets 8: name 6, phone 2" in labels.imported_table(summary)
     json.dumps(summary)
 
 
@@ -280,7 +280,7 @@ def test_a_tool_that_counts_utf16_is_understood_if_its_whole_file_agrees(home):
     name, content = from_labelstudio(home, tasks, units)
     (home / name).write_text(content)
     assert take(home, home / name)["offsets"] == "UTF-16"
-    assert label_import.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+    assert labels.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
 
 
 def test_no_tool_sees_a_carriage_return_that_it_could_drop(home):
@@ -289,7 +289,7 @@ def test_no_tool_sees_a_carriage_return_that_it_could_drop(home):
     name, content = from_jsonl(home, tasks)
     (home / name).write_text(content)
     take(home, home / name)
-    found = label_import.points(home / "c.jsonl", home / "labels", part="judge", unit="turn")
+    found = labels.points(home / "c.jsonl", home / "labels", part="judge", unit="turn")
     secrets = {p.text[s.start : s.end] for p in found for s in p.secrets if "\r\n" in p.text}
     assert secrets == {"555-0107"}
 
@@ -329,7 +329,7 @@ def test_a_label_that_does_not_fit_is_refused_by_file_and_task(home, changes, me
     with pytest.raises(ValueError, match=f"e.json, task {number}: {message}") as error:
         take(home, home / "e.json")
     assert "Ann" not in str(error.value) and "\n" not in str(error.value)
-    assert "first" not in labels.about(home / "labels")
+    assert "first" not in labels.facts(home / "labels")
 
 
 def test_a_changed_text_and_a_wrong_value_are_refused(home):
@@ -354,8 +354,8 @@ def test_unread_turns_in_the_judging_part_spoil_the_rate(home):
     with pytest.raises(ValueError, match="1 of 8 tasks to judge are unread; leaving out the hard"):
         take(home, home / "e.json")
     summary = take(home, home / "e.json", partial=True)
-    assert summary["drawn"] == "given" == labels.about(home / "labels")["drawn"]
-    assert len(label_import.read(home / "labels")) == 7
+    assert summary["drawn"] == "given" == labels.facts(home / "labels")["drawn"]
+    assert len(labels.read(home / "labels")) == 7
 
 
 def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):
@@ -364,10 +364,10 @@ def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):
     (home / "e.json").write_text(json.dumps(record))
     summary = take(home, home / "e.json")
     assert summary["merged"] == 1 and summary["inside_words"] == 0
-    assert label_import.read(home / "labels")[number - 1][1] == (Secret("name", 5, 16),)
+    assert labels.read(home / "labels")[number - 1][1] == (Secret("name", 5, 16),)
     record, number = page_of(tasks, secrets=[span(5, 7)])
     (home / "e.json").write_text(json.dumps(record))
-    assert "1 spans end inside a word" in label_import.table(take(home, home / "e.json"))
+    assert "1 spans end inside a word" in labels.imported_table(take(home, home / "e.json"))
 
 
 def test_two_readers_are_compared_and_both_kept(home):
@@ -379,20 +379,20 @@ def test_two_readers_are_compared_and_both_kept(home):
             t |= {"done": True, "secrets": known}
         (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
     take(home, home / "a.jsonl", annotator="ada")
-    label_import.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
+    labels.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
     summary = take(home, home / "b.jsonl", role="second")
     assert summary["f1"] == pytest.approx(2 * 6 / (8 + 6))
     assert summary["kappa"] == pytest.approx(0.5)
     kept = pq.read_table(home / "labels/labels.parquet").to_pylist()
     assert Counter(row["annotator"] for row in kept) == {"ada": 8, "b": 8}
-    assert label_import.read(home / "labels")[0] in [(t, spans(t.text)) for t in tasks]
-    assert labels.about(home / "labels")["readers"]["ada"] == {"read": 8, "secrets": 8}
-    assert "agreement: F1 of spans 0.86, kappa of turns 0.50" in label_import.table(summary)
+    assert labels.read(home / "labels")[0] in [(t, spans(t.text)) for t in tasks]
+    assert labels.facts(home / "labels")["readers"]["ada"] == {"read": 8, "secrets": 8}
+    assert "agreement: F1 of spans 0.86, kappa of turns 0.50" in labels.imported_table(summary)
 
 
 def test_labels_of_another_corpus_do_not_judge(home):
     draw(home)
-    jsonl.write_jsonl(everybody(9), home / "c.jsonl")
+    records.write_jsonl(everybody(9), home / "c.jsonl")
     (home / "e.json").write_text("{}")
     with pytest.raises(ValueError, match=r"were drawn from corpus .*they teach, they do not judge"):
         take(home, home / "e.json")
@@ -465,12 +465,12 @@ def test_the_page_is_worked_by_keys_in_a_browser(home):
     assert result["injected"] == 0
     (key,) = result["stored"]
     assert (
-        key == "crtlib:" + labels.about(home / "labels")["labels"] and "Ann" not in result["text"]
+        key == "crtlib:" + labels.facts(home / "labels")["labels"] and "Ann" not in result["text"]
     )
     (home / "export.json").write_text(json.dumps(result))
     summary = take(home, home / "export.json")
     expected = [(t, spans(t.text) if t.text == TEXTS[0] else ()) for t in tasks]
-    assert label_import.read(home / "labels") == expected and summary["secrets"] == {"name": 4}
+    assert labels.read(home / "labels") == expected and summary["secrets"] == {"name": 4}
 
 
 def test_the_page_has_no_network_and_hashes_its_script(home):
@@ -500,7 +500,7 @@ def reading(home, name, marks, tasks, **options):
 
 def again(home, name, **options):
     """What is to be read next, as a tool gets it."""
-    label_import.adjudicate(
+    labels.adjudicate(
         home / "c.jsonl", home / "labels", home / name, **{"forms": ["jsonl"]} | options
     )
     return [json.loads(line) for line in (home / name / "tasks.jsonl").read_text().splitlines()]
@@ -508,7 +508,7 @@ def again(home, name, **options):
 
 def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path):
     home = tmp_path
-    jsonl.write_jsonl(everybody(200), home / "c.jsonl")
+    records.write_jsonl(everybody(200), home / "c.jsonl")
     tasks = draw(home, turns=200)
     with pytest.raises(ValueError, match="reads what 'crtlib label adjudicate' wrote for it"):
         reading(home, "b", lambda t: (), tasks, role="second")
@@ -517,7 +517,7 @@ def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path)
     drawn = {}
     for share in (0.2, 0.5):
         shown = again(home, f"again {share}", share=share)
-        told = labels.about(home / "labels")["again"]
+        told = labels.facts(home / "labels")["again"]
         drawn[share] = set(told["random"])
         assert told["read"] == [r["task"] for r in shown] == sorted(marked | drawn[share])
         assert len(drawn[share]) == 200 * share
@@ -532,7 +532,7 @@ def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path)
     with pytest.raises(ValueError, match="is none of the tasks"):  # nobody decides what none doubts
         reading(home, "c", lambda t: (), by_hand, role="decides")
     reading(home, "a", lambda t: spans(t.text), tasks)
-    assert not {"second", "again", "agreement"} & set(labels.about(home / "labels"))
+    assert not {"second", "again", "agreement"} & set(labels.facts(home / "labels"))
     for share in (0, 1.5, float("nan")):
         with pytest.raises(ValueError, match=r"--share: .* must be in"):
             again(home, "x", share=share)
@@ -543,7 +543,7 @@ def test_a_page_that_is_read_again_remembers_nothing_of_the_first(home):
     reading(home, "a", lambda t: spans(t.text), tasks)
     again(home, "again", forms=["jsonl", "page"])
     assert (
-        labels.about(home / "labels")["labels"] + "second" in (home / "again/page.html").read_text()
+        labels.facts(home / "labels")["labels"] + "second" in (home / "again/page.html").read_text()
     )
     with pytest.raises(ValueError, match="'decides' reads what"):
         reading(home, "c", lambda t: (), tasks, role="decides")
@@ -562,11 +562,11 @@ def test_where_readers_differ_somebody_decides(home):
         home, "b", lambda t: () if t == differ else spans(t.text), tasks, role="second"
     )
     assert summary["f1"] < 1
-    found = label_import.again(home / "labels")
+    found = labels.again(home / "labels")
     assert found == {t.user: "found" for t in tasks if spans(t.text) and t != differ} | {
         t.user: "new" for t in tasks if not spans(t.text)
     }
-    both, sure = (dict(label_import.read(home / "labels", sure=k)) for k in (False, True))
+    both, sure = (dict(labels.read(home / "labels", sure=k)) for k in (False, True))
     assert both[differ] == spans(differ.text) and sure[differ] == ()
     assert {t: s for t, s in both.items() if t != differ} == {
         t: s for t, s in sure.items() if t != differ
@@ -574,7 +574,7 @@ def test_where_readers_differ_somebody_decides(home):
     (shown,) = again(home, "last")
     assert shown["task"] == differ.task and shown["secrets"]
     reading(home, "c", lambda t: (), [differ], role="decides")
-    assert dict(label_import.read(home / "labels"))[differ] == ()
+    assert dict(labels.read(home / "labels"))[differ] == ()
     assert again(home, "more") == [shown]  # it may be decided again
 
 
@@ -586,4 +586,4 @@ def test_what_both_readers_marked_is_not_decided_away(home):
     reading(home, "b", lambda t: spans(t.text)[: 1 if t == differ else 2], tasks, role="second")
     reading(home, "c", lambda t: (), [differ], role="decides")
     for sure in (False, True):
-        assert dict(label_import.read(home / "labels", sure=sure))[differ] == spans(differ.text)[:1]
+        assert dict(labels.read(home / "labels", sure=sure))[differ] == spans(differ.text)[:1]

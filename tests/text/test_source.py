@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from crtlib.text import corpora, customersim, source
+from crtlib.text import corpora, customersim, records
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 
@@ -17,16 +17,16 @@ def draw(dialogues, seed, variety):
 
 
 def toy(name="toy", content="1"):
-    return source.simulated(name, "A toy", draw, sizes={"train": 5, "test": 2}, content=content)
+    return records.simulated(name, "A toy", draw, sizes={"train": 5, "test": 2}, content=content)
 
 
 @pytest.fixture
 def registry(monkeypatch):
     """The registered corpora; what a test adds is gone after it."""
     corpora.known()
-    monkeypatch.setattr(source, "SOURCES", dict(source.SOURCES))
-    monkeypatch.setattr(corpora, "SOURCES", source.SOURCES)
-    return source.SOURCES
+    monkeypatch.setattr(records, "SOURCES", dict(records.SOURCES))
+    monkeypatch.setattr(corpora, "SOURCES", records.SOURCES)
+    return records.SOURCES
 
 
 def test_every_corpus_of_ours_is_a_value_with_a_label():
@@ -70,30 +70,30 @@ def test_customersim_has_another_fingerprint_when_a_template_changes(monkeypatch
 
 
 def test_a_stranger_registers_a_corpus(registry):
-    mine = source.register(toy())
+    mine = records.register(toy())
     assert corpora.source("toy") is mine and corpora.known()["toy"].label == "A toy"
     assert [d.id for d in corpora.load("toy", "test").dialogues] == ["1-0", "1-1"]
     assert len(corpora.load("toy", limit=3)) == 3 and corpora.available("toy", "test")
     assert corpora.source("toy").draw(2, 9, "rich").dialogues[0].turns[0].text == "rich 9"
     first = corpora.fingerprint("toy")
-    source.register(mine)  # the same again is no conflict
+    records.register(mine)  # the same again is no conflict
     with pytest.raises(ValueError, match="name='toy': is taken"):
-        source.register(toy(content="2"))
-    source.register(toy(content="2"), replace=True)
+        records.register(toy(content="2"))
+    records.register(toy(content="2"), replace=True)
     assert corpora.fingerprint("toy") != first
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a.jsonl", "../x", "hub:a", "a b"])
 def test_a_name_that_reads_as_a_path_is_refused(registry, name):
     with pytest.raises(ValueError, match="name="):
-        source.register(toy(name))
+        records.register(toy(name))
 
 
 def test_packages_bring_corpora_and_a_broken_one_is_passed_over(registry, monkeypatch, tmp_path):
     (tmp_path / "brought_corpus.py").write_text(
-        "from crtlib.text import source\n"
+        "from crtlib.text import records\n"
         "from crtlib.text.records import Corpus\n"
-        "TOY = source.simulated('brought', 'Brought', lambda n, s, v: Corpus('b', ()),"
+        "TOY = records.simulated('brought', 'Brought', lambda n, s, v: Corpus('b', ()),"
         " sizes={'train': 1}, content='1')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crtbook.masked_lm import sentences
-from crtlib.text import corpora, wikitext
-from crtlib.text.records import MASK, Point, Secret, check_spans
-from crtlib.text.units import points
+from crtlib.text import corpora
+from crtlib.text.records import MASK, Point, Secret, check_spans, points
 
 TEXT = (
     " \n = Lobster = \n \n It grows to 0 @.@ 6 m ( 24 in ) . It is blue . \n"
@@ -19,7 +18,7 @@ TEXT = (
 
 def test_paragraphs_and_numbers(tmp_path):
     (tmp_path / "wiki.valid.tokens").write_text(TEXT)
-    corpus = wikitext.read(tmp_path, "valid")
+    corpus = corpora.read_wikitext(tmp_path, "valid")
     assert [t.text for t in corpus.turns()] == [
         "It grows to 0 @.@ 6 m ( 24 in ) . It is blue .",
         "Red\u2028!",  # only a newline ends a paragraph
@@ -29,7 +28,7 @@ def test_paragraphs_and_numbers(tmp_path):
     assert len({d.user for d in corpus.dialogues}) == 2
     assert points(corpus, unit="turn")[0].text.startswith("It grows")
     (tmp_path / "wiki.test.raw.gz").write_bytes(gzip.compress(TEXT.encode()))
-    assert list(wikitext.read(tmp_path, "test").turns()) == list(corpus.turns())
+    assert list(corpora.read_wikitext(tmp_path, "test").turns()) == list(corpus.turns())
 
 
 def test_bad_files(tmp_path):
@@ -43,19 +42,19 @@ def test_bad_files(tmp_path):
         ("dev", "split='dev': must be one of train, valid, test"),
     ):
         with pytest.raises(ValueError, match=message):
-            wikitext.read(tmp_path, split)
+            corpora.read_wikitext(tmp_path, split)
     with pytest.raises(ValueError, match=r"has no wiki.test.tokens or .raw"):
-        wikitext.read(tmp_path / "no", "test")
+        corpora.read_wikitext(tmp_path / "no", "test")
 
 
 def test_what_there_is_is_cut_as_one_where_the_training_text_is_not(tmp_path):
     (tmp_path / "wiki.valid.raw").write_text(" = A = \n It has 24 . \n")
     (tmp_path / "wiki.test.raw").write_text(" It has 7 . \n")
-    both = wikitext.cut(tmp_path)
+    both = corpora.cut(tmp_path)
     assert [t.values() for t in both.turns()] == [("24",), ("7",)]
     assert (len({d.id for d in both.dialogues}), both.skipped) == (2, (("heading", 1),))
     with pytest.raises(ValueError, match="split='test': must be train"):
-        wikitext.CUT.check("test", tmp_path)
+        corpora.CUT.check("test", tmp_path)
 
 
 def test_sentences_are_whole():

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from crtlib.models import interface
+from crtlib.models import networks
 from crtlib.training.bookkeeping import clip_factors, gradient, refuse_unfit, trainable, wide
 from crtlib.training.clipping import Clipped, Examples
 
@@ -21,8 +21,8 @@ def clipped_sum(model, tokens, lengths, *, clip_norm, targets=None, reduction="m
             losses.append(batch.weights.new_zeros(()))
             norms.append(batch.weights.new_zeros(()))
             continue
-        h = interface.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
-        logits = interface.head(model).logits(h)[0]
+        h = networks.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
+        logits = networks.head(model).logits(h)[0]
         nll = F.cross_entropy(logits.to(wide(logits)), batch.targets[i, :extent], reduction="none")
         loss = (nll * batch.weights[i, :extent]).sum()
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)

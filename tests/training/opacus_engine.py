@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models import interface
-from crtlib.models.recurrent import Lstm, Recurrent
+from crtlib.models import networks
+from crtlib.models.networks import Lstm, Recurrent
 from crtlib.training import clipping
 from crtlib.training.bookkeeping import clip_factors, gradient, refuse_unfit
 from crtlib.training.clipping import Examples
@@ -33,8 +33,8 @@ class Mirror(nn.Module):
         super().__init__()
         self.give_back: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []
         self.of_recurrent: list[nn.Module] | None = None
-        if not isinstance(model, interface.RecurrentLM):
-            self.model, self.softcap = model, interface.head(model).softcap
+        if not isinstance(model, networks.RecurrentLM):
+            self.model, self.softcap = model, networks.head(model).softcap
             self._same(model)
             return
         self.embedding, self.head = model.embedding, model.head
@@ -50,8 +50,8 @@ class Mirror(nn.Module):
                 x, _ = layer(x)
             logits: Tensor = self.head(x)
             return logits
-        output = interface.core(self.model).get_output_embeddings()
-        logits = output(interface.hidden(self.model, ids, lengths))
+        output = networks.core(self.model).get_output_embeddings()
+        logits = output(networks.hidden(self.model, ids, lengths))
         return logits if self.softcap is None else (logits / self.softcap).tanh() * self.softcap
 
     def _same(self, *modules: nn.Module) -> None:

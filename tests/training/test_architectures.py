@@ -14,8 +14,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from crtlib.models import interface, pretrained, scoring
-from crtlib.models.build import build
+from crtlib.models import networks, pretrained, scoring
+from crtlib.models.networks import build
 from crtlib.training import bookkeeping, clipping, devices
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, total_norm
 
@@ -95,7 +95,7 @@ def compare(model, *, low=None):
 
 def targets_of(name):
     """All linear layers inside of a model, but not its head."""
-    model, head = model_of(name), interface.head(model_of(name)).weight.shape
+    model, head = model_of(name), networks.head(model_of(name)).weight.shape
     kinds = (nn.Linear, transformers.pytorch_utils.Conv1D)
     names = {n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, kinds)}
     assert head[0] == 23
@@ -107,7 +107,7 @@ def targets_of(name):
 def test_clipped_sum_is_that_of_a_loop_by_the_fast_rule(name, kind):
     lora = targets_of(name) if kind == "lora" else ()
     model = model_of(name, tied=kind != "untied", lora=lora)
-    same = interface.head(model).weight is interface.core(model).get_input_embeddings().weight
+    same = networks.head(model).weight is networks.core(model).get_input_embeddings().weight
     assert same == (kind != "untied")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the slow path would warn
@@ -168,10 +168,10 @@ def test_hidden_states_and_head_give_the_models_own_logits(name):
     model = model_of(name).eval()
     ids = torch.randint(0, 23, (2, 9), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        ours = interface.head(model).logits(interface.hidden(model, ids))
+        ours = networks.head(model).logits(networks.hidden(model, ids))
         torch.testing.assert_close(ours, model(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
     limit = None if name == "bloom" else 32
-    assert interface.context(model) == limit and interface.is_causal(model)
+    assert networks.context(model) == limit and networks.is_causal(model)
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom", "gemma3"])

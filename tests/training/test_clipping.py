@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from crtlib.models import interface
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models import networks
+from crtlib.models.networks import ModelSpec, build
 from crtlib.training import bookkeeping, clipping
 from crtlib.training.noise import add_noise
 from tests.training import by_loop, opacus_engine
@@ -46,7 +45,7 @@ def batch_of(model, seed=3, batch=6, width=12):
     tokens[1, ::2] = 4
     lengths = torch.tensor([width, 5, width, 2, 1, 9])[:batch]
     tokens[torch.arange(width) >= lengths[:, None]] = 10**6
-    if interface.is_causal(model):
+    if networks.is_causal(model):
         return {"tokens": tokens, "lengths": lengths}
     hide = torch.rand(tokens.shape, generator=generator) < 0.4
     targets = torch.where(hide, tokens, clipping.IGNORED)
@@ -211,7 +210,7 @@ def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
 def test_the_head_of_a_long_example_is_a_product_and_of_a_short_one_a_ghost(name, monkeypatch):
     """Norms are those of either way alone, also where one batch takes both."""
     model = model_of(name, torch.float64)
-    head, batch = interface.head(model).weight, batch_of(model)
+    head, batch = networks.head(model).weight, batch_of(model)
     monkeypatch.setattr(clipping, "ROWS_AT_LEAST", 1)  # a block for each length
     turn = 6 if name != "bert" else 7
     found = []
@@ -242,7 +241,7 @@ def test_a_long_text_has_the_norm_that_autograd_gives(name, monkeypatch):
     monkeypatch.setitem(SMALL, name, replace(SMALL[name], context=64))
     monkeypatch.setattr(clipping, "ROWS_AT_LEAST", 1)
     model, generator = model_of(name), torch.Generator().manual_seed(0)
-    head = interface.head(model).weight
+    head = networks.head(model).weight
     lengths = torch.tensor([57, 9, 57, 19, 48])
     assert 18 < bookkeeping.ghost_until(head, head) < 47
     tokens = torch.randint(0, 23, (5, 57), generator=generator)
@@ -399,7 +398,7 @@ def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, m
 def test_where_every_gradient_overflows_nothing_is_added(name, engine):
     model = model_of(name)
     with torch.no_grad():
-        interface.head(model).weight.fill_(float("inf"))
+        networks.head(model).weight.fill_(float("inf"))
     batch = {k: v[[0, 1, 2, 5]] for k, v in batch_of(model).items()}
     result, grads = grads_of(model, clip_at(0.1, batch)(engine))
     assert not result.norms.isfinite().any()
@@ -638,7 +637,7 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, ids):
-        return self.model.lm_head(interface.hidden(self.model, ids))
+        return self.model.lm_head(networks.hidden(self.model, ids))
 
 
 @pytest.mark.parametrize("name", ["gemma2", "bert"])

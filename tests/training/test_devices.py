@@ -10,9 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from crtlib.models import interface, recurrent
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models import networks
+from crtlib.models.networks import ModelSpec, build
 from crtlib.training import bookkeeping, clipping, devices, loop, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
@@ -73,7 +72,7 @@ class Far(TorchDispatchMode):
 def gpu(monkeypatch):
     """The branches of a GPU, on a CPU."""
     monkeypatch.setattr(devices, "HOST", frozenset())
-    monkeypatch.setattr(recurrent, "FUSED", frozenset({"cpu"}))
+    monkeypatch.setattr(networks, "FUSED", frozenset({"cpu"}))
     return monkeypatch
 
 
@@ -167,7 +166,7 @@ def test_a_private_step_asks_a_gpu_little_more_often_than_a_plain_one(gpu):
     gpu.setattr(bookkeeping, "DIRECT_COST", 10**9)
     model = build(spec, 0)
     with Operators() as plain:
-        logits = interface.head(model).logits(interface.hidden(model, tokens[:, :-1]))
+        logits = networks.head(model).logits(networks.hidden(model, tokens[:, :-1]))
         nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
     options = {"clip_norm": 0.1, "noise_multiplier": 1.0, "normaliser": 32.0}
     with Operators() as private:

@@ -9,10 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
-from crtlib.accounting.events import SampledGaussian
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
-from crtlib.training import loop, phases, schedules
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.models.networks import ModelSpec, build
+from crtlib.training import loop, methods, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import uniform
 
@@ -37,14 +36,14 @@ def private(**changes):
 
 
 def schedule(epochs=3):
-    constants = schedules.Private(
+    constants = methods.Private(
         sampling_probability=0.3,
         noise_multiplier=1.0,
         clip_norm=0.1,
         normaliser=5.0,
         learning_rate=0.01,
     )
-    return schedules.crt(
+    return methods.crt(
         epochs=epochs,
         pub_passes=2,
         public_batch_size=4,
@@ -171,7 +170,7 @@ def test_secure_runs_resume(tmp_path):
     file = tmp_path / "state.pt"
     train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
     run = train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
-    assert sum(e.steps for e in run.events) == schedules.events(schedule(2)).steps
+    assert sum(e.steps for e in run.events) == methods.events(schedule(2)).steps
 
 
 def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
@@ -193,7 +192,7 @@ def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
 
 def test_updates_are_counted_by_kind():
     run = train(build(SPEC, 0), schedule(2), PARTS, seed=0)
-    assert run.updates == {"public": 2 * 2 * 3, "private": schedules.events(schedule(2)).steps}
+    assert run.updates == {"public": 2 * 2 * 3, "private": methods.events(schedule(2)).steps}
 
 
 def test_points_beyond_the_context_are_refused_before_the_first_step():
@@ -227,7 +226,7 @@ def test_resume_is_bit_identical(tmp_path, stop_at):
     have = train(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
     assert torch.equal(flat(straight), flat(again))
     assert (have.events, have.history) == (want.events, want.history)
-    assert sum(e.steps for e in have.events) == schedules.events(schedule()).steps
+    assert sum(e.steps for e in have.events) == methods.events(schedule()).steps
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5])
@@ -328,7 +327,7 @@ def test_streams_are_pairwise_different():
     for seed in range(5):
         generators = loop.streams(seed, torch.device("cpu"))
         assert set(generators) == {"public order", "poisson", "noise"}
-        initial = torch.Generator().manual_seed(seed)  # as in crtlib.models.build
+        initial = torch.Generator().manual_seed(seed)  # as in crtlib.models.networks
         for generator in (*generators.values(), initial):
             seeds.append(generator.initial_seed())
             draws.append(first_draws(generator))

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from crtbook.masked_lm import MaskedPhase
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
 from crtlib.training.phases import PrivatePhase, SelectivePhase

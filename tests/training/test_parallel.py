@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from crtlib.models.build import build
+from crtlib.models.networks import build
 from crtlib.training import parallel
 from crtlib.training.loop import train
 from crtlib.training.parallel import Crew, joined

@@ -12,8 +12,8 @@ from scipy import sparse, stats
 from crtbook import tight
 from crtbook.masked_lm import MaskedPhase
 from crtlib.accounting import secrets
-from crtlib.models.build import build
-from crtlib.training import phases, schedules
+from crtlib.models.networks import build
+from crtlib.training import methods, phases
 from crtlib.training.loop import train
 from crtlib.training.phases import SelectivePhase, private_step
 from tests.training.test_loop import PARTS, SPEC, flat
@@ -61,9 +61,9 @@ def test_the_count_of_a_group_has_the_accounted_law():
     p = np.random.default_rng(1).uniform(0, 0.2, 12)
     made = phase(sampling_probability=tuple(p), steps=20_000)
     counts = [len(b) for b in made.batches(torch.ones(12), torch.Generator().manual_seed(3))]
-    from crtlib.accounting import mixtures
+    from crtlib.accounting import secrets
 
-    law = mixtures.poisson_binomial(p)
+    law = secrets.poisson_binomial(p)
     seen = np.bincount(counts, minlength=len(law))[:6]
     sd = np.sqrt(made.steps * law[:6] * (1 - law[:6]))
     assert (np.abs(seen - made.steps * law[:6]) < 5 * sd + 1).all()
@@ -106,7 +106,7 @@ def test_planted_fault_half_the_noise_is_caught(monkeypatch):
 def test_the_phases_of_a_plan_keep_its_promises():
     made = plan()
     for epochs in (1, 3):
-        schedule = schedules.weighted(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
+        schedule = methods.weighted(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
         assert sum(p.steps for p in schedule) == made.steps and schedule[0].normaliser == 1
         bound, spent = secrets.guarantees((p.event() for p in schedule), HELD, prior=0.01)
         assert (bound <= np.array(POSTERIOR) * (1 + 1e-9)).all()
@@ -220,7 +220,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
         secrets.guarantees(phase().event(), HELD, prior=0.01)
     with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
-        schedules.weighted(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
+        methods.weighted(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
 
 
 def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import MissRate
-from crtlib.accounting.selective import guarantee
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
-from crtlib.training import clipping, loop, phases, schedules
+from crtlib.accounting.guarantees import MissRate, guarantee
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.models.networks import ModelSpec, build
+from crtlib.training import clipping, loop, methods, phases
 from crtlib.training.loop import train
 from crtlib.training.noise import normals
 from crtlib.training.phases import PublicPhase
@@ -305,7 +303,7 @@ def test_the_event_counts_what_a_point_takes_part_in(monkeypatch):
     most = max(len(phases.segments(f)) // 2 for f in FLAGS["private"])
     assert most == phases.most_private(FLAGS["private"]) == constants.private_segments
     _, run = trained(constants, phase(epoch=2, noise_multiplier=1.0))
-    assert schedules.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
+    assert methods.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
     assert sum(e.steps for e in run.events) == 12
 
 

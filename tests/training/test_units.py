@@ -6,12 +6,11 @@ import pytest
 import torch
 from scipy import sparse
 
-from crtlib.accounting import secret_lp
-from crtlib.accounting.events import SampledGaussian
-from crtlib.experiments import crt, data
+from crtlib.accounting import secrets
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.experiments import crt
 from crtlib.experiments.crt import CrtStudy
-from crtlib.models.build import build
-from crtlib.models.spec import ModelSpec
+from crtlib.models.networks import ModelSpec, build
 from crtlib.training import clipping, loop
 from crtlib.training.phases import PrivatePhase, Unit, collate, private_step
 
@@ -104,7 +103,7 @@ def test_user_level_dpsgd_promises_for_users_what_dpsgd_promises_for_points():
 
 def test_just_fine_tune_twice_reads_redacted_text_first_and_raw_text_with_noise():
     study = replace(STUDY, method="jft", policy="oracle", noise_multiplier=2.0)
-    d = data.data(study)
+    d = crt.data(study)
     assert "<MASK>" in "".join(p.text for p in d.prepared.public)
     assert [p.text for p in d.prepared.private] == [p.text for p in d.points]
     assert not any(p.secrets for p in d.prepared.public)
@@ -126,7 +125,7 @@ def test_just_fine_tune_twice_reads_redacted_text_first_and_raw_text_with_noise(
 def test_greedy_bounding_keeps_every_budget_with_whole_examples_and_less_than_the_lp():
     held = sparse.random_array((30, 200), density=0.05, rng=0).tocsr() > 0
     budgets = [3.4] * 30
-    greedy = secret_lp.solve(held, budgets, solver="greedy")
+    greedy = secrets.solve(held, budgets, solver="greedy")
     assert set(greedy.weights) <= {0.0, 1.0} and (held @ greedy.weights <= 3).all()
-    best = secret_lp.solve(held, budgets)
+    best = secrets.solve(held, budgets)
     assert 0 < greedy.value <= best.value <= best.bound * (1 + 1e-9) <= greedy.bound

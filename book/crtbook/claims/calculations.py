@@ -19,11 +19,11 @@ from crtbook import tables, theorems, utility
 from crtbook.claims.claim import terms
 from crtbook.secrets import ExtractionStudy
 from crtbook.tight import tight_posterior
-from crtlib.accounting import confidentiality, ledger, mixtures, posteriors, secret_lp, secrets
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting import guarantees, ledger, secrets
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.attacks import leakage
 from crtlib.intervals import clopper_pearson_upper, labels_needed
-from crtlib.screening.prepare import prepare
+from crtlib.screening.redaction import prepare
 from crtlib.text.canaries import SPACE
 from crtlib.text.records import MASK, Point, Secret
 
@@ -54,7 +54,7 @@ def amplification() -> Number:
         p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
         gamma, epsilon = 0.05 + 0.9 * (seed % 10) / 10, 0.5
         delta = theorems.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
-        amplified, bound = confidentiality.bayes_amplify(epsilon, delta=delta, gamma=gamma)
+        amplified, bound = guarantees.bayes_amplify(epsilon, delta=delta, gamma=gamma)
         mixed = ((1 - gamma) * q + gamma * p).tolist()
         least = theorems.indistinguishability(mixed, q.tolist(), epsilon=amplified)
         worst = max(worst, least - bound)
@@ -63,7 +63,7 @@ def amplification() -> Number:
 
 def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_remove") -> Number:
     """Section 5.4's number, with the accountant that the paper names."""
-    return confidentiality.bayes_at_fixed_delta(
+    return guarantees.bayes_at_fixed_delta(
         _event(1.0, accountant), gamma=0.1, delta=DELTA, accountant=accountant,
         neighbouring_relation=relation,
     ), ""  # fmt: skip
@@ -72,7 +72,7 @@ def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_
 def improvement() -> Number:
     """The least step of epsilon as gamma rises from 0 to 1."""
     values = [
-        confidentiality.bayes_at_fixed_delta(_event(), gamma=g, delta=DELTA)
+        guarantees.bayes_at_fixed_delta(_event(), gamma=g, delta=DELTA)
         for g in (0.0, 0.01, 0.1, 0.3, 0.5, 1.0)
     ]
     return float(np.diff(values).min()), ", ".join(f"{v:.3f}" for v in values)
@@ -240,7 +240,7 @@ def last_run() -> Number:
 
 
 # --- Hush! ----------------------------------------------------------------------------------------
-GROUP = mixtures.poisson_binomial([0.01] * 75)
+GROUP = secrets.poisson_binomial([0.01] * 75)
 """A secret in 75 examples, each drawn with 1 %: the paper's are in 50 to 100."""
 STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 
@@ -248,15 +248,17 @@ STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 @functools.cache
 def _best_guess() -> dict[str, float]:
     """The best guess of a secret: tight from both sides, by KL, and by the best Renyi order."""
-    kl = STEPS * float(mixtures.kl(mixtures.counts([0.01] * 75, [0, 75]), SIGMA)[0])
+    kl = STEPS * float(secrets.mixture_kl(secrets.counts([0.01] * 75, [0, 75]), SIGMA)[0])
     low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
     renyi = theorems.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    return {"low": low, "tight": high, "kl": float(posteriors.posterior(kl, PRIOR)), "renyi": renyi}
+    return {"low": low, "tight": high, "kl": float(secrets.posterior(kl, PRIOR)), "renyi": renyi}
 
 
 def linear_divergence() -> Number:
     """The power with which the KL divergence that c_j bounds grows with the number of examples."""
-    one, many = (float(mixtures.kl(mixtures.counts([0.01] * k, [0, k]), 2.0)[0]) for k in (1, 75))
+    one, many = (
+        float(secrets.mixture_kl(secrets.counts([0.01] * k, [0, k]), 2.0)[0]) for k in (1, 75)
+    )
     power = math.log(many / one) / math.log(75)
     return power, f"it grows with the power {power:.2f} of the number"
 
@@ -292,12 +294,12 @@ def _incidence() -> sparse.csr_array:
 
 def large_c() -> Number:
     """The least weight with a large C."""
-    return float(secret_lp.solve(_incidence(), np.full(200, 1e6)).weights.min()), ""
+    return float(secrets.solve(_incidence(), np.full(200, 1e6)).weights.min()), ""
 
 
 def small_c() -> Number:
     """How many of 600 examples of 200 secrets have a weight above 0 with a small C."""
-    weights = secret_lp.solve(_incidence(), np.full(200, 0.01), solver="highs").weights
+    weights = secrets.solve(_incidence(), np.full(200, 0.01), solver="highs").weights
     some = int((weights > 1e-9).sum())
     return some, f"{some} of 600 are above 0"
 
@@ -308,7 +310,7 @@ def binary_search() -> Number:
         _incidence(), PRIOR, np.random.default_rng(1).uniform(0.1, 0.9, 200), scale=4.0, steps=30,
         batch_size=60.0, targets="linear",
     )  # fmt: skip
-    allowed = posteriors.divergence(plan.prior, plan.promised) * (1 + 1e-9)
+    allowed = secrets.divergence(plan.prior, plan.promised) * (1 + 1e-9)
     for share in (1.0, 0.99):
         sigma = share * plan.noise_multiplier
         if (plan.steps * secrets.kl(plan.incidence, plan.probabilities, sigma) > allowed).any():
@@ -323,7 +325,7 @@ def unequal_protection() -> Number:
         sigma = ledger.noise_multiplier(
             epsilon=4.0, delta=DELTA, sampling_probability=q, steps=steps
         )
-        law = mixtures.poisson_binomial([q])
+        law = secrets.poisson_binomial([q])
         values.append(tight_posterior(law, sigma, steps, PRIOR)[1])
     return max(values) / min(values), "best guesses " + " and ".join(f"{v:.3f}" for v in values)
 

@@ -36,10 +36,9 @@ from crtbook.figures.theme import (
     shared_legend,
 )
 from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
-from crtlib.screening import dedup
+from crtlib.screening import redaction
 from crtlib.screening.policy import Policy
-from crtlib.screening.prepare import prepare
-from crtlib.screening.redact import redact
+from crtlib.screening.redaction import prepare, redact
 from crtlib.text.records import MASK, Dialogue, Point, Secret, Turn
 
 POLICY_STYLE = LOOKS["policies"]
@@ -127,7 +126,7 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
     The points are shown in clear: give simulated ones only, or ones that may be shown. Duplicates
     are those among ``points``.
     """
-    repeated, flagged, cautious = dedup.pattern(points), pi(points), pi_c(points)
+    repeated, flagged, cautious = redaction.repeats(points), pi(points), pi_c(points)
     points = [replace(p, id=str(i)) for i, p in enumerate(points)]
     parts = prepare(points, flagged, cautious, pattern=repeated)
     public = {p.id for p in parts.public}

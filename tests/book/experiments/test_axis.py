@@ -39,9 +39,9 @@ def test_an_audit_of_a_model_that_remembers_refutes_and_of_another_does_not(monk
     rng = np.random.default_rng(0)
     for gap, least, most in ((3.0, 2.0, 8.0), (0.0, 0.0, 0.5)):
         losses = np.concatenate([rng.normal(0, 1, n), rng.normal(gap, 1, n)])
-        score = axis.scores.Score(name="toy", label="toy", of=lambda _, x=losses: x)
-        monkeypatch.setattr(axis.scores, "SCORES", (score,))
-        monkeypatch.setattr(axis.scores, "read", lambda *_, **__: None)
+        score = axis.membership.Score(name="toy", label="toy", of=lambda _, x=losses: x)
+        monkeypatch.setattr(axis.membership, "SCORES", (score,))
+        monkeypatch.setattr(axis.membership, "read", lambda *_, **__: None)
         assert least <= axis._audited(subject, 1e-5) <= most
 
 

@@ -20,10 +20,10 @@ from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import store as store_module
 from crtbook.store import Store
-from crtlib.experiments import crt, data, own
+from crtlib.experiments import crt, own
 from crtlib.models import folder
 from crtlib.screening import policies
-from crtlib.text import customersim, jsonl, templates, units
+from crtlib.text import canaries, customersim, records
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 TINY = runs.CrtStudy(
@@ -164,9 +164,9 @@ def test_the_guarantee_says_what_it_rests_on():
 
 
 def test_planted_canaries_are_no_labels_of_the_corpus():
-    d = data.data(replace(TINY, gamma=1.0, canaries=10, copies=20))
+    d = crt.data(replace(TINY, gamma=1.0, canaries=10, copies=20))
     labelled = sum(
-        len(t.secrets) for t in data.splits("customersim", "paper", 20, 10, 0).train.turns()
+        len(t.secrets) for t in crt.splits("customersim", "paper", 20, 10, 0).train.turns()
     )
     assert d.misses("pi").labelled == d.misses("pi").misses == labelled
 
@@ -176,7 +176,7 @@ def unlabelled(tmp_path):
     bare = [
         replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns)) for d in corpus.dialogues
     ]
-    jsonl.write_jsonl(bare, tmp_path / "bare.jsonl")
+    records.write_jsonl(bare, tmp_path / "bare.jsonl")
     return str(tmp_path / "bare.jsonl")
 
 
@@ -191,13 +191,13 @@ def test_without_labels_nothing_is_known(tmp_path):
     guarantee = crt.fit(e).guarantee(e)
     assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0
     with pytest.raises(ValueError, match="policy='oracle': needs labelled secrets"):
-        data.data(replace(e, policy="oracle"))
+        crt.data(replace(e, policy="oracle"))
 
 
 def test_a_corpus_file_is_known_by_its_content(tmp_path):
     path = unlabelled(tmp_path)
     before = replace(TINY, corpus=path).key
-    jsonl.write_jsonl(customersim.simulate(40, 1, "paper"), path)
+    records.write_jsonl(customersim.simulate(40, 1, "paper"), path)
     assert replace(TINY, corpus=path).key != before
 
 
@@ -222,18 +222,18 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     regex = policies.regex()
     for unit in ("turn", "dialogue"):
         study = replace(TINY, unit=unit, vocab_size=512)
-        points = [units.points(c, unit=unit) for c in (base, other)]
+        points = [records.points(c, unit=unit) for c in (base, other)]
         ours, theirs = (
-            data._tokenizer(c, study, templates.SPEAKER, some, regex(some), regex)
+            crt._tokenizer(c, study, canaries.SPEAKER, some, regex(some), regex)
             for c, some in zip((base, other), points, strict=True)
         )
         assert ours.json == theirs.json
-    split = data.splits("customersim", "paper", 12, 10, 0)
+    split = crt.splits("customersim", "paper", 12, 10, 0)
     e = replace(TINY, method="crt", gamma=0.0, dialogues=12, canaries=0)
     read = []
     for corpus in (base, other):
-        monkeypatch.setattr(data, "splits", lambda *_, c=corpus: replace(split, train=c))
-        d = data.data(e)
+        monkeypatch.setattr(crt, "splits", lambda *_, c=corpus: replace(split, train=c))
+        d = crt.data(e)
         read.append((d.prepared.public, [p.text for p in d.prepared.private], d.tokenizer.json))
     assert read[0] == read[1]  # gamma = 0: the policy finds the secret, nothing differs
 
@@ -245,7 +245,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
         Dialogue(f"d{i}", f"u{i}", (Turn("USR", "I said zyzzyva"), Turn("SYS", "not xylograph")))
         for i in range(20)
     ]
-    jsonl.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
+    records.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
     for name, pattern in (("pi", "zyzzyva"), ("pi_c", "quagga")):
         (tmp_path / f"{name}.toml").write_text(f"[word]\npattern = '{pattern}'\n")
     found = {"policy": f"regex:{tmp_path}/pi.toml", "conservative": f"regex:{tmp_path}/pi_c.toml"}
@@ -276,7 +276,7 @@ def test_every_method_gets_the_same_number_of_trials():
     simulated = [replace_sigma(e) for e in grid if e.corpus == "customersim"]
     assert len({e.key for e in simulated}) == len(simulated)
     figures = settings_studies.load("crt", "laptop")
-    assert data.TUNING_SEED not in range(figures.seeds)
+    assert crt.TUNING_SEED not in range(figures.seeds)
 
 
 def replace_sigma(e):
@@ -364,7 +364,7 @@ def test_a_private_corpus_is_no_public_start():
 
 def test_a_policy_that_learned_is_judged_on_held_out_labels():
     e = replace(TINY, method="crt", policy="tagger", conservative="tagger", labelled=30)
-    d = data.data(e)
+    d = crt.data(e)
     trained = {p.text for p in d.points}
     judged = {p.id for p in d.checked[0]}
     assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.checked[0]) > 0
@@ -376,7 +376,7 @@ def test_a_policy_that_learned_is_judged_on_held_out_labels():
 
 def test_raw_and_redacted_text_are_scored_on_the_same_words():
     """What DP-SGD reads and what CRT reads have the same tokens outside secrets and masks."""
-    raw, redacted = (data.data(replace(TINY, method=m)) for m in ("dpsgd", "sgd"))
+    raw, redacted = (crt.data(replace(TINY, method=m)) for m in ("dpsgd", "sgd"))
     state = []
     for d in (raw, redacted):
         ids, marks = d.tokenizer.encode_marked(d.test)

@@ -21,7 +21,7 @@ from crtbook.leakage import (
 from crtbook.store import Store
 from crtbook.study import Desk
 from crtlib.accounting import ledger
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import SampledGaussian
 from crtlib.text import canaries
 
 TINY = LeakageStudy(

@@ -15,7 +15,7 @@ from crtbook import executors, runner
 from crtbook.store import Store
 from crtbook.study import Study
 from crtlib.options import Whole, value
-from crtlib.text import source
+from crtlib.text import records
 
 BEGUN = []
 
@@ -147,7 +147,7 @@ class Reader(Study):
     spoils: Whole = 0
 
     def reads(self):
-        yield source.digest([Path(self.path)])
+        yield records.digest([Path(self.path)])
 
     def run(self, desk):
         BEGUN.append(self.seed)
@@ -177,7 +177,7 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     way = runner._Way(store, "custom", "cpu", False, "")
     with pytest.raises(runner._DataError, match=r"when it was planned \(ValueError\)") as refused:
         way.run(ready, "abc")
-    assert refused.value.facts["where"].startswith("source:digest:")
+    assert refused.value.facts["where"].startswith("records:digest:")
     assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
 
 

@@ -8,7 +8,7 @@ import pytest
 from crtbook.figures import screening
 from crtbook.figures.theme import alt
 from crtlib.screening import policies
-from crtlib.text import customersim, units
+from crtlib.text import customersim, records
 from crtlib.text.records import Dialogue, Secret, Turn
 
 DIALOGUE = Dialogue(
@@ -57,7 +57,7 @@ def test_a_hostile_kind_or_speaker_is_text():
 
 
 def test_figure_7_says_where_each_point_goes():
-    points = units.points(customersim.simulate(4, 0, "paper"), unit="turn")[:20]
+    points = records.points(customersim.simulate(4, 0, "paper"), unit="turn")[:20]
     html = screening.figure_7(points, policies.oracle, policies.oracle)
     public, private = (len(re.findall(rf'<p class="rd-{s}">', html)) for s in ("public", "private"))
     assert public + private == 20 and f"{public} become public, {private} private" in html

@@ -1,21 +1,86 @@
-"""LSTM and GRU layers as one node of the graph each, with the backward pass written out.
+"""Language models: their shape, our recurrent layers, and what training asks of any of them.
+
+The shape of a model, as a value.
+
+>>> ModelSpec("lstm", vocab_size=10).hidden
+200
+
+LSTM and GRU layers as one node of the graph each, with the backward pass written out.
 
 The per-example gradients of a recurrent layer need the gradient of every gate at every step,
 which ``nn.LSTM`` keeps to itself; here it is a by-product of one backward pass.
 
 >>> Lstm(3, 4)(torch.ones(2, 5, 3)).shape
 torch.Size([2, 5, 4])
+
+Language models behind one small interface, so that training and attacks never ask which kind.
+
+:func:`hidden` and :func:`head` are all that training needs, of our recurrent models and of the
+causal ones of ``transformers``, also wrapped by ``peft``; :mod:`crtlib.models.scoring` reads them
+as well.
+
+>>> model = RecurrentLM(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5))
+>>> h = hidden(model, torch.tensor([[1, 2, 3]]))
+>>> h.shape, head(model).logits(h).shape
+(torch.Size([1, 3, 5]), torch.Size([1, 3, 7]))
+
+A model from its shape.
+
+>>> from crtlib.models.networks import ModelSpec
+>>> type(build(ModelSpec("lstm", vocab_size=10, embedding=4, hidden=4), 0)).__name__
+'RecurrentLM'
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from crtlib.checks import check, check_choice
+from crtlib.draws import drawing
+
+KINDS = ("lstm", "gru", "gpt2", "gemma2", "bert")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The shape of a model: JSON-safe, so that it can name a run.
+
+    ``embedding`` is read by the recurrent kinds only (``None``: as ``hidden``); ``heads`` and
+    ``context`` by transformers only; ``tied=None`` means tied for transformers, untied otherwise.
+    """
+
+    kind: str
+    vocab_size: int
+    embedding: int | None = None
+    hidden: int = 200
+    layers: int = 1
+    heads: int = 4
+    context: int = 128
+    tied: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, KINDS)
+        for name in ("vocab_size", "hidden", "layers", "heads", "context"):
+            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        if not self.recurrent and self.hidden % self.heads:
+            raise ValueError(f"heads={self.heads}: must divide hidden={self.hidden}")
+        if self.recurrent and self.tied and self.embedding not in (None, self.hidden):
+            raise ValueError(f"embedding={self.embedding}: must be {self.hidden}, as it is tied")
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it is one of ours (LSTM, GRU) and not a transformer."""
+        return self.kind in ("lstm", "gru")
+
 
 State = tuple[Tensor, ...]
 """What a recurrence carries on, each (batch, hidden): its output, and the cell of an LSTM."""
@@ -328,3 +393,179 @@ def _fed(
     identity = torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
     out, _ = _kernel(run, gates, [identity, *rest], None, states=states)
     return gates, out, F.pad(out.detach()[:, :-1], (0, 0, 1, 0))
+
+
+class RecurrentLM(nn.Module):
+    """Embedding, recurrent layers, linear head."""
+
+    embedding: nn.Embedding
+    layers: nn.ModuleList
+    head: nn.Linear
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        cell = {"lstm": Lstm, "gru": Gru}[spec.kind]
+        sizes = [spec.embedding or spec.hidden] + [spec.hidden] * spec.layers
+        self.embedding = nn.Embedding(spec.vocab_size, sizes[0])
+        self.layers = nn.ModuleList(cell(a, b) for a, b in itertools.pairwise(sizes))
+        self.head = nn.Linear(spec.hidden, spec.vocab_size)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        nn.init.uniform_(self.head.weight, -0.1, 0.1)
+        nn.init.zeros_(self.head.bias)
+        if spec.tied:
+            self.head.weight = self.embedding.weight
+
+    def features(self, ids: Tensor) -> Tensor:
+        """(batch, time) token ids -> (batch, time, hidden)."""
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(batch, time) token ids -> (batch, time, vocabulary) logits."""
+        return self.head(self.features(ids))
+
+
+# --------------------------------------------------------------------------- the interface
+@dataclass(frozen=True)
+class Head:
+    """The output layer: ``logits = cap(h @ weight.T + bias)``, ``cap`` a scaled tanh or nothing."""
+
+    weight: nn.Parameter  # (vocabulary, hidden)
+    bias: nn.Parameter | None = None
+    softcap: float | None = None
+
+    def logits(self, h: Tensor) -> Tensor:
+        """(..., hidden) -> (..., vocabulary)."""
+        z = F.linear(h, self.weight, self.bias)
+        return z if self.softcap is None else (z / self.softcap).tanh() * self.softcap
+
+
+def core(model: nn.Module) -> Any:
+    """The model of ``transformers`` inside: of one that ``peft`` has wrapped, with its adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def head(model: nn.Module) -> Head:
+    """The output layer of any model of this library.
+
+    Raises ValueError where it is no plain linear map (an adapter on it would be left out).
+    """
+    if isinstance(model, RecurrentLM):
+        return Head(model.head.weight, model.head.bias)
+    layer = core(model).get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        raise ValueError(f"model: its output layer is a {type(layer).__name__}: must be nn.Linear")
+    softcap = getattr(core(model).config, "final_logit_softcapping", None)
+    return Head(layer.weight, layer.bias, softcap)
+
+
+def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """What the head reads: ids (B, T) -> (B, T, hidden).
+
+    ``lengths`` (B,) hides padding from models that look ahead (BERT); the others need no mask.
+    """
+    if isinstance(model, RecurrentLM):
+        return model.features(ids)
+    batch, time = ids.shape
+    limit = context(model)
+    if limit is not None and time > limit:
+        raise ValueError(f"sequence of {time} tokens: must be at most {limit}")
+    whole = core(model)
+    # One row of positions for each example, or the position table would see a batch of one.
+    positions = torch.arange(time, device=ids.device).repeat(batch, 1)
+    positions.unpacked = True  # type: ignore[attr-defined]
+    _unpacked()
+    if is_causal(model):
+        base = whole.base_model
+        return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+    if lengths is not None:
+        lengths = lengths.to(ids.device, non_blocking=True)
+    mask = None if lengths is None else (positions < lengths.clamp_min(1)[:, None]).long()
+    out = whole.base_model(
+        input_ids=ids,
+        position_ids=positions,
+        token_type_ids=torch.zeros_like(ids),
+        attention_mask=mask,
+    )
+    return whole.cls.predictions.transform(out.last_hidden_state)
+
+
+@functools.cache
+def _unpacked() -> None:
+    """Tell ``transformers`` of positions that are of one text a row: it would look, and so wait for
+    a GPU."""
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda positions: (
+        None if hasattr(positions, "unpacked") else look(positions)
+    )
+
+
+def context(model: nn.Module) -> int | None:
+    """The longest sequence that the model reads; ``None``: no limit (also BLOOM's)."""
+    if isinstance(model, RecurrentLM):
+        return None
+    return getattr(core(model).config, "max_position_embeddings", None)
+
+
+def is_causal(model: nn.Module) -> bool:
+    """Whether it predicts the next token (and not a masked one)."""
+    return isinstance(model, RecurrentLM) or core(model).config.model_type != "bert"
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is. Raises ValueError for a model on several devices."""
+    devices = sorted({str(p.device) for p in model.parameters()})
+    if len(devices) != 1:
+        raise ValueError(f"model: is on {' and '.join(devices)}: must be on one device")
+    return torch.device(devices[0])
+
+
+# --------------------------------------------------------------------------- building
+def build(spec: ModelSpec, seed: int) -> nn.Module:
+    """A fresh model on the CPU, the same for the same ``seed``; global randomness is untouched."""
+    with drawing(seed):
+        return RecurrentLM(spec) if spec.recurrent else _transformer(spec)
+
+
+def _transformer(spec: ModelSpec) -> nn.Module:
+    import transformers
+
+    tied = spec.tied is not False
+    ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    common = {"vocab_size": spec.vocab_size, "tie_word_embeddings": tied, **ids}
+    if spec.kind == "gpt2":
+        config = transformers.GPT2Config(
+            n_embd=spec.hidden,
+            n_layer=spec.layers,
+            n_head=spec.heads,
+            n_positions=spec.context,
+            activation_function="gelu_pytorch_tanh",  # the same function as gelu_new, in one piece
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            **common,
+        )
+        return transformers.GPT2LMHeadModel(config)
+    common |= {
+        "hidden_size": spec.hidden,
+        "num_hidden_layers": spec.layers,
+        "num_attention_heads": spec.heads,
+        "intermediate_size": 4 * spec.hidden,
+        "max_position_embeddings": spec.context,
+    }
+    if spec.kind == "bert":
+        drop = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return transformers.BertForMaskedLM(transformers.BertConfig(**common, **drop))
+    config = transformers.Gemma2Config(
+        head_dim=spec.hidden // spec.heads,
+        query_pre_attn_scalar=spec.hidden // spec.heads,
+        num_key_value_heads=max(d for d in (1, 2) if spec.heads % d == 0),
+        sliding_window=max(1, spec.context // 2),
+        attn_implementation="eager",  # the other kernels have no cap on attention logits
+        **common,
+    )
+    return transformers.Gemma2ForCausalLM(config)
